@@ -1,0 +1,342 @@
+"""The contract between an algorithm and the engine: eleven hooks, whose defaults are FedAvg.
+
+Five nouns: a *message* is what the server sends, a *local* what a client trains this round, a *memory* what it keeps
+between rounds, an *upload* what it sends back, and `Server` what the server keeps.
+
+Four rules make backends interchangeable:
+
+1. Only the engine calls hooks; a hook never calls another hook (a plug-in forwards to its base's).
+2. Pure hooks (`before_step`, `local_loss`, `upload`) draw nothing and do not branch on data or on numeric fields:
+   the engine may vmap them over clients. Randomness enters through `start` and `noise`.
+3. Losses are per example, shape (B,); a scalar regulariser broadcasts. The engine takes the masked mean.
+4. An algorithm extends `Algorithm` only; variants are plug-ins or functions of `losses.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from algorithms.losses import cross_entropy
+from search_spaces.bounds import Bounds, cast, check
+
+Params = dict[str, Tensor]
+Message = dict[str, Any]
+Local = dict[str, Any]
+Memory = dict[str, Any]
+Upload = dict[str, Any]
+
+NEEDS = frozenset({"projection_head", "batchnorm", "validation", "auxiliary", "images", "sgd", "plain_sgd", "pooled"})
+
+
+class Outputs(NamedTuple):
+    """A network's answer: logits (B, C) before the softmax, features (B, D) before the last linear layer."""
+
+    logits: Tensor
+    features: Tensor
+
+
+class Data:
+    """Labelled samples, held as a whole.
+
+    Args:
+        x: (N, ...) as the network takes them, or a function that makes them when they are first asked for.
+        y: (N,) int64.
+        weight: (N,), where 0 marks padding.
+    """
+
+    def __init__(self, x: Tensor | Callable[[], Tensor], y: Tensor, weight: Tensor) -> None:
+        self._x = x
+        self.y = y
+        self.weight = weight
+
+    @property
+    def x(self) -> Tensor:
+        """(N, ...), normalised and not augmented."""
+        if not isinstance(self._x, Tensor):
+            self._x = self._x()
+        return self._x
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One local step's samples.
+
+    Args:
+        x: (B, ...) normalised and augmented inputs.
+        y: (B,) int64 labels.
+        weight: (B,) 1 for a sample, 0 for padding.
+        noise: what the algorithm's `noise` hook drew for this step.
+        teacher: frozen models' outputs on `x`, by the names that `teachers` gave.
+    """
+
+    x: Tensor
+    y: Tensor
+    weight: Tensor
+    noise: Any = field(default_factory=dict)
+    teacher: Mapping[str, Outputs] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A client's local training in this round, read-only.
+
+    Args:
+        round: from 1.
+        lr: local learning rate of this round.
+        momentum: SGD momentum.
+        optimizer: `sgd` or `adam`.
+        num_steps: optimiser steps tau_k that this client takes, a scalar tensor.
+    """
+
+    round: int
+    lr: float
+    momentum: float
+    optimizer: str
+    num_steps: Tensor
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server keeps between rounds.
+
+    Args:
+        params: the global model w_t: parameters and floating-point buffers by name.
+        round: finished rounds.
+        extra: further state of the algorithm: trees (dict, tuple) of tensors and plain numbers.
+    """
+
+    params: Params
+    round: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def next(self, params: Params, **extra: Any) -> Server:
+        """The server after this round, with a new model; names in `extra` replace those of old."""
+        return Server(params, self.round + 1, {**self.extra, **extra})
+
+
+class Net(Protocol):
+    """The network as hooks see it: a function of its parameters. A missing or unknown name is an error."""
+
+    names: tuple[str, ...]
+    trainable: tuple[str, ...]
+    batchnorm: frozenset[str]
+    num_classes: int
+    input_shape: tuple[int, ...]
+    feature_dim: int
+
+    def __call__(self, params: Params, x: Tensor) -> Outputs:
+        """Training mode."""
+
+    def eval(self, params: Params, x: Tensor) -> Outputs:
+        """Evaluation mode; gradients flow."""
+
+    def head(self, params: Params, features: Tensor) -> Tensor:
+        """Logits (B, C) of features (B, D): the last linear layer alone."""
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Generated images in [0, 1] as the network expects its inputs."""
+
+
+class Fed(Protocol):
+    """The server's knowledge of the federation."""
+
+    net: Net
+    num_clients: int
+    num_classes: int
+    input_shape: tuple[int, ...]
+    feature_dim: int
+    batch_size: int
+    seed: int
+
+    @property
+    def auxiliary(self) -> Data:
+        """The server's labelled samples, for an algorithm that needs `auxiliary`."""
+
+    @property
+    def validation(self) -> Data:
+        """The held-out samples, for an algorithm that needs `validation`."""
+
+    def stream(self, *keys: str | int) -> torch.Generator:
+        """A generator of its own for these keys: the server's only source of randomness."""
+
+
+class Cohort(Protocol):
+    """The server's only way to its clients: those of this round, or `everyone`."""
+
+    ids: Tensor
+    num_examples: Tensor
+    lr: float
+
+    def mean(self, tree: Any, among: Tensor | None = None) -> Any:
+        """The mean over the leading client axis, weighted by examples; `among` (m,) of 0 and 1 leaves clients out."""
+
+    def everyone(self) -> Cohort:
+        """All K clients, for means over what the server caches."""
+
+    def gradients(self, loss: Any, params: Params, batch_size: int) -> Params:
+        """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication.
+
+        Args:
+            loss: a method of the algorithm, `loss(net, params, local_params, batch)` of shape (B,) or ().
+            params: what is sent and differentiated (its trainable names).
+            batch_size: samples per client.
+        """
+
+
+def hyper(
+    default: Any,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+    choices: tuple[str, ...] = (),
+    packable: bool = True,
+) -> Any:
+    """A hyper-parameter's field: its default and range, checked at construction.
+
+    Args:
+        default: the printed equation's value.
+        low: smallest value, or None.
+        high: largest value, or None.
+        open_low: the smallest value itself is not allowed.
+        open_high: the largest value itself is not allowed.
+        choices: the allowed strings.
+        packable: whether configurations that differ in it may train in one program; False if it shapes trees.
+    """
+    bounds = Bounds(low, high, open_low, open_high, choices)
+    return field(default=default, metadata={"bounds": bounds, "packable": packable})
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One federated algorithm. Fields are its hyper-parameters; the hooks below are FedAvg.
+
+    Raises:
+        ValueError: a hyper-parameter has the wrong type or lies outside its range.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            if "bounds" in item.metadata:
+                value = cast(item.name, getattr(self, item.name), str(item.type))
+                check(item.name, value, item.metadata["bounds"])
+                object.__setattr__(self, item.name, value)
+
+    # Server: ordinary Python, once a round.
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """The server before round 1, from the initial model w_0."""
+        return Server(params)
+
+    def broadcast(self, fed: Fed, server: Server) -> Message:
+        """What every client of the round receives; its distinct tensors are the traffic down."""
+        return {"params": server.params}
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """The server after the round; each tensor of `uploads` has a leading client axis (m, ...)."""
+        return server.next(cohort.mean(uploads["params"]))
+
+    def evaluated(self, server: Server) -> dict[str, Params]:
+        """The models that are evaluated: suffix of the result row's name -> model."""
+        return {"": server.params}
+
+    # Client, drawn: ordinary Python; may use `generator`.
+
+    def init_client(self, fed: Fed, params: Params) -> Memory:
+        """What a client keeps before it first takes part, given the initial model w_0."""
+        return {}
+
+    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+        """What the client trains this round; gradients are taken for the trainable names of its `params`."""
+        return {"params": message["params"]}
+
+    def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
+        """Random tensors of one step, leading axis `batch_size`, rows independent."""
+        return {}
+
+    def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
+        """Frozen models whose outputs on the batch the loss uses, by name. Selects tensors, computes nothing."""
+        return {}
+
+    # Client, pure: tensors in, tensors out; the engine may vmap these over clients.
+
+    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+        """Work before the optimiser's step, for instance a generator's own step."""
+        return local
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """The local objective: (B,) nats per example, or a scalar."""
+        return cross_entropy(net(local["params"], batch.x).logits, batch.y)
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """What the client sends back, and what it keeps; `data` is its whole training set, not augmented."""
+        return {"params": local["params"]}, memory
+
+
+@dataclass(frozen=True)
+class Plugin(Algorithm):
+    """An algorithm around another: forwards every hook to `base`; override the one or two that change."""
+
+    base: Algorithm = field(default_factory=Algorithm)
+
+    @property
+    def needs(self) -> frozenset[str]:  # type: ignore[override]
+        """What the base needs, and what the plug-in adds."""
+        return self.base.needs
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """The base's."""
+        return self.base.init_server(fed, params)
+
+    def broadcast(self, fed: Fed, server: Server) -> Message:
+        """The base's."""
+        return self.base.broadcast(fed, server)
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """The base's."""
+        return self.base.server_step(fed, server, uploads, cohort)
+
+    def evaluated(self, server: Server) -> dict[str, Params]:
+        """The base's."""
+        return self.base.evaluated(server)
+
+    def init_client(self, fed: Fed, params: Params) -> Memory:
+        """The base's."""
+        return self.base.init_client(fed, params)
+
+    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+        """The base's."""
+        return self.base.start(fed, message, memory, generator)
+
+    def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
+        """The base's."""
+        return self.base.noise(fed, generator, batch_size)
+
+    def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
+        """The base's."""
+        return self.base.teachers(message, memory)
+
+    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+        """The base's."""
+        return self.base.before_step(net, local, batch, message, plan)
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """The base's."""
+        return self.base.local_loss(net, local, batch, message, memory, plan)
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """The base's."""
+        return self.base.upload(net, local, data, message, memory, plan)

@@ -1,0 +1,27 @@
+"""Arithmetic on models as {name: tensor}."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+Params = dict[str, Tensor]
+
+
+def mean_of(models: Sequence[Params]) -> Params:
+    """The plain mean of models, name by name; of one model, that very model, so that sending it twice costs nothing."""
+    if len(models) == 1:
+        return models[0]
+    return {name: torch.stack([model[name] for model in models]).mean(0) for name in models[0]}
+
+
+def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
+    """||left - right||^2 summed over the entries of `names`: a scalar."""
+    return torch.stack([(left[name] - right[name]).square().sum() for name in names]).sum()
+
+
+def mean_squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
+    """The mean squared difference of each tensor, summed over the tensors of `names`: a scalar."""
+    return torch.stack([(left[name] - right[name]).square().mean() for name in names]).sum()

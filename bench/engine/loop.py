@@ -1,0 +1,68 @@
+"""`Loop`: the reference backend, client after client. The fastest for convolutions on a CPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Local, Message, Outputs, Plan
+from bench.engine.tasks import Problem, Task, Trained, finish, leaves_of
+from bench.engine.trees import tree_map
+
+
+class Loop:
+    """Trains the clients of a round one by one, batches unpadded unless BatchNorm would see the difference."""
+
+    name = "loop"
+
+    def train(self, problem: Problem, tasks: list[Task], message: Message, plan: Plan) -> list[Trained]:
+        """Every task to its end, in the order given.
+
+        Raises:
+            RuntimeError: a hook failed; the message names the round and the client.
+        """
+        trained = []
+        for task in tasks:
+            try:
+                trained.append(self._client(problem, task, message, plan))
+            except Exception as error:
+                raise RuntimeError(f"round {plan.round}, client {task.client}: {error}") from error
+        return trained
+
+    def _client(self, problem: Problem, task: Task, message: Message, plan: Plan) -> Trained:
+        net, algorithm = problem.net, problem.algorithm
+        plan = Plan(plan.round, plan.lr, plan.momentum, plan.optimizer, torch.tensor(float(task.steps)))
+        local: Local = {**task.local, "params": leaves_of(net, task.local["params"])}
+        leaves = [local["params"][name] for name in net.trainable]
+        state = problem.optimizer.init(leaves)
+        total = torch.zeros((), device=problem.federation.device, dtype=net.dtype)
+        for step in range(task.steps):
+            batch = make_batch(problem, task, step)
+            if problem.acts_before_steps:
+                made = algorithm.before_step(net, local, batch, message, plan)
+                local = {**tree_map(Tensor.detach, made), "params": local["params"]}
+            loss = masked_mean(algorithm.local_loss(net, local, batch, message, task.memory, plan), batch.weight)
+            grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+            problem.optimizer.step(leaves, grads, state, plan.lr, stacked=False)
+            total += loss.detach()
+        local = {**local, "params": {name: value.detach() for name, value in local["params"].items()}}
+        return finish(problem, task, local, total / task.steps, message, plan)
+
+
+def make_batch(problem: Problem, task: Task, step: int) -> Batch:
+    """The batch of one step: short where the epoch ends, filled up only for BatchNorm's sake."""
+    size = problem.setting.batch_size if problem.net.batchnorm else task.schedule.sizes[step]
+    positions = task.schedule.positions[step, :size]
+    x = task.source.take(step, positions)
+    teacher: dict[str, Outputs] = task.table(positions)
+    with torch.no_grad():
+        for name, params in task.teachers.items():
+            if name not in teacher:
+                teacher[name] = problem.net.eval(params, x)
+    noise = problem.algorithm.noise(problem.fed, task.noise, problem.setting.batch_size)
+    return Batch(x, task.data.y[positions], task.schedule.weight[step, :size], noise, teacher)
+
+
+def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
+    """The mean of per-example losses (B,) over the samples that count; a scalar stays itself."""
+    return loss if loss.dim() == 0 else (loss * weight).sum() / weight.sum()

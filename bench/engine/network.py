@@ -1,0 +1,124 @@
+"""The network as hooks see it: a function of its parameters."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from algorithms.base import Outputs, Params
+from bench.engine.streams import stream
+
+NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
+
+
+class Network:
+    """A module without values of its own, called with `{name: tensor}`. Implements `algorithms.base.Net`.
+
+    Floating-point buffers (BatchNorm's running statistics) are part of the parameters, so that servers average them;
+    in training mode they are updated in place in the tensors that were passed. Calls are strict: a missing or unknown
+    name is an error, never the module's own value.
+
+    Args:
+        module: returns `Outputs`; its last linear layer is `head`.
+        input_shape: of one example.
+        num_classes: C.
+        precision: `fp32`, `tf32`, `bf16` (autocast, float32 parameters) or `fp64`.
+        pixel_mean: per channel, in units of pixel / scale.
+        pixel_std: per channel, likewise.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        input_shape: tuple[int, ...],
+        num_classes: int,
+        precision: str = "fp32",
+        pixel_mean: tuple[float, ...] = (0.0,),
+        pixel_std: tuple[float, ...] = (1.0,),
+    ) -> None:
+        self.num_classes = num_classes
+        self.input_shape = input_shape
+        self.feature_dim = int(module.head.in_features)  # type: ignore[union-attr, arg-type]
+        self.dtype = torch.float64 if precision == "fp64" else torch.float32
+        self.trainable = tuple(name for name, _ in module.named_parameters())
+        buffers = tuple(name for name, value in module.named_buffers() if value.is_floating_point())
+        self.names = self.trainable + buffers
+        self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
+        self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
+        self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
+        self._precision = precision
+        self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
+        self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
+        self._train = copy.deepcopy(module).train()
+        self._eval = copy.deepcopy(module).eval()
+
+    def __call__(self, params: Params, x: Tensor) -> Outputs:
+        """Training mode: BatchNorm uses the batch and updates `params` in place."""
+        return self._call(self._train, params, x)
+
+    def eval(self, params: Params, x: Tensor) -> Outputs:
+        """Evaluation mode; gradients flow."""
+        return self._call(self._eval, params, x)
+
+    def head(self, params: Params, features: Tensor) -> Tensor:
+        """Logits (B, C) of features (B, D)."""
+        own = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
+        result: Tensor = functional_call(self._eval.head, own, (features,), strict=True)  # type: ignore[arg-type]
+        return result
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Images (..., C, H, W) in [0, 1] as the network expects its inputs."""
+        return (x - self._pixel_mean.to(x)) / self._pixel_std.to(x)
+
+    def _call(self, module: nn.Module, params: Params, x: Tensor) -> Outputs:
+        with self._autocast(x):
+            out: Outputs = functional_call(module, params, (x,), strict=True)
+        if self._precision == "bf16":
+            return Outputs(out.logits.float(), out.features.float())
+        return out
+
+    def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
+        if self._precision != "bf16":
+            return nullcontext()
+        return torch.autocast(x.device.type, torch.bfloat16)
+
+
+def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]:
+    """Full names of the parameters and buffers that belong to modules of these types."""
+    return {
+        f"{prefix}.{name}"
+        for prefix, part in module.named_modules()
+        if isinstance(part, kinds)
+        for name, _ in [*part.named_parameters(recurse=False), *part.named_buffers(recurse=False)]
+    }
+
+
+def drop_counters(module: nn.Module) -> nn.Module:
+    """The module with BatchNorm's batch counters removed: they are integers, which no server can average."""
+    for part in module.modules():
+        if isinstance(part, _BatchNorm):
+            part.num_batches_tracked = None
+    return module
+
+
+def make_module(factory: Any, seed: int) -> nn.Module:
+    """The module that `factory` makes, initialised from the run's `init` stream, without touching global randomness."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(stream(seed, "init").initial_seed())
+        return drop_counters(factory())
+
+
+def initial_params(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
+    """w_0: copies of the module's parameters and floating-point buffers."""
+    values = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    return {
+        name: value.detach().to(device=device, dtype=dtype, copy=True)
+        for name, value in values.items()
+        if value.is_floating_point()
+    }

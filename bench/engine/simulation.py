@@ -1,0 +1,283 @@
+"""One federated run: rounds of an algorithm over a federation, with its counters, curve and state."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Algorithm, Data, Memory, Message, Params, Plan, Server, Upload
+from bench import models
+from bench.data import Dataset, DatasetInfo
+from bench.data.splits import Split
+from bench.engine.cohort import ClientCohort, Traffic
+from bench.engine.evaluate import Evaluator
+from bench.engine.federation import Federation
+from bench.engine.loop import Loop
+from bench.engine.network import Network, initial_params, make_module
+from bench.engine.optimizers import Optimizer, decays
+from bench.engine.stacked import Stacked
+from bench.engine.state import StateFolder
+from bench.engine.streams import stream
+from bench.engine.tasks import Problem, Trained, make_task
+from bench.engine.trees import num_bytes, stack, tensors, to
+from search_spaces.setting import Setting
+
+BACKENDS = {"loop": Loop, "stacked": Stacked}
+Point = tuple[int, str, float]
+
+
+@dataclass(frozen=True)
+class FedView:
+    """Implements `algorithms.base.Fed`: what the server knows."""
+
+    net: Network
+    num_clients: int
+    batch_size: int
+    seed: int
+    auxiliary: Data
+    validation: Data
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return self.net.num_classes
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one example."""
+        return self.net.input_shape
+
+    @property
+    def feature_dim(self) -> int:
+        """D."""
+        return self.net.feature_dim
+
+    def stream(self, *keys: str | int) -> torch.Generator:
+        """The server's generator for these keys."""
+        return stream(self.seed, "server", *keys)
+
+
+@dataclass
+class Progress:
+    """Where a run stands.
+
+    Args:
+        curves: by row suffix, (round, metric, value) of every evaluated round.
+        traffic: counters.
+        seconds: of computation, over all sessions of the run.
+        diverged: a loss or a model stopped being finite; the run ends there.
+    """
+
+    curves: dict[str, list[Point]] = field(default_factory=dict)
+    traffic: Traffic = field(default_factory=Traffic)
+    seconds: float = 0.0
+    diverged: bool = False
+
+
+class Simulation:
+    """A federated run that can be advanced, saved and loaded.
+
+    Args:
+        algorithm: what to run.
+        setting: the problem.
+        seed: of every random stream but the data set's own test split.
+        dataset: pixels and labels.
+        info: the data set's constants.
+        split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
+        device: of training.
+        backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
+        folder: where the state lies, or None for a run that is never saved.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        setting: Setting,
+        seed: int,
+        dataset: Dataset,
+        info: DatasetInfo,
+        split: Split,
+        device: torch.device | str = "cpu",
+        backend: str = "auto",
+        folder: StateFolder | None = None,
+    ) -> None:
+        self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
+        self.device = torch.device(device)
+        set_precision(setting.precision, self.device)
+        self.backend = choose_backend(backend, self.device)
+        module = make_module(lambda: models.make(setting.model, info.input_shape, info.num_classes), seed)
+        mean, std = info.normalizations[setting.normalization]
+        self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
+        self.federation = Federation(dataset, info, split, setting, self.device, self.net.dtype)
+        self.fed = FedView(
+            net=self.net,
+            num_clients=setting.num_clients,
+            batch_size=setting.batch_size,
+            seed=seed,
+            auxiliary=self.federation.data(self.federation.auxiliary),
+            validation=self.federation.data(self.federation.validation),
+        )
+        optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
+        self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
+        self._initial = initial_params(module, self.net.dtype, self.device)
+        self.server: Server = algorithm.init_server(self.fed, self._initial)
+        self.memories: dict[int, Memory] = {}
+        self.progress = Progress()
+        self._changed: set[int] = set()
+
+    @property
+    def round(self) -> int:
+        """Finished rounds."""
+        return self.server.round
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.round >= self.setting.rounds or self.progress.diverged
+
+    def advance(self, rounds: int = 1, stop: Callable[[], bool] = lambda: False) -> None:
+        """Run up to `rounds` more rounds; `stop` is asked after each."""
+        for _ in range(rounds):
+            if self.done:
+                return
+            began = time.perf_counter()
+            self._round()
+            self.progress.seconds += time.perf_counter() - began
+            if stop():
+                return
+
+    def save(self) -> None:
+        """Write the state: the server whole, of the memories those that changed since the last save."""
+        assert self.folder is not None, "a simulation without a folder cannot be saved"
+        server = {"params": self.server.params, "extra": dict(self.server.extra), "progress": asdict(self.progress)}
+        changed = {client: self.memories[client] for client in self._changed if self.memories[client]}
+        self.folder.save(self.round, server, changed, {"backend": self.backend})
+        self._changed.clear()
+
+    def load(self) -> bool:
+        """Go on from the folder's state; False if there is none."""
+        if self.folder is None or self.folder.manifest() is None:
+            return False
+        server, memories, manifest = self.folder.load(self.device)
+        self.server = Server(server["params"], manifest["round"], server["extra"])
+        progress = server["progress"]
+        self.progress = Progress(**{**progress, "traffic": Traffic(**progress["traffic"])})
+        self.memories, self.backend = memories, manifest["backend"]
+        self._changed.clear()
+        return True
+
+    def participants(self, round: int) -> list[int]:  # noqa: A002
+        """The clients of a round, drawn uniformly without replacement, in ascending order."""
+        order = torch.randperm(self.setting.num_clients, generator=stream(self.seed, "participation", round))
+        return sorted(order[: self.setting.cohort_size].tolist())
+
+    def local_model(self, row: Params, client: int) -> Params:
+        """A personal model: what the client would start from, `row`'s own tensors winning."""
+        message = self._message()
+        generator = stream(self.seed, "start", self.round, client)
+        local = self.algorithm.start(self.fed, message, self._memory(client), generator)
+        return {**local["params"], **row}
+
+    def _message(self) -> Message:
+        message: Message = tensors(self.algorithm.broadcast(self.fed, self.server), self.device, self.net.dtype)
+        return message
+
+    def _memory(self, client: int) -> Memory:
+        if client not in self.memories:
+            first = self.algorithm.init_client(self.fed, self._initial)
+            self.memories[client] = to(tensors(first, self.device, self.net.dtype), "cpu")
+        memory: Memory = to(self.memories[client], self.device)
+        return memory
+
+    def _round(self) -> None:
+        number = self.round + 1
+        message, lr = self._message(), self.setting.lr * self.setting.lr_decay**self.round
+        clients = self.participants(number)
+        plan = Plan(number, lr, self.setting.momentum, self.setting.optimizer, torch.zeros(()))
+        tasks = [make_task(self.problem, client, number, message, self._memory(client)) for client in clients]
+        trained = BACKENDS[self.backend]().train(self.problem, tasks, message, plan)
+        self._count(trained, message)
+        server = self.algorithm.server_step(self.fed, self.server, self._uploads(trained), self._cohort(trained, lr))
+        if server.round != number:
+            raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
+        self.server = server
+        self._keep(trained)
+        self._check_finite(trained)
+        if number % self.setting.evaluate_every == 0 or self.done:
+            self._evaluate(trained)
+
+    def _uploads(self, trained: list[Trained]) -> Upload:
+        uploads: Upload = stack([result.upload for result in trained])
+        return uploads
+
+    def _cohort(self, trained: list[Trained], lr: float) -> ClientCohort:
+        clients = [result.client for result in trained]
+        sizes = [float(len(self.federation.clients[client])) for client in clients]
+        return ClientCohort(
+            problem=self.problem,
+            round=self.round + 1,
+            ids=torch.tensor(clients, device=self.device),
+            num_examples=torch.tensor(sizes, device=self.device, dtype=self.net.dtype),
+            lr=lr,
+            params={result.client: result.params for result in trained},
+            traffic=self.progress.traffic,
+        )
+
+    def _count(self, trained: list[Trained], message: Message) -> None:
+        traffic = self.progress.traffic
+        traffic.communications += 1
+        traffic.bytes_down += len(trained) * num_bytes(message)
+        traffic.bytes_up += sum(num_bytes(result.upload) for result in trained)
+        traffic.train_steps += sum(result.steps for result in trained) / len(trained)
+
+    def _keep(self, trained: list[Trained]) -> None:
+        for result in trained:
+            self.memories[result.client] = to(result.memory, "cpu")
+            self._changed.add(result.client)
+
+    def _check_finite(self, trained: list[Trained]) -> None:
+        values: list[Tensor] = [result.loss for result in trained]
+        values += [value.sum() for value in self.server.params.values()]
+        self.progress.diverged = not all(math.isfinite(value) for value in torch.stack(values).tolist())
+
+    def _evaluate(self, trained: list[Trained]) -> None:
+        evaluator = Evaluator(self.net, self.federation, self.local_model)
+        loss = float(torch.stack([result.loss for result in trained]).mean())
+        counted = asdict(self.progress.traffic)
+        for suffix, row in self.algorithm.evaluated(self.server).items():
+            measures = {**evaluator.measure(row), "train_loss": loss, **counted}
+            curve = self.progress.curves.setdefault(suffix, [])
+            curve.extend((self.round, name, float(value)) for name, value in measures.items())
+
+
+def choose_backend(backend: str, device: torch.device) -> str:
+    """`auto` resolved: clients stacked on a GPU, one by one on a CPU, where convolutions gain nothing from stacking."""
+    if backend == "auto":
+        return "stacked" if device.type == "cuda" else "loop"
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be auto, {' or '.join(BACKENDS)}, got {backend!r}")
+    return backend
+
+
+def set_precision(precision: str, device: torch.device) -> None:
+    """Allow TF32 on a GPU if and only if asked for; on a CPU there is none."""
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = precision == "tf32"
+
+
+def describe_state(simulation: Simulation) -> dict[str, Any]:
+    """Round, latest accuracy and best accuracy of a run's first row, for a progress display."""
+    curve = next(iter(simulation.progress.curves.values()), [])
+    accuracies = [value for _, name, value in curve if name == "accuracy"]
+    return {
+        "round": simulation.round,
+        "accuracy": accuracies[-1] if accuracies else math.nan,
+        "best_accuracy": max(accuracies, default=math.nan),
+    }

@@ -1,0 +1,115 @@
+"""A run's state on disk: written atomically, so that a kill at any moment leaves the last whole round.
+
+`server-R.pt` holds the server with its counters and the curve so far, `memory-K-R.pt` one client's memory, and
+`manifest.json`, written last, names the files of one round. Files that no manifest names are removed afterwards. Only
+tensors and plain values are stored, and loaded with `weights_only`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from bench.errors import EnvironmentProblem
+
+MANIFEST = "manifest.json"
+VERSION = 1
+
+
+class StateFolder:
+    """The folder of one run's state.
+
+    Args:
+        path: `OUT/state/RUN_KEY`; made when first written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def manifest(self) -> dict[str, Any] | None:
+        """What the last save wrote, or None if there is no state.
+
+        Raises:
+            EnvironmentProblem: the manifest is damaged or of another version.
+        """
+        file = self.path / MANIFEST
+        if not file.exists():
+            return None
+        try:
+            manifest: dict[str, Any] = json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise self._damaged(file, str(error)) from error
+        if manifest.get("version") != VERSION:
+            raise self._damaged(file, f"version {manifest.get('version')!r} where {VERSION} is known")
+        return manifest
+
+    def save(self, round: int, server: Mapping[str, Any], memories: Mapping[int, Any], facts: Mapping[str, Any]) -> None:  # noqa: A002
+        """Make `round` the round that a load gives.
+
+        Args:
+            round: finished rounds.
+            server: tree of the server's state.
+            memories: of the clients whose memory changed since the last save; the others' files stay.
+            facts: plain values for the manifest, such as the backend.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        old = self.manifest() or {"memories": {}}
+        files = {str(client): f"memory-{client}-{round}.pt" for client in memories}
+        for client, memory in memories.items():
+            self._write(files[str(client)], memory)
+        self._write(f"server-{round}.pt", dict(server))
+        kept = {**old["memories"], **files}
+        manifest = {"version": VERSION, "round": round, "server": f"server-{round}.pt", "memories": kept, **facts}
+        self._replace(MANIFEST, lambda file: file.write(json.dumps(manifest).encode()))
+        self._sweep({MANIFEST, manifest["server"], *kept.values()})
+
+    def load(self, device: torch.device) -> tuple[dict[str, Any], dict[int, Any], dict[str, Any]]:
+        """The server's tree on `device`, the memories on the CPU, the manifest.
+
+        Raises:
+            EnvironmentProblem: a file is missing or damaged.
+        """
+        manifest = self.manifest()
+        if manifest is None:
+            raise FileNotFoundError(f"no state in {self.path}")
+        server = self._read(manifest["server"], device)
+        memories = {int(client): self._read(name, "cpu") for client, name in manifest["memories"].items()}
+        return server, memories, manifest
+
+    def remove(self) -> None:
+        """Forget the run: its row is stored."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _write(self, name: str, tree: Any) -> None:
+        self._replace(name, lambda file: torch.save(tree, file))
+
+    def _replace(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
+        temporary = self.path / f".{name}.tmp"
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(self.path / name)
+
+    def _read(self, name: str, device: torch.device | str) -> Any:
+        file = self.path / name
+        try:
+            return torch.load(file, map_location=device, weights_only=True)
+        except Exception as error:
+            raise self._damaged(file, str(error)) from error
+
+    def _sweep(self, keep: set[str]) -> None:
+        for file in self.path.iterdir():
+            if file.name not in keep:
+                file.unlink(missing_ok=True)
+
+    def _damaged(self, file: Path, why: str) -> EnvironmentProblem:
+        return EnvironmentProblem(
+            f"the saved state {file} cannot be used ({why}); remove the folder {self.path} to start this run anew"
+        )

@@ -1,0 +1,178 @@
+"""One client's local training in one round, ready for either backend: its batches, teachers, noise and starting point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Outputs, Params, Plugin, Upload
+from bench.engine.federation import CHUNK, Federation, Source, draw_crops
+from bench.engine.network import Network
+from bench.engine.optimizers import Optimizer
+from bench.engine.streams import stream
+from bench.engine.trees import own, tensors
+from search_spaces.setting import Setting
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What does not change during a run."""
+
+    algorithm: Algorithm
+    setting: Setting
+    seed: int
+    net: Network
+    fed: Fed
+    federation: Federation
+    optimizer: Optimizer
+
+    @cached_property
+    def acts_before_steps(self) -> bool:
+        """Whether the algorithm does anything in `before_step`: the default is not worth a call per step."""
+        algorithm = self.algorithm
+        while isinstance(algorithm, Plugin) and type(algorithm).before_step is Plugin.before_step:
+            algorithm = algorithm.base
+        return type(algorithm).before_step is not Algorithm.before_step
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Which samples each local step takes.
+
+    Args:
+        positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is filled up with other
+            samples of the client, for BatchNorm would see copies of one sample as a constant batch.
+        weight: (steps, B), 0 where filled up.
+        sizes: samples of each step that count.
+    """
+
+    positions: Tensor
+    weight: Tensor
+    sizes: tuple[int, ...]
+
+    @staticmethod
+    def draw(generator: torch.Generator, num_examples: int, epochs: int, batch_size: int) -> Schedule:
+        """Each epoch a fresh order, cut into batches, the last one short if it must be."""
+        per_epoch = math.ceil(num_examples / batch_size)
+        places = torch.arange(per_epoch * batch_size)
+        orders = [torch.randperm(num_examples, generator=generator)[places % num_examples] for _ in range(epochs)]
+        weight = (places < num_examples).double().view(per_epoch, batch_size).repeat(epochs, 1)
+        sizes = tuple(int(size) for size in weight.sum(1).tolist())
+        return Schedule(torch.cat(orders).view(-1, batch_size), weight, sizes)
+
+
+@dataclass
+class Task:
+    """One client's round.
+
+    Args:
+        client: its number.
+        schedule: which samples each step takes.
+        source: the inputs.
+        data: the client's whole training set.
+        local: what it trains, the algorithm's `start` copied so that nothing shared is written to.
+        memory: what it kept.
+        teachers: frozen models by name.
+        tables: the teachers' outputs on every sample, where inputs do not change from epoch to epoch.
+        noise: generator of the algorithm's `noise` hook.
+    """
+
+    client: int
+    schedule: Schedule
+    source: Source
+    data: Data
+    local: Local
+    memory: Memory
+    teachers: Mapping[str, Params]
+    tables: Mapping[str, Outputs]
+    noise: torch.Generator
+
+    @property
+    def steps(self) -> int:
+        """tau_k."""
+        return len(self.schedule.sizes)
+
+    def table(self, positions: Tensor) -> dict[str, Outputs]:
+        """The teachers' stored outputs on these samples."""
+        return {name: Outputs(out.logits[positions], out.features[positions]) for name, out in self.tables.items()}
+
+
+@dataclass
+class Trained:
+    """What came of a task: the final local model, the upload, the memory to keep, the mean training loss in nats."""
+
+    client: int
+    params: Params
+    upload: Upload
+    memory: Memory
+    loss: Tensor
+    steps: int
+
+
+def make_task(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> Task:  # noqa: A002
+    """Draw everything that a client's round needs, each from its own stream."""
+    setting, federation, seed = problem.setting, problem.federation, problem.seed
+    index = federation.clients[client]
+    batch_size = setting.batch_size
+    order = stream(seed, "order", round, client)
+    schedule = Schedule.draw(order, len(index), setting.local_epochs, batch_size)
+    draws = None
+    if setting.augmentation != "none":
+        generator = stream(seed, "augment", round, client)
+        draws = draw_crops(generator, len(schedule.sizes), batch_size).to(federation.device)
+    start = problem.algorithm.start(problem.fed, message, memory, stream(seed, "start", round, client))
+    source = federation.source(client, draws)
+    teachers = problem.algorithm.teachers(message, memory)
+    return Task(
+        client=client,
+        schedule=Schedule(
+            schedule.positions.to(federation.device),
+            schedule.weight.to(federation.device, federation.dtype),
+            schedule.sizes,
+        ),
+        source=source,
+        data=federation.data(index),
+        local=tensors(start, federation.device, federation.dtype),
+        memory=memory,
+        teachers=teachers,
+        tables={} if draws is not None else {name: outputs_on(problem.net, w, source) for name, w in teachers.items()},
+        noise=stream(seed, "noise", round, client),
+    )
+
+
+@torch.no_grad()
+def outputs_on(net: Network, params: Params, source: Source) -> Outputs:
+    """A frozen model's outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features."""
+    parts = [net.eval(params, x) for x in source.samples.split(CHUNK)]
+    return Outputs(torch.cat([p.logits for p in parts]), torch.cat([p.features for p in parts]))
+
+
+def leaves_of(net: Network, params: Params) -> Params:
+    """A client's own copy of a model, ready to train: convolution weights in channels-last memory, trainable ones as leaves."""
+    copies = {}
+    for name, value in params.items():
+        layout = torch.channels_last if value.dim() == 4 else torch.contiguous_format
+        copies[name] = value.detach().clone(memory_format=layout)
+    for name in net.trainable:
+        copies[name].requires_grad_()
+    return copies
+
+
+def finish(problem: Problem, task: Task, local: Local, loss: Tensor, message: Message, plan: Any) -> Trained:
+    """Ask the algorithm for the upload and the memory, and make both the client's own."""
+    upload, memory = problem.algorithm.upload(problem.net, local, task.data, message, task.memory, plan)
+    federation = problem.federation
+    return Trained(
+        client=task.client,
+        params=local["params"],
+        upload=own(tensors(upload, federation.device, federation.dtype)),
+        memory=own(tensors(memory, federation.device, federation.dtype)),
+        loss=loss,
+        steps=task.steps,
+    )

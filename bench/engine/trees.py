@@ -1,0 +1,74 @@
+"""Trees of tensors (dict, tuple, list) as messages, locals, memories and uploads are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def tree_map(function: Callable[[Tensor], Any], tree: Any) -> Any:
+    """`tree` with every tensor replaced by `function` of it; other leaves stay."""
+    if isinstance(tree, Tensor):
+        return function(tree)
+    if isinstance(tree, Mapping):
+        return {key: tree_map(function, value) for key, value in tree.items()}
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(tree_map(function, value) for value in tree))
+    if isinstance(tree, list | tuple):
+        return type(tree)(tree_map(function, value) for value in tree)
+    return tree
+
+
+def leaves(tree: Any) -> Iterator[Tensor]:
+    """Every tensor of `tree`, in order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from leaves(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from leaves(value)
+
+
+def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """`tree` with plain numbers turned into tensors: floats and booleans in `dtype`, integers as int64."""
+    if isinstance(tree, Mapping):
+        return {key: tensors(value, device, dtype) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(tensors(value, device, dtype) for value in tree)
+    if isinstance(tree, bool | float):
+        return torch.tensor(float(tree), device=device, dtype=dtype)
+    return torch.tensor(tree, device=device) if isinstance(tree, int) else tree
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """Equal trees as one, each tensor with a leading axis over the trees."""
+    first = trees[0]
+    if isinstance(first, Tensor):
+        return torch.stack(list(trees))
+    if isinstance(first, Mapping):
+        return {key: stack([tree[key] for tree in trees]) for key in first}
+    if isinstance(first, list | tuple):
+        parts = [stack(part) for part in zip(*trees, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return first
+
+
+def own(tree: Any) -> Any:
+    """`tree` with every tensor detached and copied: a view would keep, and save, the whole it is cut from."""
+    return tree_map(lambda tensor: tensor.detach().clone(), tree)
+
+
+def to(tree: Any, device: torch.device | str) -> Any:
+    """`tree` on `device`."""
+    return tree_map(lambda tensor: tensor.to(device), tree)
+
+
+def num_bytes(tree: Any) -> int:
+    """Bytes of the distinct tensors of `tree`: one sent twice under two names travels once."""
+    distinct = {id(tensor): tensor for tensor in leaves(tree)}
+    return sum(tensor.numel() * tensor.element_size() for tensor in distinct.values())

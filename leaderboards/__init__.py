@@ -1,0 +1,33 @@
+"""What came out: the schema of results, a store that several writers may share, and leaderboards made from it.
+
+A leaf: it knows rows and columns, no algorithm and no engine. Importing it is cheap; pandas and pyarrow are imported
+by the functions that need them (and by `leaderboards.boards`).
+"""
+
+from leaderboards.checks import check_curve, check_row
+from leaderboards.files import BrokenFileError, NewerSchemaError, StoreError
+from leaderboards.identity import canonical_json, environment_key, identity_columns, run_key
+from leaderboards.metrics import METRICS, Metric, find_metric
+from leaderboards.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, STATUSES, Column
+from leaderboards.store import Store
+
+__all__ = [
+    "COLUMNS",
+    "CURVE_COLUMNS",
+    "METRICS",
+    "SCHEMA_VERSION",
+    "STATUSES",
+    "BrokenFileError",
+    "Column",
+    "Metric",
+    "NewerSchemaError",
+    "Store",
+    "StoreError",
+    "canonical_json",
+    "check_curve",
+    "check_row",
+    "environment_key",
+    "find_metric",
+    "identity_columns",
+    "run_key",
+]

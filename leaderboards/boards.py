@@ -1,0 +1,143 @@
+"""Runs -> leaderboard: a pure function from one row per run to one row per configuration, mean and spread over seeds."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from leaderboards.identity import canonical_json, digest
+from leaderboards.metrics import METRICS, Metric
+from leaderboards.schema import SETTING_COLUMNS, hyperparameter_columns
+
+CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
+CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
+REFERENCES = frozenset({"centralized", "local"})  # bounds to read the others against: they take no part in ranks
+INTERVAL_FROM = 3  # seeds below which an interval would say more about the formula than about the runs
+CONFIDENCE = 0.95
+
+
+def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
+    """The leaderboard of `runs`.
+
+    A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that some
+    algorithms need of a model (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is one algorithm with one
+    variant in one cell; `selected` marks its configuration with the best mean `best_val_accuracy` (`best_accuracy`
+    where selected_on is `test`), ties by hp_json. Only those with the most seeds take part: a lucky single seed does
+    not beat three. Where nothing was held out to select on, a lone configuration is selected, and none of several.
+
+    Args:
+        runs: as `Store.runs()` gives them. Of two runs of one configuration and seed (another version of the
+            algorithm) the later finished counts.
+
+    Returns:
+        One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
+        `n`, `failed`, `stopped`: seeds by status; `configurations`: how many of the contest finished a run;
+        `selected`; `diverged`, `shortened`: of any finished run; `versions_mixed`: finished runs under several package
+        versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
+        `_low`, `_high` (95 % interval of Student's t, from 3 seeds on); `_rank` in the cell among the selected (1 is
+        best, ties share the smaller; diverged and reference rows have none).
+    """
+    runs = _one_run_per_seed(runs)
+    finished = runs[runs["status"] == "finished"]
+    board = _identity(runs).join([_counts(runs), _flags(finished), *_statistics(finished)])
+    for flag in ("diverged", "shortened", "versions_mixed"):
+        board[flag] = board[flag].eq(True).astype(bool)
+    board = board.reset_index()
+    tried = (board["n"] > 0).astype("int64")
+    board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
+    board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
+    ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
+    ranks = {f"{metric.name}_rank": _ranks(board, ranked, metric) for metric in METRICS.values()}
+    board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
+    order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
+    return board.sort_values(order, ignore_index=True)[_column_order(board)]
+
+
+def interval(mean: np.ndarray, std: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The 95 % interval of the mean of `n` normal values by Student's t: (low, high), empty below 3 values."""
+    from scipy.special import stdtrit  # scipy.stats takes seconds to import
+
+    enough = n >= INTERVAL_FROM
+    degrees = np.where(enough, n - 1, 1)
+    half = np.where(enough, stdtrit(degrees, (1 + CONFIDENCE) / 2) * std / np.sqrt(degrees + 1), np.nan)
+    return mean - half, mean + half
+
+
+def cell_of(setting_json: str) -> str:
+    """The cell of a setting: 16 hexadecimal digits that do not depend on the model's variant (`+head`, `+bn`)."""
+    setting = json.loads(setting_json)
+    return digest(setting | {"model": base_model(setting["model"])})[:16]
+
+
+def base_model(model: str) -> str:
+    """`model` without its variants: `cnn` for `cnn+head`."""
+    return model.split("+")[0]
+
+
+def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
+    runs = runs.assign(done=runs["status"] == "finished").sort_values(["done", "finished"], kind="stable")
+    runs = runs.drop_duplicates([*CONFIGURATION, "seed"], keep="last")
+    return runs.sort_values([*CONFIGURATION, "seed"], kind="stable").drop(columns="done")
+
+
+def _identity(runs: pd.DataFrame) -> pd.DataFrame:
+    names = [*CONFIGURATION, *hyperparameter_columns(runs.columns), *SETTING_COLUMNS]
+    board = runs[names].drop_duplicates(CONFIGURATION)
+    cells = {text: cell_of(text) for text in board["setting_json"].unique()}
+    return board.assign(cell=board["setting_json"].map(cells).astype(str)).set_index(CONFIGURATION)
+
+
+def _counts(runs: pd.DataFrame) -> pd.DataFrame:
+    names = {"n": "finished", "failed": "failed", "stopped": "stopped"}
+    frame = runs[CONFIGURATION].assign(**{name: (runs["status"] == s).astype("int64") for name, s in names.items()})
+    counts = frame.groupby(CONFIGURATION)[list(names)].sum()
+    rules = runs.groupby(CONFIGURATION)["selected_on"].agg(["nunique", "first"])
+    return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
+
+
+def _flags(finished: pd.DataFrame) -> pd.DataFrame:
+    versions = [
+        canonical_json({**versions, "": package})
+        for versions, package in zip(finished["versions"], finished["package_version"], strict=True)
+    ]
+    groups = finished.assign(environment=versions).groupby(CONFIGURATION)
+    flags = groups[["diverged", "shortened"]].any()
+    return flags.assign(versions_mixed=groups["environment"].nunique() > 1)
+
+
+def _statistics(finished: pd.DataFrame) -> list[pd.DataFrame]:
+    values = finished[[*CONFIGURATION, *METRICS]].astype(dict.fromkeys(METRICS, "float64"))
+    groups = values.groupby(CONFIGURATION)
+    mean, std, count = groups.mean(), groups.std(ddof=1), groups.count()
+    bounds = interval(mean.to_numpy(), std.to_numpy(), count.to_numpy())
+    low, high = (pd.DataFrame(bound, index=mean.index, columns=mean.columns) for bound in bounds)
+    tables = {"mean": mean, "std": std, "low": low, "high": high}
+    return [table.add_suffix(f"_{name}") for name, table in tables.items()]
+
+
+def _winners(board: pd.DataFrame) -> list[int]:
+    """The positions of the selected configurations; `board` holds those with a finished run."""
+    winners: list[int] = []
+    for _, contest in board.groupby(CONTEST, sort=False):
+        full = contest[contest["n"] == contest["n"].max()].sort_values("hp_json")
+        rules = set(contest["selected_on"])
+        score = {"validation": "best_val_accuracy_mean", "test": "best_accuracy_mean"}.get(min(rules))
+        if len(contest) == 1:
+            winners.append(int(contest.index[0]))
+        elif len(rules) == 1 and score and full[score].notna().any():
+            winners.append(int(full[score].idxmax()))  # the first of equals, hence the sorting
+    return winners
+
+
+def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Metric) -> pd.Series:
+    means = board[f"{metric.name}_mean"].where(ranked)
+    return means.groupby(board["cell"]).rank(method="min", ascending=not metric.higher_is_better).astype("Int64")
+
+
+def _column_order(board: pd.DataFrame) -> list[str]:
+    statistics = [f"{name}_{part}" for name in METRICS for part in ("mean", "std", "low", "high", "rank")]
+    first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
+    first += ["failed", "stopped", "configurations", "selected", "diverged", "shortened", "versions_mixed"]
+    return [*first, *statistics]

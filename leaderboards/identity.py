@@ -1,0 +1,93 @@
+"""Who a run is: canonical JSON, the run key, and the key of the environment it ran in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+HP_PREFIX = "hp_"
+
+
+def canonical_json(mapping: Mapping[str, Any]) -> str:
+    """`mapping` as JSON with sorted keys and no spaces: equal mappings give equal text.
+
+    `1` and `1.0` give different text: cast each value to its declared type first.
+
+    Raises:
+        ValueError: a value is NaN or infinite, or no JSON value, or a key is no string.
+    """
+    wrong = [key for key in mapping if not isinstance(key, str)]
+    if wrong:
+        raise ValueError(f"keys must be strings, got {wrong[0]!r} in {dict(mapping)!r}")
+    try:
+        return json.dumps(dict(mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"values must be finite numbers, strings, booleans or None, got {dict(mapping)!r}") from error
+
+
+def digest(mapping: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of `mapping`: 64 lower-case hexadecimal digits."""
+    return hashlib.sha256(canonical_json(mapping).encode()).hexdigest()
+
+
+def run_key(
+    algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
+) -> str:
+    """The identity of a run: equal for runs that must give equal numbers, on whatever machine.
+
+    The caller has cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are different keys.
+
+    Args:
+        algorithm: registry name.
+        version: of the algorithm; raised when its results change.
+        hyperparameters: every field of the algorithm by name, defaults included.
+        setting: every field of the setting by name, defaults included.
+        seed: of the run.
+
+    Returns:
+        64 lower-case hexadecimal digits.
+    """
+    return digest(
+        {
+            "algorithm": algorithm,
+            "version": version,
+            "hyperparameters": dict(hyperparameters),
+            "setting": dict(setting),
+            "seed": seed,
+        }
+    )
+
+
+def environment_key(row: Mapping[str, Any]) -> str:
+    """The environment class of a row: runs of one key that agree in it must agree in every digit.
+
+    Returns:
+        8 hexadecimal digits over device, cpu, threads, backend, pack and versions.
+    """
+    parts = {name: row[name] for name in ("device", "cpu", "threads", "backend", "pack")}
+    return digest({**parts, "versions": dict(row["versions"])})[:8]
+
+
+def identity_columns(
+    algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """The identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are those of `run_key`.
+
+    Raises:
+        ValueError: a hyper-parameter is called `json`, whose column would be `hp_json`.
+    """
+    from leaderboards.schema import SETTING_COLUMNS
+
+    if "json" in hyperparameters:
+        raise ValueError("a hyper-parameter cannot be called 'json': its column would be hp_json; rename it")
+    return {
+        "run_key": run_key(algorithm, version, hyperparameters, setting, seed),
+        "algorithm": algorithm,
+        "hp_json": canonical_json(hyperparameters),
+        **{HP_PREFIX + name: value for name, value in hyperparameters.items()},
+        "setting_json": canonical_json(setting),
+        **{name: setting[name] for name in SETTING_COLUMNS},
+        "seed": seed,
+    }

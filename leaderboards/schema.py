@@ -1,0 +1,185 @@
+"""The columns of `runs` and `curves`: names, types, units and meanings, and the check that a row keeps them.
+
+`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks and the documentation come from
+them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. Besides the columns listed here a row has one
+`hp_<name>` per hyper-parameter of its algorithm, typed by its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from leaderboards.identity import HP_PREFIX
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA_VERSION = 1
+STATUSES = ("finished", "failed", "stopped")
+SELECTED_ON = ("validation", "test", "none")
+
+Group = Literal["identity", "results", "cost", "state", "provenance"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column.
+
+    Args:
+        name: of the column.
+        type: `string`, `float64`, `int64`, `bool`, `timestamp` (microseconds, UTC) or `map<key,value>`.
+        unit: of its numbers. `fraction` is checked to lie in [0, 1]; every unit but `any` forbids negative numbers.
+        meaning: one phrase.
+        group: identity, results, cost, state or provenance.
+        nullable: may be empty in a finished row; results and cost always may in failed and stopped ones.
+    """
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+    group: Group
+    nullable: bool = False
+
+    @property
+    def empty_allowed(self) -> bool:
+        """Whether some row may leave it empty."""
+        return self.nullable or self.group in ("results", "cost")
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("run_key", "string", "", "SHA-256 of algorithm, its version, hyper-parameters, setting and seed", "identity"),
+    Column("algorithm", "string", "", "registry name", "identity"),
+    Column("hp_json", "string", "", "all hyper-parameters as canonical JSON; also one hp_<name> column each", "identity"),
+    Column("setting_json", "string", "", "every field of the setting as canonical JSON", "identity"),
+    Column("dataset", "string", "", "data set", "identity"),
+    Column("model", "string", "", "model; `+head`, `+bn` name its variants", "identity"),
+    Column("partition", "string", "", "how training samples are given to clients", "identity"),
+    Column("alpha", "float64", "1", "Dirichlet concentration; empty for partitions without it", "identity", True),
+    Column("participation", "float64", "fraction", "share of the clients that train in a round", "identity"),
+    Column("num_clients", "int64", "clients", "clients in all", "identity"),
+    Column("rounds", "int64", "rounds", "communication rounds", "identity"),
+    Column("local_epochs", "int64", "epochs", "passes over a client's data in a round", "identity"),
+    Column("batch_size", "int64", "examples", "examples in a local step", "identity"),
+    Column("optimizer", "string", "", "local optimiser", "identity"),
+    Column("lr", "float64", "1", "local learning rate of round 1", "identity"),
+    Column("lr_decay", "float64", "1", "factor on lr after each round", "identity"),
+    Column("momentum", "float64", "1", "SGD momentum", "identity"),
+    Column("weight_decay", "float64", "1", "L2 coefficient added to the gradient", "identity"),
+    Column("clip_norm", "float64", "1", "largest gradient norm of a step; 0 is no clipping", "identity"),
+    Column("augmentation", "string", "", "augmentation of training images", "identity"),
+    Column("fraction", "float64", "fraction", "share of the training data that is used at all", "identity"),
+    Column("validation_fraction", "float64", "fraction", "share of it held out to select on", "identity"),
+    Column("auxiliary_per_class", "int64", "examples", "server's labelled samples per class", "identity"),
+    Column("precision", "string", "", "arithmetic of training", "identity"),
+    Column("seed", "int64", "1", "seed of every random stream of the run", "identity"),
+    Column("best_accuracy", "float64", "fraction", "global model, test set: best round", "results"),
+    Column("best_round", "int64", "rounds", "round of best_accuracy, the first if several", "results"),
+    Column("final_accuracy", "float64", "fraction", "global model, test set: last round", "results"),
+    Column("selected_accuracy", "float64", "fraction", "global model, test set: at selected_round", "results", True),
+    Column("selected_round", "int64", "rounds", "round of best_val_accuracy, the first if several", "results", True),
+    Column("best_val_accuracy", "float64", "fraction", "global model, validation split: best round", "results", True),
+    Column("mean_last10_accuracy", "float64", "fraction", "test accuracy, mean of the last 10 evaluations", "results"),
+    Column("ema_accuracy", "float64", "fraction", "test accuracy smoothed with 0.6, last round", "results"),
+    Column("accuracy_at", "map<int32,double>", "fraction", "test accuracy at some rounds: round -> value", "results"),
+    Column("rounds_to", "map<double,int32>", "rounds", "first round that reached a target: target -> round", "results"),
+    Column("local_accuracy_mean", "float64", "fraction", "clients' own models, mean over clients", "results", True),
+    Column("amp", "float64", "fraction", "accuracy over all clients' local test splits, pooled", "results", True),
+    Column("fm", "float64", "fraction^2", "population variance of accuracy between clients", "results", True),
+    Column("wlp", "float64", "fraction", "accuracy of the worst client", "results", True),
+    Column("communications", "int64", "exchanges", "exchanges between the server and its cohorts", "results"),
+    Column("bytes_down", "int64", "bytes", "sent by the server to all clients", "results"),
+    Column("bytes_up", "int64", "bytes", "sent by all clients to the server", "results"),
+    Column("train_steps", "int64", "steps", "optimiser steps of all clients", "results"),
+    Column("partition_hash", "string", "", "hash of the clients' sample indices", "results"),
+    Column("seconds", "float64", "seconds", "wall-clock time of the run; of a pack, its share", "cost"),
+    Column("samples_per_second", "float64", "examples/second", "training examples per second", "cost", True),
+    Column("peak_memory_bytes", "int64", "bytes", "largest memory of the process, or of its accelerator", "cost", True),
+    Column("status", "string", "", "finished, failed, or stopped early by the search", "state"),
+    Column("error", "string", "", "why it failed", "state", True),
+    Column("diverged", "bool", "", "the loss left the numbers, or accuracy ended at chance", "state"),
+    Column("selected_on", "string", "", "what configurations are selected on: validation, test, or none", "state"),
+    Column("shortened", "bool", "", "run with fewer rounds, or less data, than its paper", "state"),
+    Column("paper", "string", "", "paper whose setting was asked for", "provenance", True),
+    Column("schema_version", "int64", "1", "version of these columns", "provenance"),
+    Column("package_version", "string", "", "version of this package", "provenance"),
+    Column("git_commit", "string", "", "commit of the source tree", "provenance", True),
+    Column("git_dirty", "bool", "", "source files differed from the commit", "provenance", True),
+    Column("versions", "map<string,string>", "", "package -> version", "provenance"),
+    Column("device", "string", "", "`cpu`, or the accelerator's model", "provenance"),
+    Column("cpu", "string", "", "processor model", "provenance"),
+    Column("threads", "int64", "threads", "threads of the process", "provenance"),
+    Column("backend", "string", "", "how clients were executed", "provenance"),
+    Column("pack", "int64", "runs", "runs trained together in one program; 1 is alone", "provenance"),
+    Column("host", "string", "", "machine name, or a hash of it", "provenance"),
+    Column("dataset_hash", "string", "", "hash of the prepared data set", "provenance", True),
+    Column("command", "string", "", "command line", "provenance"),
+    Column("started", "timestamp", "UTC", "when the run began", "provenance"),
+    Column("finished", "timestamp", "UTC", "when the run ended, in whatever status", "provenance"),
+)
+
+CURVE_COLUMNS: tuple[Column, ...] = (
+    Column("run_key", "string", "", "run that the value belongs to", "identity"),
+    Column("algorithm", "string", "", "registry name", "identity"),
+    Column("round", "int64", "rounds", "finished rounds; 0 is before training", "identity"),
+    Column("metric", "string", "", "name of the metric", "identity"),
+    Column("value", "float64", "any", "accuracies are fractions, losses nats; empty where not a number", "results", True),
+)
+
+_NOT_SETTING = {"run_key", "algorithm", "hp_json", "setting_json", "seed"}
+SETTING_COLUMNS = tuple(c.name for c in COLUMNS if c.group == "identity" and c.name not in _NOT_SETTING)
+
+
+def hyperparameter_columns(names: Iterable[str]) -> list[str]:
+    """Those of `names` that are a hyper-parameter's column: `hp_<name>`, but not `hp_json`."""
+    return [name for name in names if name.startswith(HP_PREFIX) and name != "hp_json"]
+
+
+def runs_schema(hyperparameters: Mapping[str, pa.DataType]) -> pa.Schema:
+    """The pyarrow schema of `runs`. `hyperparameters`: type of each `hp_*` column."""
+    import pyarrow as pa
+
+    fields = _fields(COLUMNS)
+    at = [field.name for field in fields].index("hp_json") + 1
+    fields[at:at] = [pa.field(name, kind) for name, kind in hyperparameters.items()]
+    return pa.schema(fields, metadata=file_metadata("runs"))
+
+
+def curves_schema() -> pa.Schema:
+    """The pyarrow schema of a `curves` file: one row per run, round and metric."""
+    import pyarrow as pa
+
+    return pa.schema(_fields(CURVE_COLUMNS), metadata=file_metadata("curves"))
+
+
+def file_metadata(kind: str) -> dict[str, str]:
+    """Parquet metadata that tells our files, and their version, from others'. `kind`: runs, curves or leaderboard."""
+    return {"fedkd_kind": kind, "fedkd_schema_version": str(SCHEMA_VERSION)}
+
+
+def as_markdown(columns: Iterable[Column] = COLUMNS) -> str:
+    """The columns as a Markdown table, for the documentation."""
+    lines = ["| column | type | unit | meaning | group | may be empty |", "|---|---|---|---|---|---|"]
+    lines += [
+        f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} | {c.group} | {'yes' if c.nullable else ''} |"
+        for c in columns
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(columns: Iterable[Column]) -> list[pa.Field]:
+    import pyarrow as pa
+
+    types = {
+        "string": pa.string(),
+        "float64": pa.float64(),
+        "int64": pa.int64(),
+        "bool": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "map<int32,double>": pa.map_(pa.int32(), pa.float64()),
+        "map<double,int32>": pa.map_(pa.float64(), pa.int32()),
+        "map<string,string>": pa.map_(pa.string(), pa.string()),
+    }
+    return [pa.field(c.name, types[c.type], nullable=c.empty_allowed) for c in columns]

@@ -1,0 +1,96 @@
+"""What a value may be: its type, its range, and how a mistake is said in the user's words."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+Value = bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The values a number may take: an interval, or a list of names.
+
+    Args:
+        low: smallest value, or None.
+        high: largest value, or None.
+        open_low: the smallest value itself is not allowed.
+        open_high: the largest value itself is not allowed.
+        choices: the allowed strings; empty for numbers.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    open_low: bool = False
+    open_high: bool = False
+    choices: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.low is None and self.high is None:
+            return "any number"
+        if self.high is None:
+            return f"{'>' if self.open_low else '>='} {self.low:g}"
+        if self.low is None:
+            return f"{'<' if self.open_high else '<='} {self.high:g}"
+        return f"in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
+
+    def allows(self, value: Value) -> bool:
+        """Whether `value` lies inside; NaN and infinities never do."""
+        if self.choices:
+            return value in self.choices
+        if not isinstance(value, int | float):
+            return True
+        if not math.isfinite(value):
+            return False
+        above = self.low is None or value > self.low or (value == self.low and not self.open_low)
+        below = self.high is None or value < self.high or (value == self.high and not self.open_high)
+        return above and below
+
+
+def cast(name: str, value: Any, kind: str) -> Value:
+    """`value` as the type that a field's annotation names, so that 1 and 1.0 are one configuration.
+
+    Args:
+        name: the field, for the message.
+        value: what was given; text is parsed, as on a command line.
+        kind: `bool`, `int`, `float` or `str`, with `| None` where the field may be empty.
+
+    Raises:
+        ValueError: the value is not of that type.
+    """
+    base = kind.removesuffix(" | None")
+    if value is None or (base != kind and isinstance(value, str) and value.lower() in ("none", "")):
+        if base == kind:
+            raise ValueError(f"{name} must be of type {kind}, got None")
+        return None
+    text = str(value)
+    try:
+        if base == "bool":
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
+        if base == "int":
+            return int(text) if re.fullmatch(r"[+-]?\d+", text) else _whole(float(text))
+        if base == "float" and not isinstance(value, bool):
+            return float(text)
+    except (KeyError, ValueError, OverflowError):
+        pass
+    else:
+        if base == "str":
+            return text
+    raise ValueError(f"{name} must be of type {kind}, got {value!r}")
+
+
+def _whole(value: float) -> int:
+    if value != int(value):
+        raise ValueError(value)
+    return int(value)
+
+
+def check(name: str, value: Value, bounds: Bounds) -> None:
+    """Raise ValueError, in the user's words, if `value` lies outside `bounds` (None stands for an empty field)."""
+    if value is not None and not bounds.allows(value):
+        raise ValueError(f"{name} must be {bounds}, got {value!r}")

@@ -1,0 +1,105 @@
+"""`Setting`: one federated problem, everything that decides a run's numbers except the algorithm and the seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from search_spaces.bounds import Bounds, Value, cast, check
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+OPTIMIZERS = ("sgd", "adam")
+AUGMENTATIONS = ("none", "flip_crop", "flip_crop_reflect")
+DECAY_EXEMPT = ("none", "norm", "norm_but_shortcut")
+VALIDATION_RULES = ("random", "last")
+NORMALIZATIONS = ("standard", "fedgkd", "none")
+
+
+def _setting(
+    default: Any,
+    meaning: str,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    bounds = Bounds(low, high, open_low, open_high, choices)
+    return field(default=default, metadata={"bounds": bounds, "meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One federated problem: everything that decides a run's numbers, except the algorithm and the seed.
+
+    Each field carries its range and meaning as metadata; construction checks them.
+
+    Raises:
+        ValueError: a value has the wrong type or lies outside its range; the message names both.
+    """
+
+    dataset: str = _setting("digits", "registered data set")
+    model: str = _setting("mlp", "registered model; `+head` adds MOON's projection head, `+bn` its BatchNorm form")
+    partition: str = _setting("lda", "how training samples are given to clients")
+    alpha: float | None = _setting(
+        0.5, "Dirichlet concentration; small is non-IID; none for partitions without it", 0, open_low=True
+    )
+    num_clients: int = _setting(10, "clients K", 1)
+    participation: float = _setting(1.0, "share C of the clients that train in a round", 0, 1, open_low=True)
+    rounds: int = _setting(100, "communication rounds with local training, T", 1)
+    local_epochs: int = _setting(10, "passes E over a client's data in a round", 1)
+    batch_size: int = _setting(64, "examples B in a local step", 1)
+    optimizer: str = _setting("sgd", "local optimiser, made anew each round", choices=OPTIMIZERS)
+    lr: float = _setting(0.01, "local learning rate of round 1", 0, open_low=True)
+    lr_decay: float = _setting(1.0, "factor on lr after each round", 0, 1, open_low=True)
+    momentum: float = _setting(0.0, "SGD momentum", 0, 1, open_high=True)
+    nesterov: bool = _setting(False, "Nesterov's form of momentum")
+    weight_decay: float = _setting(0.0, "L2 coefficient added to the gradient", 0)
+    decay_exempt: str = _setting("none", "parameters without weight decay", choices=DECAY_EXEMPT)
+    clip_norm: float = _setting(0.0, "largest gradient norm of a step; 0 is no clipping", 0)
+    adam_beta1: float = _setting(0.9, "Adam's first decay", 0, 1, open_high=True)
+    adam_beta2: float = _setting(0.999, "Adam's second decay", 0, 1, open_high=True)
+    adam_eps: float = _setting(1e-8, "Adam's denominator term", 0, open_low=True)
+    augmentation: str = _setting("none", "random flip and crop of training images", choices=AUGMENTATIONS)
+    normalization: str = _setting(
+        "standard", "mean and standard deviation taken off the pixels", choices=NORMALIZATIONS
+    )
+    fraction: float = _setting(1.0, "share of the training data that is used at all", 0, 1, open_low=True)
+    validation_fraction: float = _setting(0.0, "share of the training data held out to select on", 0, 1, open_high=True)
+    validation_rule: str = _setting(
+        "random", "which samples are held out: drawn, or the last in file order", choices=VALIDATION_RULES
+    )
+    auxiliary_per_class: int = _setting(0, "server's labelled samples per class, taken out of the training data", 0)
+    local_test_fraction: float = _setting(
+        0.0, "share of each client's data kept as its own test set", 0, 1, open_high=True
+    )
+    evaluate_every: int = _setting(1, "rounds between evaluations; the last round always is one", 1)
+    precision: str = _setting("fp32", "arithmetic of training", choices=PRECISIONS)
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            value = cast(item.name, getattr(self, item.name), str(item.type))
+            check(item.name, value, item.metadata["bounds"])
+            object.__setattr__(self, item.name, value)
+        if self.nesterov and not self.momentum:
+            raise ValueError("nesterov needs momentum > 0, got momentum=0.0: set momentum, or nesterov=false")
+        if self.evaluate_every > self.rounds:
+            raise ValueError(
+                f"evaluate_every must be <= rounds, got evaluate_every={self.evaluate_every}, rounds={self.rounds}"
+            )
+
+    @property
+    def cohort_size(self) -> int:
+        """Clients that train in a round: C*K rounded half up, at least one (the papers' reference code)."""
+        return max(1, int(self.participation * self.num_clients + 0.5))
+
+    def as_dict(self) -> dict[str, Value]:
+        """Every field by name."""
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+
+def setting_fields() -> dict[str, dataclasses.Field[Any]]:
+    """The fields of `Setting` by name, each with its `bounds` and `meaning` in the metadata."""
+    return {item.name: item for item in dataclasses.fields(Setting)}

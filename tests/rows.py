@@ -1,0 +1,78 @@
+"""Complete rows for the tests of stores, leaderboards and tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from leaderboards import SCHEMA_VERSION, identity_columns
+from search_spaces.base import Setting
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5), (2, "loss", 1.5)]
+
+
+def make_row(
+    algorithm: str = "fedavg",
+    hyperparameters: dict[str, Any] | None = None,
+    setting: dict[str, Any] | None = None,
+    seed: int = 0,
+    version: int = 1,
+    **columns: Any,
+) -> dict[str, Any]:
+    """A finished row; `columns` replace values at the end."""
+    fields = Setting(**({"validation_fraction": 0.1} | (setting or {}))).as_dict()
+    accuracies = dict.fromkeys(
+        ("best_accuracy", "final_accuracy", "selected_accuracy", "best_val_accuracy", "mean_last10_accuracy"), 0.5
+    )
+    row = {
+        **identity_columns(algorithm, version, hyperparameters or {}, fields, seed),
+        **accuracies,
+        "ema_accuracy": 0.5,
+        "best_round": 90,
+        "selected_round": 80,
+        "accuracy_at": {1: 0.25, 100: 0.5},
+        "rounds_to": {0.25: 1, 0.5: 90},
+        "local_accuracy_mean": 0.6,
+        "amp": 0.6,
+        "fm": 0.01,
+        "wlp": 0.3,
+        "communications": 100,
+        "bytes_down": 4_000_000,
+        "bytes_up": 2_000_000,
+        "train_steps": 12_000,
+        "partition_hash": "ab12",
+        "seconds": 12.5,
+        "samples_per_second": 60_000.0,
+        "peak_memory_bytes": 500_000_000,
+        "status": "finished",
+        "error": None,
+        "diverged": False,
+        "selected_on": "validation",
+        "shortened": False,
+        "paper": "fedgkd",
+        "schema_version": SCHEMA_VERSION,
+        "package_version": "0.1.0",
+        "git_commit": "0" * 40,
+        "git_dirty": False,
+        "versions": {"torch": "2.9.0", "numpy": "2.1.0"},
+        "device": "cpu",
+        "cpu": "some processor",
+        "threads": 1,
+        "backend": "loop",
+        "pack": 1,
+        "host": "a1b2c3",
+        "dataset_hash": "cd34",
+        "command": "python -m bench.sweep",
+        "started": START,
+        "finished": START + timedelta(seconds=12.5),
+    }
+    return row | columns
+
+
+def failed_row(*arguments: Any, **columns: Any) -> dict[str, Any]:
+    """A row of a run that failed before it had results."""
+    from leaderboards import COLUMNS
+
+    empty = {column.name: None for column in COLUMNS if column.group in ("results", "cost")}
+    return make_row(*arguments, **(empty | {"status": "failed", "error": "out of memory"} | columns))
