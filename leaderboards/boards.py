@@ -1,8 +1,10 @@
-"""Runs -> leaderboard: a pure function from one row per run to one row per configuration, mean and spread over seeds."""
+"""Runs -> leaderboard: a pure function from one row per run to one row per configuration, with mean and spread."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,11 +23,12 @@ CONFIDENCE = 0.95
 def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
     """The leaderboard of `runs`.
 
-    A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that some
-    algorithms need of a model (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is one algorithm with one
-    variant in one cell; `selected` marks its configuration with the best mean `best_val_accuracy` (`best_accuracy`
-    where selected_on is `test`), ties by hp_json. Only those with the most seeds take part: a lucky single seed does
-    not beat three. Where nothing was held out to select on, a lone configuration is selected, and none of several.
+    A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that
+    some algorithms need of a model (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is one algorithm
+    with one variant in one cell; `selected` marks its configuration with the best mean `best_val_accuracy`
+    (`best_accuracy` where selected_on is `test`), ties by hp_json. Only those with the most seeds take part: a lucky
+    single seed does not beat three. Where nothing was held out to select on, a lone configuration is selected, and
+    none of several.
 
     Args:
         runs: as `Store.runs()` gives them. Of two runs of one configuration and seed (another version of the
@@ -40,11 +43,8 @@ def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
         best, ties share the smaller; diverged and reference rows have none).
     """
     runs = _one_run_per_seed(runs)
-    finished = runs[runs["status"] == "finished"]
-    board = _identity(runs).join([_counts(runs), _flags(finished), *_statistics(finished)])
-    for flag in ("diverged", "shortened", "versions_mixed"):
-        board[flag] = board[flag].eq(True).astype(bool)
-    board = board.reset_index()
+    statistics = _statistics(runs[runs["status"] == "finished"])
+    board = _identity(runs).join([_counts(runs), _flags(runs), *statistics]).reset_index()
     tried = (board["n"] > 0).astype("int64")
     board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
@@ -53,6 +53,14 @@ def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board)]
+
+
+def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.DataFrame:
+    """The rows of a frame whose value of each column in `where` is among those given; None stands for empty."""
+    for column, values in where.items():
+        kept = board[column].isin([value for value in values if value is not None])
+        board = board[kept | board[column].isna() if None in values else kept]
+    return board
 
 
 def interval(mean: np.ndarray, std: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -97,14 +105,12 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
     return counts.assign(selected_on=rules["first"].where(rules["nunique"] == 1, "mixed"))
 
 
-def _flags(finished: pd.DataFrame) -> pd.DataFrame:
-    versions = [
-        canonical_json({**versions, "": package})
-        for versions, package in zip(finished["versions"], finished["package_version"], strict=True)
-    ]
-    groups = finished.assign(environment=versions).groupby(CONFIGURATION)
-    flags = groups[["diverged", "shortened"]].any()
-    return flags.assign(versions_mixed=groups["environment"].nunique() > 1)
+def _flags(runs: pd.DataFrame) -> pd.DataFrame:
+    finished = (runs["status"] == "finished").astype(bool)
+    packages = runs["versions"].map(canonical_json) + runs["package_version"]
+    flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
+    groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
+    return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
 
 
 def _statistics(finished: pd.DataFrame) -> list[pd.DataFrame]:

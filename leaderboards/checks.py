@@ -1,4 +1,4 @@
-"""What a row must keep before it is stored: every column, its type and range, and an identity that agrees with itself."""
+"""What a row must keep before it is stored: every column, its type and range, an identity that agrees with itself."""
 
 from __future__ import annotations
 
@@ -117,9 +117,7 @@ def _json_problems(name: str, text: Any, columns: Mapping[str, Any], complete: b
         yield f"{name} must be canonical JSON (sorted keys, no spaces), got {text!r}"
         return
     names = sorted(set(columns) | set(values)) if complete else columns
-    differ = [
-        key for key in names if key not in values or columns_json.get(key) != canonical_json({key: values[key]})
-    ]
+    differ = [key for key in names if key not in values or columns_json.get(key) != canonical_json({key: values[key]})]
     if differ:
         yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {text}"
 

@@ -21,7 +21,8 @@ def run_table(row: Mapping[str, Any]) -> pa.Table:
     # bool before int: a bool is an int in Python.
     kinds = ((bool, pa.bool_()), (int, pa.int64()), (float, pa.float64()), (str, pa.string()), (object, pa.null()))
     types = {
-        name: next(arrow for kind, arrow in kinds if isinstance(row[name], kind)) for name in hyperparameter_columns(row)
+        name: next(arrow for kind, arrow in kinds if isinstance(row[name], kind))
+        for name in hyperparameter_columns(row)
     }
     return pa.Table.from_pylist([dict(row)], schema=runs_schema(types))
 
@@ -74,6 +75,8 @@ def _common_type(types: set[pa.DataType]) -> pa.DataType:
 def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
 
+    if table.schema.equals(schema):
+        return table
     names = set(table.column_names)
     columns = [
         table[field.name].cast(field.type) if field.name in names else pa.nulls(table.num_rows, field.type)

@@ -13,7 +13,8 @@ class Metric:
     Args:
         name: column of `runs`; a leaderboard has `<name>_mean`, `_std`, `_low`, `_high` and `_rank`.
         short: heading of a table's column, also accepted on the command line.
-        meaning: what is measured, for the caption.
+        quantity: what is measured, for the caption.
+        of: of which round, model or party; empty where that needs no saying.
         unit: as printed; empty for a plain number.
         scale: printed number = scale x stored number.
         decimals: digits after the point when printed.
@@ -22,33 +23,35 @@ class Metric:
 
     name: str
     short: str
-    meaning: str
+    quantity: str
+    of: str = ""
     unit: str = "%"
     scale: float = 100.0
     decimals: int = 2
     higher_is_better: bool = True
 
 
-_GLOBAL = "accuracy of the global model on the test set"
+_TEST = "accuracy of the global model on the test set"
+_VALIDATION = "accuracy of the global model on the validation split"
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("best_accuracy", "best", f"{_GLOBAL}, best round"),
-        Metric("final_accuracy", "final", f"{_GLOBAL}, last round"),
-        Metric("selected_accuracy", "selected", f"{_GLOBAL}, at the round of the best validation accuracy"),
-        Metric("best_val_accuracy", "validation", "accuracy of the global model on the validation split, best round"),
-        Metric("mean_last10_accuracy", "last10", f"{_GLOBAL}, mean of the last 10 evaluations"),
-        Metric("ema_accuracy", "ema", f"{_GLOBAL}, smoothed with 0.6, last round"),
-        Metric("local_accuracy_mean", "local", "accuracy of the clients' own models, mean over clients"),
-        Metric("amp", "amp", "accuracy over all clients' local test splits (AMP)"),
-        Metric("fm", "fm", "variance of accuracy between clients (FM)", "x 1e-4", 1e4, 2, False),
-        Metric("wlp", "wlp", "accuracy of the worst client (WLP)"),
-        Metric("communications", "comms", "exchanges between server and clients", "", 1.0, 0, False),
-        Metric("bytes_down", "down", "sent by the server", "MB", 1e-6, 2, False),
-        Metric("bytes_up", "up", "sent by the clients", "MB", 1e-6, 2, False),
-        Metric("train_steps", "steps", "optimiser steps of all clients", "", 1.0, 0, False),
-        Metric("seconds", "time", "wall-clock time of a run", "s", 1.0, 1, False),
+        Metric("best_accuracy", "best", _TEST, "best round"),
+        Metric("final_accuracy", "final", _TEST, "last round"),
+        Metric("selected_accuracy", "selected", _TEST, "round of the best validation accuracy"),
+        Metric("best_val_accuracy", "validation", _VALIDATION, "best round"),
+        Metric("mean_last10_accuracy", "last10", _TEST, "mean of the last 10 evaluations"),
+        Metric("ema_accuracy", "ema", _TEST, "smoothed with 0.6, last round"),
+        Metric("local_accuracy_mean", "local", "accuracy of the clients' own models", "mean over clients"),
+        Metric("amp", "amp", "accuracy on the clients' local test splits", "all examples pooled"),
+        Metric("fm", "fm", "variance of accuracy between clients", "", "x 1e-4", 1e4, 2, False),
+        Metric("wlp", "wlp", "accuracy on the clients' local test splits", "worst client"),
+        Metric("communications", "comms", "exchanges between server and clients", "", "", 1.0, 0, False),
+        Metric("bytes_down", "down", "traffic", "from the server", "MB", 1e-6, 2, False),
+        Metric("bytes_up", "up", "traffic", "from the clients", "MB", 1e-6, 2, False),
+        Metric("train_steps", "steps", "optimiser steps of all clients", "", "", 1.0, 0, False),
+        Metric("seconds", "time", "wall-clock time of a run", "", "s", 1.0, 1, False),
     )
 }
 _SHORT = {metric.short: metric for metric in METRICS.values()}

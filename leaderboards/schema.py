@@ -50,9 +50,13 @@ class Column:
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("run_key", "string", "", "SHA-256 of algorithm, its version, hyper-parameters, setting and seed", "identity"),
+    Column(
+        "run_key", "string", "", "SHA-256 of algorithm, its version, hyper-parameters, setting and seed", "identity"
+    ),
     Column("algorithm", "string", "", "registry name", "identity"),
-    Column("hp_json", "string", "", "all hyper-parameters as canonical JSON; also one hp_<name> column each", "identity"),
+    Column(
+        "hp_json", "string", "", "all hyper-parameters as canonical JSON; also one hp_<name> column each", "identity"
+    ),
     Column("setting_json", "string", "", "every field of the setting as canonical JSON", "identity"),
     Column("dataset", "string", "", "data set", "identity"),
     Column("model", "string", "", "model; `+head`, `+bn` name its variants", "identity"),
@@ -125,7 +129,9 @@ CURVE_COLUMNS: tuple[Column, ...] = (
     Column("algorithm", "string", "", "registry name", "identity"),
     Column("round", "int64", "rounds", "finished rounds; 0 is before training", "identity"),
     Column("metric", "string", "", "name of the metric", "identity"),
-    Column("value", "float64", "any", "accuracies are fractions, losses nats; empty where not a number", "results", True),
+    Column(
+        "value", "float64", "any", "accuracies are fractions, losses nats; empty where not a number", "results", True
+    ),
 )
 
 _NOT_SETTING = {"run_key", "algorithm", "hp_json", "setting_json", "seed"}

@@ -1,11 +1,11 @@
-"""A folder of results that several processes may write into: one small parquet file per run, appearing whole or not at all.
+"""A folder of results that several processes may write into: a small parquet file per run that appears whole or not.
 
     OUT/runs/<key16>-<env8>.parquet      one row: what was run, what came out (leaderboards.COLUMNS)
     OUT/curves/<key16>-<env8>.parquet    its curve (leaderboards.CURVE_COLUMNS)
     OUT/leaderboard.parquet              made from the runs by `Store.rebuild`
 
-`key16` begins the run key and `env8` is the environment class, so that results of one key from unlike environments lie
-side by side as replicates. Files are found by their ending and read by their content, so several rows in a file are fine.
+`key16` begins the run key and `env8` is the environment class, so that results of one key from unlike environments
+lie side by side as replicates. Files are found by their ending and read by their content: several rows in one are fine.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class _Entry(NamedTuple):
     status: str
     finished: datetime
     file: str
+
+
+_INDEX = ("run_key", "status", "finished")  # the columns that an _Entry is made of
 
 
 class Store:
@@ -113,11 +116,11 @@ class Store:
         Raises:
             StoreError: a file is broken, foreign, or of a newer schema; the message names it and the next step.
         """
-        paths = self._files()
-        table = concatenate([read_table(path, "runs") for path in paths])
+        import pyarrow as pa
+
+        table = concatenate([read_table(path, "runs") for path in self._files()])
         if not replicates:
-            columns = (table[name].to_pylist() for name in ("run_key", "status", "finished"))
-            table = table.take(_choose([_Entry(*values, file="") for values in zip(*columns, strict=True)]))
+            table = table.take(pa.array(_choose(_entries(table)), pa.int64()))
         return to_pandas(table)
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
@@ -185,9 +188,7 @@ class Store:
             name = _OUR_NAME.fullmatch(path.name)
             if name and starts is not None and name[1] not in starts:
                 continue
-            table = read_table(path, "runs", ("run_key", "status", "finished"))
-            columns = (column.to_pylist() for column in table.columns)
-            entries += [_Entry(*values, file=path.name) for values in zip(*columns, strict=True)]
+            entries += _entries(read_table(path, "runs", _INDEX), path.name)
         return entries
 
     def _files(self) -> list[Path]:
@@ -205,6 +206,11 @@ class Store:
             for folder in (self.out, self.out / "runs", self.out / "curves"):
                 sweep_leftovers(folder)
             self._swept = True
+
+
+def _entries(table: pa.Table, file: str = "") -> list[_Entry]:
+    columns = (table[name].to_pylist() for name in _INDEX)
+    return [_Entry(key, status, finished, file) for key, status, finished in zip(*columns, strict=True)]
 
 
 def _choose(entries: Sequence[_Entry]) -> list[int]:

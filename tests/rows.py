@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from leaderboards import SCHEMA_VERSION, identity_columns
-from search_spaces.base import Setting
+from search_spaces import Setting
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5), (2, "loss", 1.5)]

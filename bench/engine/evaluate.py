@@ -52,7 +52,9 @@ class Evaluator:
         correct, loss = self._score(params, federation.chunks(federation.test))
         measures = {"accuracy": correct, "loss": loss}
         if len(federation.validation):
-            measures["val_accuracy"], _ = self._score(params, federation.chunks(federation.train, federation.validation))
+            measures["val_accuracy"], _ = self._score(
+                params, federation.chunks(federation.train, federation.validation)
+            )
         return measures
 
     def _local(self, row: Params) -> dict[str, float]:

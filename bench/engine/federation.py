@@ -20,7 +20,7 @@ CHUNK = 500  # samples a forward pass outside training takes at once
 
 @dataclass(frozen=True)
 class Images:
-    """uint8 images (N, H, W, C) and labels (N,) int64 on a device. Axis letters: N images, H, W height and width, C channels."""
+    """Images (N, H, W, C) uint8 and labels (N,) int64 on a device: N images of height H, width W and C channels."""
 
     pixels: Tensor
     labels: Tensor
@@ -28,8 +28,8 @@ class Images:
     @staticmethod
     def load(x: np.ndarray, y: np.ndarray, device: torch.device) -> Images:
         """From (N, C, H, W) uint8 and (N,) integers."""
-        pixels = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 2, 3, 1))).to(device)
-        return Images(pixels, torch.from_numpy(np.asarray(y, np.int64)).to(device))
+        pixels = torch.from_numpy(np.array(x.transpose(0, 2, 3, 1), order="C")).to(device)
+        return Images(pixels, torch.from_numpy(np.array(y, np.int64)).to(device))
 
 
 class Normaliser:

@@ -70,12 +70,14 @@ class Progress:
     Args:
         curves: by row suffix, (round, metric, value) of every evaluated round.
         traffic: counters.
+        samples: training examples processed, each epoch counted.
         seconds: of computation, over all sessions of the run.
         diverged: a loss or a model stopped being finite; the run ends there.
     """
 
     curves: dict[str, list[Point]] = field(default_factory=dict)
     traffic: Traffic = field(default_factory=Traffic)
+    samples: int = 0
     seconds: float = 0.0
     diverged: bool = False
 
@@ -235,6 +237,8 @@ class Simulation:
         traffic.bytes_down += len(trained) * num_bytes(message)
         traffic.bytes_up += sum(num_bytes(result.upload) for result in trained)
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
+        examples = sum(len(self.federation.clients[result.client]) for result in trained)
+        self.progress.samples += examples * self.setting.local_epochs
 
     def _keep(self, trained: list[Trained]) -> None:
         for result in trained:
@@ -270,14 +274,3 @@ def set_precision(precision: str, device: torch.device) -> None:
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
-
-
-def describe_state(simulation: Simulation) -> dict[str, Any]:
-    """Round, latest accuracy and best accuracy of a run's first row, for a progress display."""
-    curve = next(iter(simulation.progress.curves.values()), [])
-    accuracies = [value for _, name, value in curve if name == "accuracy"]
-    return {
-        "round": simulation.round,
-        "accuracy": accuracies[-1] if accuracies else math.nan,
-        "best_accuracy": max(accuracies, default=math.nan),
-    }

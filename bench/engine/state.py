@@ -49,7 +49,9 @@ class StateFolder:
             raise self._damaged(file, f"version {manifest.get('version')!r} where {VERSION} is known")
         return manifest
 
-    def save(self, round: int, server: Mapping[str, Any], memories: Mapping[int, Any], facts: Mapping[str, Any]) -> None:  # noqa: A002
+    def save(
+        self, round: int, server: Mapping[str, Any], memories: Mapping[int, Any], facts: Mapping[str, Any]
+    ) -> None:  # noqa: A002
         """Make `round` the round that a load gives.
 
         Args:

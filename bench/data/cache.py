@@ -1,0 +1,143 @@
+"""Prepared copies of data sets that are slow to read: .npy files, memory-mapped, made anew whenever in doubt.
+
+A copy is never an error: where the folder cannot be written or its content is not what was written, the original is
+read. A copy counts as long as the originals keep their size and time of change, and its own bytes their CRC-32.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import zlib
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.data import paths
+from bench.data.dataset import Dataset
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bench.data.dataset import Labels
+
+# Raise it when the files below change their meaning, so that older copies are not taken for new ones.
+LAYOUT = 1
+ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+META = "meta.json"
+
+Stamp = list[list[str | int]]
+
+_log = logging.getLogger(__name__)
+
+
+def place(name: str, checksums: Iterable[str]) -> Path:
+    """The folder of the copy of a data set whose original files have these checksums; it need not exist."""
+    key = sha256("\n".join([str(LAYOUT), *checksums]).encode()).hexdigest()[:12]
+    return paths.cache_dir() / f"{name}-{key}"
+
+
+def stamp(files: Iterable[Path]) -> Stamp:
+    """Path, size and time of change of each file: equal stamps mean files that nobody has touched.
+
+    Raises:
+        OSError: a file cannot be looked at.
+    """
+    looked = [(str(file), file.stat()) for file in files]
+    return [[path, status.st_size, status.st_mtime_ns] for path, status in looked]
+
+
+def read(folder: Path, name: str, originals: Stamp) -> Dataset | None:
+    """The copy of a data set, or None if there is none of these originals, or a damaged one.
+
+    Args:
+        folder: what `place` gave.
+        name: name of the data set.
+        originals: the stamp of the original files, as they are now.
+    """
+    try:
+        meta = _meta(folder, originals)
+        arrays = {array: _array(folder, array, meta) for array in ARRAYS}
+        return Dataset(name=name, **arrays, hash=str(meta["hash"]))
+    except _UNUSABLE as problem:
+        _log.debug("no prepared copy in %s: %s", folder, problem)
+        return None
+
+
+def read_labels(folder: Path, originals: Stamp) -> Labels | None:
+    """(N,) training labels from the copy, without touching its images; None as in `read`."""
+    try:
+        return _array(folder, "train_y", _meta(folder, originals))
+    except _UNUSABLE as problem:
+        _log.debug("no prepared copy in %s: %s", folder, problem)
+        return None
+
+
+def write(folder: Path, dataset: Dataset, originals: Stamp) -> None:
+    """Keep a copy; several processes may do so at once, and a folder that cannot be written is left alone.
+
+    Args:
+        folder: what `place` gave.
+        dataset: what to keep.
+        originals: the stamp of the original files, taken before they were read.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for array in ARRAYS:
+            _replace(folder / f"{array}.npy", _saver(getattr(dataset, array)))
+        sums = {array: _crc(folder / f"{array}.npy") for array in ARRAYS}
+        text = json.dumps({"hash": dataset.hash, "originals": originals, "crc32": sums})
+        # Last, because it vouches for the others.
+        _replace(folder / META, lambda file: file.write(text.encode()))
+    except OSError as problem:
+        _log.info("no prepared copy of %s is kept, so each process reads the originals: %s", dataset.name, problem)
+
+
+class _Stale(Exception):
+    """The copy is of other originals, or its bytes have changed."""
+
+
+# What a missing, foreign, cut off or scribbled-over copy can raise.
+_UNUSABLE = (_Stale, OSError, ValueError, KeyError, TypeError, AttributeError)
+
+
+def _meta(folder: Path, originals: Stamp) -> dict[str, Any]:
+    meta: dict[str, Any] = json.loads((folder / META).read_text())
+    if meta["originals"] != originals:
+        raise _Stale("the original files have changed")
+    return meta
+
+
+def _array(folder: Path, name: str, meta: dict[str, Any]) -> NDArray[Any]:
+    path = folder / f"{name}.npy"
+    if _crc(path) != meta["crc32"][name]:
+        raise _Stale(f"{path.name} has changed")
+    array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    return np.asarray(array)
+
+
+def _crc(path: Path) -> int:
+    # Catches accidents (a full disk, a killed writer) at several GB/s; nobody is kept out by it.
+    return zlib.crc32(np.memmap(path, dtype=np.uint8, mode="r").data)
+
+
+def _saver(array: NDArray[Any]) -> Callable[[IO[bytes]], object]:
+    return lambda file: np.save(file, array, allow_pickle=False)
+
+
+def _replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write `path` whole or not at all; whoever has the old file open or mapped keeps it."""
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
+        try:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise

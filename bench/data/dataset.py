@@ -1,0 +1,89 @@
+"""What every data set looks like once it is read, and what a loader has to offer.
+
+Axes: N samples, C channels, H rows, W columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bench.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Images = NDArray[np.uint8]
+    Labels = NDArray[np.int64]
+
+
+class MissingData(EnvironmentProblem):
+    """Files of a data set are not in the folder looked in; fetching them mends it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set in memory, as integers: dividing by its scale and normalising is the trainer's work.
+
+    The arrays are read-only, because every run of a process shares them.
+
+    Args:
+        name: name in `DATASETS`.
+        train_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale.
+        train_y: (N,) labels, int64, 0 to classes - 1.
+        test_x: as `train_x`, the test part.
+        test_y: as `train_y`, the test part.
+        hash: SHA-256 of the content, hexadecimal.
+    """
+
+    name: str
+    train_x: Images
+    train_y: Labels
+    test_x: Images
+    test_y: Labels
+    hash: str
+
+    @classmethod
+    def of(cls, name: str, train: tuple[Images, Labels], test: tuple[Images, Labels]) -> Dataset:
+        """The data set made of two parts, hashed and set read-only."""
+        arrays = (*train, *test)
+        for array in arrays:
+            array.setflags(write=False)
+        return cls(name, *arrays, hash=content_hash(arrays))
+
+
+class Source(Protocol):
+    """Where a data set comes from: what the `loader` of a `DatasetInfo` names."""
+
+    def read(self, folder: Path) -> Dataset:
+        """The data set, from files in `folder`.
+
+        Raises:
+            MissingData: a file is not there.
+            EnvironmentProblem: a file is not the original one.
+        """
+
+    def labels(self, folder: Path) -> Labels:
+        """(N,) labels of the training part; raises as `read` does."""
+
+    def fetch(self, folder: Path, offline: bool) -> None:
+        """Bring the missing files into `folder`, without the network if `offline`.
+
+        Raises:
+            EnvironmentProblem: that is not possible; the message says what to do.
+        """
+
+
+def content_hash(arrays: Iterable[NDArray[Any]]) -> str:
+    """SHA-256, hexadecimal, over type, shape and values of each array in turn, alike on every machine."""
+    digest = sha256()
+    for array in arrays:
+        portable = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
+        digest.update(f"{portable.dtype.str}{portable.shape};".encode())
+        digest.update(portable.data)
+    return digest.hexdigest()

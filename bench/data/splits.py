@@ -1,0 +1,183 @@
+"""Who gets which training sample: each client's own, the server's auxiliary set, and the validation set.
+
+A split depends on the setting and the seed and on nothing else, so that all algorithms of a comparison train on the
+same data. Every draw has a generator of its own, and gives each sample of the training set a rank: of the samples that
+may be taken, those of lowest rank are. So a larger share contains the smaller one, and changing one part of a setting
+leaves the draws of the others alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from hashlib import sha256
+from math import floor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.data.dataset import content_hash
+from bench.data.dirichlet import MAX_TRIES
+from bench.data.partition import partition
+from bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from search_spaces.setting import Setting
+
+    Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Positions in the training set, int64, ascending; no sample is in two parts.
+
+    Args:
+        clients: what each client trains on, K arrays.
+        local_tests: each client's own test samples, K arrays, empty unless the setting keeps some.
+        auxiliary: the server's labelled samples.
+        validation: the samples to select on.
+        hash: SHA-256 of all parts, hexadecimal.
+    """
+
+    clients: tuple[Positions, ...]
+    local_tests: tuple[Positions, ...]
+    auxiliary: Positions
+    validation: Positions
+    hash: str
+
+
+def split(setting: Setting, train_labels: Positions, seed: int) -> Split:
+    """Give the training samples to the clients and the server.
+
+    In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the server; the
+    validation share, of what `fraction` kept, is taken from what remains; the rest is partitioned; each client keeps
+    its local test share back. Shares are rounded half up.
+
+    Args:
+        setting: the problem.
+        train_labels: (N,) labels of the training part.
+        seed: any integer.
+
+    Raises:
+        UsageError: the setting asks for more than there is, or names an unknown partition.
+        PartitionError: no draw of the partition is accepted.
+    """
+    kept = _keep(setting, train_labels, seed)
+    auxiliary = _auxiliary(setting, train_labels, kept, seed)
+    remaining = np.setdiff1d(kept, auxiliary, assume_unique=True)
+    validation = _validation(setting, len(kept), remaining, _ranks(seed, "validation", len(train_labels)))
+    shared = np.setdiff1d(remaining, validation, assume_unique=True)
+    owned = _partition(setting, train_labels, shared, seed)
+    ranks = _ranks(seed, "local_test", len(train_labels))
+    local_tests = tuple(_local_test(setting, samples, ranks) for samples in owned)
+    clients = tuple(np.setdiff1d(*pair, assume_unique=True) for pair in zip(owned, local_tests, strict=True))
+    return Split(clients, local_tests, auxiliary, validation, _hash(clients, local_tests, [auxiliary], [validation]))
+
+
+def feasible(setting: Setting, labels: Positions, seed: int) -> str | None:
+    """Why a setting cannot be split, or None if it can. Takes milliseconds if it can, else seconds at worst.
+
+    Args:
+        setting: the problem.
+        labels: (N,) labels of the training part.
+        seed: as for `split`, whose answer can differ between seeds where few draws are accepted.
+    """
+    try:
+        split(setting, labels, seed)
+    except UsageError as problem:
+        return str(problem)
+    return None
+
+
+def generator(seed: int, purpose: str) -> np.random.RandomState:
+    """The generator of one purpose: unrelated to those of other purposes and seeds, the same on every machine."""
+    words = np.frombuffer(sha256(f"{seed}/{purpose}".encode()).digest(), dtype="<u4")
+    return np.random.RandomState(words)
+
+
+def share_of(share: float, count: int) -> int:
+    """`share` of `count` rounded half up, with the share taken as it is printed: 0.29 of 50 is 14.5, hence 15."""
+    return floor(Fraction(repr(share)) * count + Fraction(1, 2))
+
+
+def _ranks(seed: int, purpose: str, count: int) -> Positions:
+    """(N,) a random rank for each training sample."""
+    return generator(seed, purpose).permutation(count)
+
+
+def _lowest(samples: Positions, ranks: Positions, count: int) -> Positions:
+    """The `count` of `samples` that have the lowest ranks, ascending."""
+    return np.sort(samples[np.argsort(ranks[samples])[:count]])
+
+
+def _by_class(labels: Positions, samples: Positions) -> Iterable[tuple[int, Positions]]:
+    """Each class that occurs in the training set, with its members among `samples`."""
+    for label in np.unique(labels):
+        yield int(label), samples[labels[samples] == label]
+
+
+def _keep(setting: Setting, labels: Positions, seed: int) -> Positions:
+    everything = np.arange(len(labels))
+    if setting.fraction == 1:
+        return everything
+    ranks, parts = _ranks(seed, "fraction", len(labels)), []
+    for label, members in _by_class(labels, everything):
+        count = share_of(setting.fraction, len(members))
+        if not count:
+            raise UsageError(
+                f"fraction must keep at least one sample of each class, got {setting.fraction:g}, which keeps none of "
+                f"the {len(members)} of class {label} of {setting.dataset}; use fraction={1 / len(members):.2g} or more"
+            )
+        parts.append(_lowest(members, ranks, count))
+    return np.sort(np.concatenate(parts))
+
+
+def _auxiliary(setting: Setting, labels: Positions, kept: Positions, seed: int) -> Positions:
+    count = setting.auxiliary_per_class
+    if not count:
+        return kept[:0]
+    ranks, parts = _ranks(seed, "auxiliary", len(labels)), []
+    for label, members in _by_class(labels, kept):
+        # One must be left, or no client could learn the class.
+        if count >= len(members):
+            raise UsageError(
+                f"auxiliary_per_class must be < {len(members)}, the samples of class {label} that fraction="
+                f"{setting.fraction:g} of {setting.dataset} has, got {count}; lower it or raise fraction"
+            )
+        parts.append(_lowest(members, ranks, count))
+    return np.sort(np.concatenate(parts))
+
+
+def _validation(setting: Setting, kept: int, remaining: Positions, ranks: Positions) -> Positions:
+    count = share_of(setting.validation_fraction, kept)
+    if count and count >= len(remaining):
+        raise UsageError(
+            f"validation_fraction must leave samples to train on, got {setting.validation_fraction:g}: {count} of "
+            f"{kept}, of which auxiliary_per_class={setting.auxiliary_per_class} leaves {len(remaining)}; lower either"
+        )
+    if setting.validation_rule == "last":
+        return remaining[len(remaining) - count :]
+    return _lowest(remaining, ranks, count)
+
+
+def _partition(setting: Setting, labels: Positions, shared: Positions, seed: int) -> list[Positions]:
+    entry = partition(setting.partition)
+    if entry.needs_alpha and setting.alpha is None:
+        raise UsageError(f"alpha must be a number > 0 for partition {setting.partition}, got None; try alpha=0.5")
+    rng = generator(seed, "partition")
+    parts = entry.function(labels[shared], setting.num_clients, setting.alpha, rng, MAX_TRIES)
+    return [shared[part] for part in parts]
+
+
+def _local_test(setting: Setting, samples: Positions, ranks: Positions) -> Positions:
+    # A client always keeps one sample to train on.
+    count = min(share_of(setting.local_test_fraction, len(samples)), len(samples) - 1)
+    return _lowest(samples, ranks, count)
+
+
+def _hash(*parts: Iterable[Positions]) -> str:
+    """SHA-256 over the parts' own hashes, in order, so that moving a sample between parts shows."""
+    return sha256("/".join(content_hash(part) for part in parts).encode()).hexdigest()

@@ -1,0 +1,203 @@
+"""`--dry-run`: what would run, where each value comes from, whether the partitions exist, and the cost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from bench.console import console
+from bench.data import DATASETS, labels
+from bench.execution import cpu_count
+from bench.models import num_parameters
+from bench.plan import Plan, Unit
+from bench.tuning.progress import duration
+from bench.tuning.runner import missing_units, trial_name, varied_names
+from leaderboards import Store
+from search_spaces import Setting
+
+PROCESS_BYTES = 700 * 2**20  # python, torch and ray in one worker, measured
+ROW_BYTES = 60 * 2**10  # a row and its curve file
+
+
+@dataclass(frozen=True)
+class Line:
+    """One configuration in one setting, over its seeds."""
+
+    name: str
+    units: tuple[Unit, ...]
+    to_do: int
+    partition: str
+    seconds: float
+
+
+def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str) -> None:
+    """Print the resolved setting and the table of trials. Downloads nothing."""
+    store = Store(out)
+    missing = {unit.key for unit in missing_units(plan, store, given.force, plan.request.scheduler == "asha")}
+    rates = _rates(store, device)
+    lines = _lines(plan, missing, rates, given.data_dir)
+    seeds = len({unit.seed for unit in plan.units}) or plan.request.seeds
+    concurrent = given.max_concurrent or max(1, cpu_count() // given.cpus_per_trial)
+    total = sum(line.seconds * line.to_do for line in lines)
+    summary = {
+        "paper": plan.paper,
+        "runs": len(plan.units),
+        "to_do": len(missing),
+        "seeds": seeds,
+        "concurrent_trials": concurrent,
+        "seconds": None if math.isnan(total) else total / min(concurrent, max(1, len(missing))),
+        "memory_bytes_per_trial": max(_memory(setting) for setting in plan.settings),
+        "disk_bytes": _disk(plan, missing, concurrent),
+        "out": str(out),
+    }
+    if given.json:
+        sys.stdout.write(json.dumps(_as_json(plan, lines, summary), indent=2) + "\n")
+    else:
+        _print_setting(plan)
+        _print_lines(plan, lines)
+        _print_summary(plan, summary)
+
+
+def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str | None) -> list[Line]:
+    varied = varied_names(plan.units)
+    made = []
+    for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
+        units = tuple(members)
+        unit = units[0]
+        rate = rates.get(f"{unit.setting.model} {unit.algorithm}", rates.get(unit.setting.model, math.nan))
+        to_do = sum(member.key in missing for member in units)
+        made.append(
+            Line(
+                name=trial_name([unit], varied).removesuffix(f" seed {unit.seed}"),
+                units=units,
+                to_do=to_do,
+                partition=_partition([(member.setting, member.seed) for member in units], data_dir),
+                seconds=_samples(unit.setting) / rate if to_do else 0.0,
+            )
+        )
+    return made
+
+
+def _partition(cases: Sequence[tuple[Setting, int]], data_dir: str | None) -> str:
+    """`feasible`, why not, or `unknown` where the data are not here."""
+    for setting, seed in cases:
+        answer = _feasible(setting, seed, data_dir)
+        if answer:
+            return answer
+    return "feasible"
+
+
+@lru_cache(maxsize=None)
+def _feasible(setting: Setting, seed: int, data_dir: str | None) -> str:
+    from bench.data.splits import feasible
+
+    known = labels(setting.dataset, data_dir)
+    if known is None:
+        return "unknown: the data are not here"
+    reason = feasible(setting, known, seed)
+    return f"NOT feasible: {reason}" if reason else ""
+
+
+def _rates(store: Store, device: str) -> dict[str, float]:
+    """Recorded samples per second on this kind of device, by model and by model and algorithm: medians."""
+    if not store.finished():
+        return {}
+    runs = store.runs()
+    known = runs[runs.samples_per_second.notna() & ((runs.device == "cpu") == (device == "cpu"))]
+    by_model = known.groupby("model").samples_per_second.median().to_dict()
+    both = known.groupby(["model", "algorithm"]).samples_per_second.median().to_dict()
+    return by_model | {f"{model} {algorithm}": rate for (model, algorithm), rate in both.items()}
+
+
+def _samples(setting: Setting) -> float:
+    """Training samples that a run processes."""
+    info = DATASETS[setting.dataset]
+    kept = info.train_size * setting.fraction * (1 - setting.validation_fraction)
+    kept -= setting.auxiliary_per_class * info.num_classes
+    per_round = kept * (1 - setting.local_test_fraction) * setting.cohort_size / setting.num_clients
+    return per_round * setting.local_epochs * setting.rounds
+
+
+def _model_bytes(setting: Setting) -> int:
+    info = DATASETS[setting.dataset]
+    return 4 * num_parameters(setting.model, info.input_shape, info.num_classes)
+
+
+def _memory(setting: Setting) -> float:
+    """Bytes of one trial, estimated: the process, the data set twice, a client's crops, models of a round."""
+    info = DATASETS[setting.dataset]
+    image = math.prod(info.input_shape)
+    pixels = (info.train_size + info.test_size) * image
+    client = info.train_size / setting.num_clients * image * (4 if setting.augmentation == "none" else 4)
+    return PROCESS_BYTES + 2 * pixels + client + 8 * setting.cohort_size * _model_bytes(setting)
+
+
+def _disk(plan: Plan, missing: set[str], concurrent: int) -> float:
+    """Bytes: the rows to come, and the states of the trials that run at once."""
+    state = max((_model_bytes(setting) for setting in plan.settings), default=0) * 8
+    return len(missing) * ROW_BYTES + concurrent * state
+
+
+def _print_setting(plan: Plan) -> None:
+    from rich.table import Table
+
+    table = Table("setting", "value", "from")
+    preset = f"preset {plan.paper}" if plan.paper else "default"
+    for name, value in plan.settings[0].as_dict().items():
+        values = dict.fromkeys(str(setting.as_dict()[name]) for setting in plan.settings)
+        table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
+    console().print(table)
+
+
+def _print_lines(plan: Plan, lines: Sequence[Line]) -> None:
+    from rich.table import Table
+
+    table = Table("trial", "seeds", "to do", "partition", "time a run")
+    for line in lines:
+        time = "stored" if not line.to_do else duration(line.seconds)
+        table.add_row(line.name, str(len(line.units)), str(line.to_do), line.partition, time)
+    for search in plan.searches:
+        table.add_row(f"{search.algorithm}: chosen by Optuna", str(plan.request.seeds), "?", "", "unknown")
+    console().print(table)
+
+
+def _print_summary(plan: Plan, summary: dict[str, Any]) -> None:
+    out = console()
+    for note in plan.notes:
+        out.print(f"note: {note}", markup=False)
+    seconds = summary["seconds"]
+    time = "unknown (no recorded rate for this model here)" if seconds is None else f"about {duration(seconds)}"
+    out.print(
+        f"{summary['runs']} runs, {summary['to_do']} to do; time {time} with {summary['concurrent_trials']} trials at "
+        f"once; memory about {summary['memory_bytes_per_trial'] / 2**30:.1f} GiB a trial; disk about "
+        f"{summary['disk_bytes'] / 2**20:.1f} MiB in {summary['out']}",
+        markup=False,
+    )
+
+
+def _as_json(plan: Plan, lines: Sequence[Line], summary: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **summary,
+        "origins": dict(plan.origins),
+        "notes": list(plan.notes),
+        "trials": [
+            {
+                "algorithm": line.units[0].algorithm,
+                "hyperparameters": dict(line.units[0].hyperparameters),
+                "setting": line.units[0].setting.as_dict(),
+                "run_keys": [unit.key for unit in line.units],
+                "to_do": line.to_do,
+                "partition": line.partition,
+                "seconds_per_run": None if math.isnan(line.seconds) else line.seconds,
+            }
+            for line in lines
+        ],
+    }

@@ -1,0 +1,103 @@
+"""How runs are executed: devices, threads, folders, signals. Provenance, never identity."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.errors import UsageError
+
+DEFAULT_OUT = "leaderboards"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Everything a worker needs besides the runs themselves. Plain values: it travels to other processes.
+
+    Args:
+        out: results folder, absolute.
+        data_dir: where data sets lie, or None for the usual places.
+        offline: never touch the network.
+        device: `cpu` or `cuda`.
+        backend: `auto`, `loop` or `stacked`.
+        threads: of each trial.
+        gpus: share of a GPU that each trial holds.
+        force: run again what is finished.
+        rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
+        report_seconds: see above.
+        save_seconds: least time between two saves of the state, unless the run is interrupted.
+        stop_file: when this file exists, trials end their round, save and return.
+        provenance: columns that are the same for all rows: command, commit and so on.
+    """
+
+    out: str
+    data_dir: str | None = None
+    offline: bool = False
+    device: str = "cpu"
+    backend: str = "auto"
+    threads: int = 1
+    gpus: float = 0.0
+    force: bool = False
+    rounds_per_report: int = 0
+    report_seconds: float = 1.0
+    save_seconds: float = 15.0
+    stop_file: str | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def stopping(self) -> bool:
+        """Whether trials shall end."""
+        return self.stop_file is not None and Path(self.stop_file).exists()
+
+
+def default_out() -> Path:
+    """`$FEDKD_OUT`, else `leaderboards` under the working folder."""
+    return Path(os.environ.get("FEDKD_OUT") or DEFAULT_OUT)
+
+
+def count_gpus() -> int:
+    """CUDA devices that this process may use, asked of the driver itself: no torch is imported."""
+    for library in ("libcuda.so.1", "nvcuda.dll"):
+        try:
+            cuda = ctypes.CDLL(library)
+        except OSError:
+            continue
+        count = ctypes.c_int(0)
+        if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:
+            return count.value
+    return 0
+
+
+def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> tuple[str, float]:
+    """The device and the share of a GPU that each trial gets.
+
+    Args:
+        device: `auto`, `cpu` or `cuda`.
+        gpus_per_trial: as asked, or None.
+        remote: the trials run on another cluster, whose GPUs cannot be counted here.
+
+    Raises:
+        UsageError: a GPU is asked for where there is none, or a share is negative, or asked of the CPU.
+    """
+    if gpus_per_trial is not None and not 0 <= gpus_per_trial < float("inf"):
+        raise UsageError(f"--gpus-per-trial must be >= 0 (0.25 shares one GPU among four trials), got {gpus_per_trial}")
+    wants = device == "cuda" or bool(gpus_per_trial)
+    present = remote or count_gpus() > 0
+    if wants and not present:
+        asked = "--device cuda" if device == "cuda" else f"--gpus-per-trial {gpus_per_trial:g}"
+        raise UsageError(f"{asked}: no CUDA GPU is visible here; leave it out to run on the CPU")
+    if device == "cpu" and gpus_per_trial:
+        raise UsageError(f"--device cpu and --gpus-per-trial {gpus_per_trial:g} exclude each other: give one")
+    if device == "cuda" and gpus_per_trial == 0:
+        raise UsageError("--device cuda needs --gpus-per-trial above 0, got 0")
+    if wants or (device == "auto" and present and not remote and gpus_per_trial is None):
+        return "cuda", 0.25 if gpus_per_trial is None else gpus_per_trial
+    return "cpu", 0.0
+
+
+def cpu_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

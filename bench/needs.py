@@ -1,0 +1,63 @@
+"""What an algorithm needs and a setting may lack: supplied where that is possible, refused with the fix where not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from algorithms import Entry
+from bench import models
+from bench.data import DATASETS
+from bench.errors import UsageError
+from search_spaces import Setting
+
+AUXILIARY_PER_CLASS = 32  # FedCAD, Experiments: "using only 32 samples for each class"
+VALIDATION_FRACTION = 0.1
+
+
+def shared_supplies(
+    entries: Iterable[Entry], setting: Setting, chosen: frozenset[str]
+) -> dict[str, tuple[object, str]]:
+    """Splits that some algorithm of a command needs and all of them then have, so that all train on the same data.
+
+    Args:
+        entries: the command's algorithms.
+        setting: before supplies.
+        chosen: fields that the user has set, which are left alone.
+
+    Returns:
+        field -> (value, why).
+    """
+    supplies: dict[str, tuple[object, str]] = {}
+    needing = [entry.name for entry in entries if "auxiliary" in entry.needs]
+    if needing and not setting.auxiliary_per_class and "auxiliary_per_class" not in chosen:
+        supplies["auxiliary_per_class"] = (AUXILIARY_PER_CLASS, f"needed by {', '.join(needing)}")
+    if not setting.validation_fraction and "validation_fraction" not in chosen:
+        supplies["validation_fraction"] = (VALIDATION_FRACTION, "a sweep selects on validation, never on test")
+    return supplies
+
+
+def supply(entry: Entry, setting: Setting) -> Setting:
+    """The setting as this algorithm runs in it: its model in the form that the algorithm needs.
+
+    Raises:
+        UsageError: the setting cannot give what the algorithm needs; the message names the fix.
+    """
+    if "projection_head" in entry.needs and "+head" not in setting.model:
+        setting = replace(setting, model=setting.model + "+head")
+    if "batchnorm" in entry.needs and "+bn" not in setting.model:
+        setting = replace(setting, model=setting.model + "+bn")
+    models.check_model(setting.model, DATASETS[setting.dataset].input_shape)
+    if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
+        raise _refusal(entry, "server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")
+    if "validation" in entry.needs and not setting.validation_fraction:
+        raise _refusal(entry, "validation samples: set validation_fraction above 0, for instance 0.1")
+    if entry.needs & {"sgd", "plain_sgd"} and setting.optimizer != "sgd":
+        raise _refusal(entry, f"SGD, not {setting.optimizer}: add --set optimizer=sgd")
+    if "plain_sgd" in entry.needs and (setting.momentum or setting.clip_norm):
+        raise _refusal(entry, "plain SGD: add --set momentum=0 clip_norm=0 nesterov=false")
+    return setting
+
+
+def _refusal(entry: Entry, what: str) -> UsageError:
+    return UsageError(f"{entry.name} needs {what}")

@@ -1,0 +1,386 @@
+"""From a request to the runs it asks for, each fully resolved. Imports neither torch nor ray.
+
+Command line goes over preset, preset over default; the plan remembers where each value came from.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+from algorithms import ALGORITHMS, Entry, entry
+from bench.data import DATASETS
+from bench.errors import UsageError
+from bench.needs import shared_supplies, supply
+from leaderboards import run_key
+from search_spaces import (
+    PAPERS,
+    SETTINGS,
+    Grid,
+    Range,
+    Setting,
+    Space,
+    Value,
+    cast,
+    combinations,
+    find,
+    holds,
+    own_space,
+    setting_fields,
+)
+
+FALLBACK_PAPER = "fedgkd"
+EMBEDDED_DATASET = "digits"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for.
+
+    Args:
+        algorithms: registry names, or `all`.
+        dataset: registry name.
+        paper: whose setting and grids to use; None chooses.
+        values: setting fields and hyper-parameters given, each with its values as text.
+        origins: where each of `values` was given.
+        seeds: how many; they count from 0.
+        search: `grid`, `random` or `optuna`.
+        num_samples: configurations per algorithm, for random and Optuna.
+        scheduler: `none` or `asha`.
+    """
+
+    algorithms: tuple[str, ...]
+    dataset: str = EMBEDDED_DATASET
+    paper: str | None = None
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    seeds: int = 1
+    search: str = "grid"
+    num_samples: int = 10
+    scheduler: str = "none"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One run: an algorithm with its hyper-parameters in a setting, with a seed."""
+
+    algorithm: str
+    hyperparameters: Mapping[str, Value]
+    setting: Setting
+    seed: int
+    paper: str | None = None
+    shortened: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """The run key: SHA-256 of everything that decides the numbers."""
+        return self.row_key("")
+
+    def row_key(self, suffix: str) -> str:
+        """The key of one of the run's rows: the one it would have as a run of its own."""
+        found = ALGORITHMS[self.algorithm + suffix]
+        known = {name: self.hyperparameters[name] for name in found.defaults()}
+        return run_key(found.name, found.version, known, self.setting.as_dict(), self.seed)
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """Suffix -> key of every result row that the run yields."""
+        return {suffix: self.row_key(suffix) for suffix in ALGORITHMS[self.algorithm].rows}
+
+    @property
+    def label(self) -> str:
+        """Short and readable: what this run varies is in its hyper-parameters."""
+        values = ", ".join(f"{name}={value}" for name, value in self.hyperparameters.items())
+        return f"{self.algorithm}({values}) seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Search:
+    """One algorithm's space in one setting, for a sampler that chooses configurations as it goes."""
+
+    algorithm: str
+    setting: Setting
+    values: Mapping[str, Grid | Range]
+    where: tuple[str, ...]
+    paper: str | None
+    shortened: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a sweep will run.
+
+    Args:
+        request: what was asked.
+        paper: whose setting it is, None if nobody's.
+        units: the runs; for Optuna none in advance.
+        searches: for Optuna, the spaces.
+        settings: the distinct problems, before an algorithm's own needs.
+        origins: setting field -> where its value came from, where not the preset.
+        notes: what was left out or added, in sentences.
+    """
+
+    request: Request
+    paper: str | None
+    units: tuple[Unit, ...]
+    searches: tuple[Search, ...]
+    settings: tuple[Setting, ...]
+    origins: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
+def make_plan(request: Request) -> Plan:
+    """Resolve a request.
+
+    Raises:
+        UsageError: an unknown name, a value out of range, or nothing left to run.
+    """
+    _check_names(request)
+    skip_unfit = request.algorithms == ("all",)
+    entries = [ALGORITHMS[name] for name in (ALGORITHMS if skip_unfit else request.algorithms)]
+    paper, base = choose_setting(entries, request)
+    fields, hyper = _sort_values(request, entries)
+    fields.setdefault("dataset", (request.dataset,))
+    settings, origins = _settings(base, fields, entries, request)
+    units, searches, notes = [], [], _Notes()
+    for setting, found in product(settings, entries):
+        try:
+            fitted = supply(found, setting)
+        except UsageError as error:
+            if not skip_unfit:
+                raise
+            notes.add(f"left out: {error}")
+            continue
+        space = _space(found, setting.dataset, paper)
+        values = _values(found, space, {k: v for k, v in hyper.items() if k[0] in (None, found.name)})
+        short = _shortened(fitted, base)
+        if request.search == "optuna":
+            searches.append(Search(found.name, fitted, values, found.where, paper, short))
+            continue
+        configurations = _configurations(found, values, request, notes)
+        _check_selectable(found, setting, configurations)
+        units += [
+            Unit(found.name, configuration, fitted, seed, paper, short)
+            for configuration in configurations
+            for seed in range(request.seeds)
+        ]
+    if not units and not searches:
+        raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
+    return Plan(request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines))
+
+
+class _Notes:
+    """Sentences for the user, each said once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        if line not in self.lines:
+            self.lines.append(line)
+
+
+def choose_setting(entries: list[Entry], request: Request) -> tuple[str | None, Setting]:
+    """The one setting of a command and whose it is.
+
+    `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
+    have one of their own.
+
+    Raises:
+        UsageError: the paper has no setting for the data set, or nobody has.
+    """
+    if request.paper:
+        having = [dataset for paper, dataset in SETTINGS if paper == request.paper]
+        if request.dataset not in having:
+            raise UsageError(
+                f"paper {request.paper!r} has no setting for data set {request.dataset!r}; it has: {', '.join(having)}"
+            )
+        return request.paper, SETTINGS[request.paper, request.dataset]
+    own = [found.paper for found in entries if (found.paper, request.dataset) in SETTINGS]
+    anybody = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
+    for paper in [*own, FALLBACK_PAPER, *anybody]:
+        if (paper, request.dataset) in SETTINGS:
+            return paper, SETTINGS[paper, request.dataset]
+    raise UsageError(
+        f"no paper here has a setting for data set {request.dataset!r}; add --paper, or choose another set"
+    )
+
+
+def _check_names(request: Request) -> None:
+    for name in request.algorithms:
+        if name != "all":
+            try:
+                entry(name)
+            except KeyError as error:
+                raise UsageError(str(error.args[0])) from None
+        elif len(request.algorithms) > 1:
+            raise UsageError("--algo all stands alone: name the algorithms, or all of them")
+    if len(set(request.algorithms)) != len(request.algorithms):
+        raise UsageError(f"--algo names an algorithm twice: {', '.join(request.algorithms)}")
+    _known("data set", request.dataset, DATASETS)
+    if request.paper:
+        _known("paper", request.paper, PAPERS)
+    for name, value in (("--seeds", request.seeds), ("--num-samples", request.num_samples)):
+        if value < 1:
+            raise UsageError(f"{name} must be >= 1, got {value}")
+
+
+def _known(what: str, name: str, table: Mapping[str, Any]) -> None:
+    if name not in table:
+        near = get_close_matches(name, list(table), n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        raise UsageError(f"no {what} {name!r}; known: {', '.join(table)}{hint}")
+
+
+def _sort_values(
+    request: Request, entries: list[Entry]
+) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str | None, str], tuple[str, ...]]]:
+    """The given values as setting fields, and as hyper-parameters by (algorithm or None for any, name).
+
+    Raises:
+        UsageError: a name that neither the setting nor a chosen algorithm has.
+    """
+    fields: dict[str, tuple[str, ...]] = {}
+    hyper: dict[tuple[str | None, str], tuple[str, ...]] = {}
+    having = {found.name: set(found.defaults()) for found in entries}
+    for name, values in request.values.items():
+        algorithm, dot, short = name.rpartition(".")
+        if name in setting_fields():
+            fields[name] = values
+        elif dot and short in having.get(algorithm, set()):
+            hyper[algorithm, short] = values
+        elif not dot and any(name in names for names in having.values()):
+            hyper[None, name] = values
+        else:
+            known = [*setting_fields(), *sorted(set().union(*having.values()))]
+            near = get_close_matches(short if dot else name, known, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise UsageError(
+                f"--set {name}: no setting and no hyper-parameter of {', '.join(having)} has that name{hint}; "
+                "`--show` lists them"
+            )
+    return fields, hyper
+
+
+def _settings(
+    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request
+) -> tuple[list[Setting], dict[str, str]]:
+    """Every combination of the given setting values, with what the command's algorithms need."""
+    kinds = setting_fields()
+    given = {name: _distinct(name, values, str(kinds[name].type)) for name, values in fields.items()}
+    origins = {name: request.origins.get(name, "command line") for name in fields if name in request.values}
+    supplies = shared_supplies(entries, base, frozenset(given))
+    origins |= {name: why for name, (_, why) in supplies.items()}
+    extra: dict[str, Any] = {name: value for name, (value, _) in supplies.items()}
+    try:
+        return [replace(base, **{**extra, **cell}) for cell in combinations(given)], origins
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _distinct(name: str, values: Iterable[str], kind: str) -> Grid:
+    """The values cast to their type, each once."""
+    try:
+        return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _space(found: Entry, dataset: str, paper: str | None) -> Space | None:
+    """The command's paper's space for the algorithm, else its own paper's."""
+    return (find(found.name, dataset, paper) if paper else None) or own_space(found.name, dataset, found.paper)
+
+
+def _values(
+    found: Entry, space: Space | None, given: Mapping[tuple[str | None, str], tuple[str, ...]]
+) -> dict[str, Grid | Range]:
+    """The values of every hyper-parameter: given, else the space's, else the default."""
+    values: dict[str, Grid | Range] = {field.name: Grid(field.default) for field in found.fields}
+    if space:
+        values |= {name: Grid(value) for name, value in space.fixed.items()}
+        values |= space.grid
+    for field_ in found.fields:
+        texts = given.get((found.name, field_.name)) or given.get((None, field_.name))
+        if texts:
+            values[field_.name] = _distinct(f"{found.name}.{field_.name}", texts, field_.kind)
+    return values
+
+
+def _configurations(
+    found: Entry, values: Mapping[str, Grid | Range], request: Request, notes: _Notes
+) -> list[dict[str, Value]]:
+    """The configurations of a grid or random search that keep the algorithm's relations, each checked.
+
+    Raises:
+        UsageError: a value is not allowed, or no combination keeps the relations.
+    """
+    if request.search == "random":
+        candidates = _draws(found, values, request.num_samples)
+    else:
+        grids = {name: value for name, value in values.items() if isinstance(value, Grid)}
+        missing = sorted(set(values) - set(grids))
+        if missing:
+            raise UsageError(
+                f"{found.name}.{missing[0]} is an interval {values[missing[0]]}: give values with "
+                f"--set {missing[0]}=..., or use --search random or optuna"
+            )
+        candidates = list(combinations(grids))
+    kept = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in found.where)]
+    if not kept:
+        raise UsageError(
+            f"{found.name}: no combination keeps {' and '.join(found.where)}; got "
+            + ", ".join(f"{name} in {value}" for name, value in values.items() if name in " ".join(found.where))
+        )
+    if len(kept) < len(candidates):
+        dropped = len(candidates) - len(kept)
+        notes.add(
+            f"{found.name}: {dropped} of {len(candidates)} combinations break {' and '.join(found.where)}: left out"
+        )
+    try:
+        return [found.resolve(candidate) for candidate in kept]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _draws(found: Entry, values: Mapping[str, Grid | Range], count: int) -> list[dict[str, Value]]:
+    """`count` distinct configurations drawn from the space; all of them if it holds no more.
+
+    The draws depend on the algorithm's name alone: the same command asks for the same configurations.
+    """
+    generator = random.Random(f"fedkd-bench random search {found.name}")
+    drawn: dict[tuple[Value, ...], dict[str, Value]] = {}
+    for _ in range(100 * count):
+        candidate = {name: draw(value, generator) for name, value in values.items()}
+        if all(holds(relation, candidate) for relation in found.where):
+            drawn[tuple(candidate.values())] = candidate
+        if len(drawn) == count:
+            break
+    return list(drawn.values())
+
+
+def draw(value: Grid | Range, generator: random.Random) -> Value:
+    """One value of a grid or an interval."""
+    if isinstance(value, Grid):
+        return generator.choice(value.values)
+    if value.log:
+        return float(value.low * (value.high / value.low) ** generator.random())
+    return generator.uniform(value.low, value.high)
+
+
+def _shortened(setting: Setting, base: Setting) -> bool:
+    """Whether a run has fewer rounds, fewer epochs or less data than the paper's."""
+    return any(getattr(setting, name) < getattr(base, name) for name in ("rounds", "local_epochs", "fraction"))
+
+
+def _check_selectable(found: Entry, setting: Setting, configurations: list[dict[str, Value]]) -> None:
+    if len(configurations) > 1 and not setting.validation_fraction:
+        raise UsageError(
+            f"{found.name} has {len(configurations)} configurations to choose among and validation_fraction is 0: "
+            "a choice on the test set is not offered; set validation_fraction above 0, or give one value to each of "
+            + ", ".join(name for name in configurations[0] if len({c[name] for c in configurations}) > 1)
+        )

@@ -1,0 +1,209 @@
+"""`python -m bench.sweep`: plan a sweep, run what is missing of it, print its leaderboard."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench import options as command
+from bench.console import report_problem
+from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.execution import Execution, default_out, resolve_device
+from bench.plan import Plan, Unit, make_plan
+
+if TYPE_CHECKING:
+    from bench.tuning.runner import Resources
+    from leaderboards import Store
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["reproduce"]:
+        from bench.reproduce import main as reproduce
+
+        return reproduce(argv[1:])
+    verbose = "-v" in argv or "--verbose" in argv
+    try:
+        given, origins = command.parse(argv)
+        return _dispatch(given, origins, argv)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE, verbose)
+    except EnvironmentProblem as error:
+        return report_problem(error, EXIT_ENVIRONMENT, verbose)
+
+
+def _dispatch(given: argparse.Namespace, origins: dict[str, str], argv: list[str]) -> int:
+    if given.list:
+        from bench.show import print_registry
+
+        print_registry(given.json)
+        return EXIT_OK
+    request = command.make_request(given, origins)
+    plan = make_plan(request)
+    if given.show:
+        from bench.show import print_spaces
+
+        print_spaces(plan, given.json)
+        return EXIT_OK
+    _check_numbers(given)
+    out = Path(given.out).resolve() if given.out else default_out().resolve()
+    device, gpus = resolve_device(given.device, given.gpus_per_trial, bool(given.address))
+    if given.dry_run:
+        from bench.dry_run import print_dry_run
+
+        print_dry_run(plan, given, out, device)
+        return EXIT_OK
+    return run(plan, given, argv, out, device, gpus)
+
+
+def _check_numbers(given: argparse.Namespace) -> None:
+    for option, lowest in (("cpus_per_trial", 1), ("max_concurrent", 1), ("time_budget", 0)):
+        value = getattr(given, option)
+        if value is not None and value < lowest:
+            raise UsageError(f"--{option.replace('_', '-')} must be >= {lowest}, got {value}")
+    if given.executor == "inline" and given.scheduler != "none":
+        raise UsageError(f"--scheduler {given.scheduler} compares running trials: use --executor ray")
+
+
+def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, device: str, gpus: float) -> int:
+    """Run what is missing, rebuild the leaderboard, print it.
+
+    Raises:
+        UsageError: a partition that no draw satisfies.
+        EnvironmentProblem: data missing, `out` not writable.
+    """
+    from bench import provenance
+    from bench.tuning.progress import make_display
+    from bench.tuning.runner import Resources, group, missing_units, run_plan
+    from leaderboards import Store
+
+    check_out(out)
+    store = Store(out)
+    asha = plan.request.scheduler == "asha"
+    units = missing_units(plan, store, given.force, asha)
+    execution = Execution(
+        out=str(out),
+        data_dir=str(Path(given.data_dir).resolve()) if given.data_dir else None,
+        offline=given.offline,
+        device=device,
+        backend=given.backend,
+        threads=given.cpus_per_trial,
+        gpus=gpus,
+        force=given.force,
+        provenance=provenance.of_command(argv),
+    )
+    resources = Resources(
+        executor=given.executor,
+        concurrent=given.max_concurrent,
+        cpus=given.cpus_per_trial,
+        gpus=gpus,
+        address=given.address,
+        time_budget=given.time_budget,
+    )
+    _announce(plan, units)
+    if units or plan.searches:
+        prepare_data(plan, units, execution)
+        trials = len(group(units, asha)) + len(plan.searches) * plan.request.num_samples
+        display = make_display(trials, 1, given.quiet)
+        try:
+            outcome = run_plan(plan, units, execution, resources, display)
+        finally:
+            display.close()
+        status = outcome.exit_status
+        _tell_problems(outcome.problems)
+    else:
+        status = EXIT_OK
+    _rebuild(store)
+    _print_board(plan, out, given.json)
+    return status
+
+
+def check_out(out: Path) -> None:
+    """Raise EnvironmentProblem unless files can be written under `out`."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as file:
+            file.write(b"\0" * 4096)
+            file.flush()
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"--out {out} cannot be written: {error.strerror or error}; choose another folder with --out or FEDKD_OUT"
+        ) from None
+
+
+def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> None:
+    """Fetch the data set once, before workers ask for it together, and refuse partitions that cannot be drawn.
+
+    Raises:
+        UsageError: a partition that no draw satisfies.
+        EnvironmentProblem: the data are missing or altered.
+    """
+    from bench import data
+    from bench.data.splits import feasible
+
+    dataset = data.load(plan.request.dataset, execution.data_dir, execution.offline)
+    settings = [(unit.setting, unit.seed) for unit in units]
+    settings += [(search.setting, seed) for search in plan.searches for seed in range(plan.request.seeds)]
+    for setting, seed in dict.fromkeys(settings):
+        reason = feasible(setting, dataset.train_y, seed)
+        if reason:
+            raise UsageError(reason)
+
+
+def _announce(plan: Plan, units: Sequence[Unit]) -> None:
+    for note in plan.notes:
+        sys.stderr.write(f"note: {note}\n")
+    done = len(plan.units) - len(units)
+    if plan.units:
+        stored = f", {done} already stored" if done else ""
+        sys.stderr.write(f"{len(plan.units)} runs{stored}, {len(units)} to do\n")
+
+
+def _tell_problems(problems: Sequence[str]) -> None:
+    for problem in dict.fromkeys(problems):
+        sys.stderr.write(f"problem: {problem}\n")
+
+
+def _rebuild(store: Store) -> None:
+    try:
+        if store.status():
+            store.rebuild()
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the leaderboard cannot be written: {error}; the runs are stored, give the same command again"
+        ) from None
+
+
+def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
+    """The tables of the sweep's own cells."""
+    from bench.render import print_leaderboard
+
+    names = {unit.algorithm + suffix for unit in plan.units for suffix in unit.rows}
+    names |= {search.algorithm for search in plan.searches}
+    settings = {_setting_json(unit) for unit in plan.units}
+    del settings
+    if as_json:
+        sys.stdout.write(json.dumps({"out": str(out)}) + "\n")
+        return
+    print_leaderboard(out, where={"algorithm": sorted(names)}, file=sys.stdout)
+
+
+def _setting_json(unit: Unit) -> str:
+    from leaderboards import canonical_json
+
+    return canonical_json(unit.setting.as_dict())
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)

@@ -1,0 +1,34 @@
+"""Sweeps: search spaces turned into trials, executed by Ray Tune or inline.
+
+`trainable(name)` gives a `tune.Trainable` class for anyone's own `Tuner`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ray import tune
+
+
+def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
+    """A `tune.Trainable` class that runs federated simulations of one algorithm.
+
+    Args:
+        algorithm: registry name.
+        defaults: values for the trial's configuration, which it may override: hyper-parameters, `setting` (a mapping of
+            fields over the paper's setting), `dataset`, `paper`, `seed`, `out`, `data_dir`, `offline`, `device`, `backend`.
+
+    Returns:
+        a class named after the algorithm. Each `step` reports `round`, `accuracy`, `best_accuracy`, `objective` (the best
+        validation accuracy so far) and `done`; the finished run's row goes to `out`.
+
+    Raises:
+        KeyError: no such algorithm.
+    """
+    from bench.tuning.trainable import make_trainable
+
+    return make_trainable(algorithm, defaults)
+
+
+__all__ = ["trainable"]

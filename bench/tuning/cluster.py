@@ -1,0 +1,247 @@
+"""The Ray executor: trials as Tune trials, actors reused, Ray's own chatter kept out of the way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Read by Ray when it is imported or started; what a user has set stays.
+for _name, _value in {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "600",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}.items():
+    os.environ.setdefault(_name, _value)
+
+import ray  # noqa: E402 (after the environment it reads)
+from ray import tune  # noqa: E402
+from ray.tune.experiment import Trial as TuneTrial  # noqa: E402
+
+import bench  # noqa: E402
+from bench.errors import EnvironmentProblem  # noqa: E402
+from bench.execution import Execution, cpu_count  # noqa: E402
+from bench.plan import Plan, Search, Unit  # noqa: E402
+from bench.tuning.progress import Display  # noqa: E402
+from bench.tuning.runner import Outcome, Resources, trial_name, varied_names  # noqa: E402
+from bench.tuning.search import decode, distributions, known_results, units_for  # noqa: E402
+from bench.tuning.trainable import SweepTrial  # noqa: E402
+
+OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
+
+
+def run_ray(
+    plan: Plan,
+    trials: Sequence[Sequence[Unit]],
+    execution: Execution,
+    resources: Resources,
+    display: Display,
+    outcome: Outcome,
+) -> None:
+    """Every trial through Ray Tune.
+
+    Raises:
+        EnvironmentProblem: Ray cannot start, the cluster cannot be reached, or it cannot place a trial.
+    """
+    if not trials and not plan.searches:
+        return
+    _start(resources)
+    try:
+        concurrent = _concurrent(resources)
+        if trials:
+            varied = varied_names([unit for units in trials for unit in units])
+            names = [trial_name(units, varied) for units in trials]
+            sweep = _Sweep(execution, resources, concurrent, display, outcome)
+            sweep.run(_listed(trials, execution), names, {"index": tune.grid_search(list(range(len(trials))))}, _scheduler(plan))
+        for search in plan.searches:
+            _search(plan, search, _Sweep(execution, resources, concurrent, display, outcome))
+    finally:
+        ray.shutdown()
+
+
+def _start(resources: Resources) -> None:
+    root = str(Path(bench.__file__).resolve().parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
+    local: dict[str, Any] = {} if resources.address else {
+        "num_cpus": max(cpu_count(), resources.cpus),
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
+    try:
+        ray.init(address=resources.address, log_to_driver=False, logging_level="ERROR", configure_logging=True, **local)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = f"the cluster at {resources.address} cannot be reached" if resources.address else "Ray cannot start"
+        raise EnvironmentProblem(f"{where}: {error}; --executor inline runs without Ray") from error
+
+
+def _concurrent(resources: Resources) -> int:
+    """How many trials fit; checked now, for Tune would wait for ever.
+
+    Raises:
+        EnvironmentProblem: not even one fits.
+    """
+    have = ray.cluster_resources()
+    fits = [int(have.get("CPU", 0) // resources.cpus)]
+    if resources.gpus:
+        # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
+        whole = int(have.get("GPU", 0))
+        fits.append(int(whole // resources.gpus) if resources.gpus >= 1 else whole * int(1 / resources.gpus + 1e-9))
+    if min(fits) < 1:
+        raise EnvironmentProblem(
+            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits: the cluster has "
+            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; lower --cpus-per-trial or --gpus-per-trial"
+        )
+    return min([*fits, resources.concurrent] if resources.concurrent else fits)
+
+
+def _listed(trials: Sequence[Sequence[Unit]], execution: Execution) -> type[SweepTrial]:
+    """A trainable whose configuration is an index into these trials."""
+
+    def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+        return list(trials[config["index"]]), execution
+
+    return type("federated", (SweepTrial,), {"resolve": resolve})
+
+
+def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTrial]:
+    """A trainable whose configuration is a sampler's choice."""
+
+    def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+        return units_for(search, decode(search, config), seeds), execution
+
+    return type(search.algorithm, (SweepTrial,), {"resolve": resolve})
+
+
+def _scheduler(plan: Plan) -> Any:
+    if plan.request.scheduler == "none":
+        return None
+    rounds = max(setting.rounds for setting in plan.settings)
+    return tune.schedulers.ASHAScheduler(
+        time_attr="round", metric="objective", mode="max", max_t=rounds, grace_period=max(1, rounds // 10)
+    )
+
+
+def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
+    from ray.tune.search.optuna import OptunaSearch
+
+    known = known_results(plan, search, sweep.execution.out)
+    missing = plan.request.num_samples - len(known)
+    if missing < 1:
+        return
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    searcher = OptunaSearch(
+        space=distributions(search),
+        metric="objective",
+        mode="max",
+        seed=len(known),
+        points_to_evaluate=[chosen for chosen, _ in known] or None,
+        evaluated_rewards=[value for _, value in known] or None,
+    )
+    sweep.run(_sampled(search, plan.request.seeds, sweep.execution), None, {}, _scheduler(plan), searcher, missing)
+
+
+class _Sweep:
+    """One `Tuner.fit`, its results given to the display as they come."""
+
+    def __init__(
+        self, execution: Execution, resources: Resources, concurrent: int, display: Display, outcome: Outcome
+    ) -> None:
+        self.execution, self.resources, self.concurrent = execution, resources, concurrent
+        self.display, self.outcome = display, outcome
+
+    def run(
+        self,
+        trainable: type[SweepTrial],
+        names: Sequence[str] | None,
+        space: Mapping[str, Any],
+        scheduler: Any,
+        searcher: Any = None,
+        samples: int = 1,
+    ) -> None:
+        """Fit, then clear away what Tune wrote: the rows are stored by then."""
+        root = Path(self.execution.out) / "state"
+        name = f".tune-{uuid.uuid4().hex[:8]}"
+        watcher = _Watcher(trainable, names, self.execution, self.display, self.outcome)
+        tuner = tune.Tuner(
+            tune.with_resources(trainable, {"cpu": self.resources.cpus, "gpu": self.resources.gpus}),
+            param_space=dict(space),
+            tune_config=tune.TuneConfig(
+                num_samples=samples,
+                max_concurrent_trials=self.concurrent,
+                scheduler=scheduler,
+                search_alg=searcher,
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(name=name, storage_path=str(root.resolve()), callbacks=[watcher], verbose=0),
+        )
+        try:
+            tuner.fit()
+        finally:
+            shutil.rmtree(root / name, ignore_errors=True)
+
+
+class _Watcher(tune.Callback):
+    """Passes Tune's events on."""
+
+    def __init__(
+        self,
+        trainable: type[SweepTrial],
+        names: Sequence[str] | None,
+        execution: Execution,
+        display: Display,
+        outcome: Outcome,
+    ) -> None:
+        self._trainable, self._names, self._execution = trainable, names, execution
+        self._display, self._outcome = display, outcome
+
+    def on_trial_result(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **_: Any) -> None:
+        """Show it; a machine that is not ready ends the whole sweep."""
+        units = self._units(trial)
+        self._display.update(self._name(trial), result, result["round"] / units[0].setting.rounds)
+        if result["status"] == "environment" and self._execution.stop_file:
+            Path(self._execution.stop_file).touch()
+
+    def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
+        """Count it."""
+        report = dict(trial.last_result)
+        if report.get("status") == "running":  # the scheduler ended it
+            report["status"] = "stopped"
+        self._display.finish(self._name(trial), report)
+        self._outcome.note(report)
+
+    def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
+        """The worker itself died: its rows are written here."""
+        from bench.tuning.trial import record_failure
+
+        reason = f"the worker died: {_last_line(trial)}"
+        for unit in self._units(trial):
+            record_failure(unit, self._execution, reason)
+        report = {"status": "failed", "error": f"{self._name(trial)}: {reason}"}
+        self._display.finish(self._name(trial), report)
+        self._outcome.note(report)
+
+    def _units(self, trial: TuneTrial) -> list[Unit]:
+        return self._trainable.resolve(None, trial.config)[0]  # type: ignore[arg-type]
+
+    def _name(self, trial: TuneTrial) -> str:
+        if self._names is not None:
+            return self._names[trial.config["index"]]
+        units = self._units(trial)
+        return trial_name(units, list(trial.config))
+
+
+def _last_line(trial: TuneTrial) -> str:
+    """The gist of the error that Tune kept."""
+    text = str(trial.get_pickled_error() or "out of memory or killed").strip()
+    return text.splitlines()[-1]

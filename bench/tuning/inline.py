@@ -1,0 +1,68 @@
+"""The inline executor: trials one after another in this process. Needs no Ray."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from bench.errors import UsageError
+from bench.execution import Execution
+from bench.plan import Plan, Search, Unit
+from bench.tuning.progress import Display
+from bench.tuning.runner import Outcome, Resources, trial_name, varied_names
+from bench.tuning.search import decode, distributions, known_results, study_for, units_for
+from bench.tuning.trial import Trial
+
+
+def run_inline(
+    plan: Plan,
+    trials: Sequence[Sequence[Unit]],
+    execution: Execution,
+    resources: Resources,
+    display: Display,
+    outcome: Outcome,
+) -> None:
+    """Every trial in order.
+
+    Raises:
+        UsageError: a scheduler is asked for: one trial at a time leaves nothing to compare.
+    """
+    if plan.request.scheduler != "none":
+        raise UsageError(f"--scheduler {plan.request.scheduler} compares running trials: use --executor ray")
+    varied = varied_names([unit for units in trials for unit in units])
+    for units in trials:
+        _run(list(units), trial_name(units, varied), execution, display, outcome)
+    for search in plan.searches:
+        _search(plan, search, execution, display, outcome)
+
+
+def _run(units: list[Unit], name: str, execution: Execution, display: Display, outcome: Outcome) -> dict[str, Any]:
+    trial = Trial(units, execution)
+    report = trial.report()
+    while not report["done"]:
+        report = trial.step()
+        display.update(name, report, report["round"] / units[0].setting.rounds)
+    trial.close()
+    display.finish(name, report)
+    outcome.note(report)
+    return report
+
+
+def _search(plan: Plan, search: Search, execution: Execution, display: Display, outcome: Outcome) -> None:
+    """Optuna's ask and tell, the sampler filled with what is stored."""
+    study = study_for(search, known_results(plan, search, execution.out))
+    while len(study.trials) < plan.request.num_samples and not execution.stopping:
+        asked = study.ask(distributions(search))
+        configuration = decode(search, asked.params)
+        units = units_for(search, configuration, plan.request.seeds)
+        name = trial_name(units, list(search.values))
+        report = _run(units, name, execution, display, outcome)
+        value = report["objective"]
+        study.tell(asked, None if math.isnan(value) else value, state=None if not math.isnan(value) else _failed())
+
+
+def _failed() -> Any:
+    from optuna.trial import TrialState
+
+    return TrialState.FAIL

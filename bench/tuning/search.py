@@ -1,0 +1,128 @@
+"""A `Search` for Optuna: distributions that keep the relations, and a sampler filled with what is stored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from algorithms import ALGORITHMS
+from bench.plan import Plan, Search, Unit
+from leaderboards import Store, canonical_json
+from search_spaces import Grid, Range, Value, holds
+
+if TYPE_CHECKING:
+    import optuna
+
+SAMPLER_SEED = 0
+
+
+def joint_names(search: Search) -> tuple[str, ...]:
+    """The hyper-parameters that relations bind together and whose values are grids: they are chosen as one."""
+    words = {word for relation in search.where for word in relation.split()}
+    return tuple(name for name, value in search.values.items() if name in words and isinstance(value, Grid))
+
+
+def distributions(search: Search) -> dict[str, Any]:
+    """Optuna's distributions by name; a joint choice is called by its names joined with commas, its values JSON lists.
+
+    Names with a single value are left out.
+    """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    made: dict[str, Any] = {}
+    joint = joint_names(search)
+    if joint:
+        choices = [
+            json.dumps(values)
+            for values in product(*(_grid(search.values[name]) for name in joint))
+            if _keeps(search, dict(zip(joint, values, strict=True)))
+        ]
+        made[",".join(joint)] = CategoricalDistribution(choices)
+    for name, value in search.values.items():
+        if isinstance(value, Range):
+            made[name] = FloatDistribution(value.low, value.high, log=value.log)
+        elif name not in joint and len(value.values) > 1:
+            made[name] = CategoricalDistribution(value.values)
+    return made
+
+
+def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
+    """A full configuration from Optuna's values."""
+    configuration = {
+        name: value.values[0] for name, value in search.values.items() if isinstance(value, Grid)
+    }
+    for name, value in chosen.items():
+        names = name.split(",")
+        configuration |= dict(zip(names, json.loads(value), strict=True)) if len(names) > 1 else {name: value}
+    return ALGORITHMS[search.algorithm].resolve(configuration)
+
+
+def encode(search: Search, configuration: Mapping[str, Value]) -> dict[str, Any] | None:
+    """Optuna's values of a configuration; None where the search could not have chosen it."""
+    chosen: dict[str, Any] = {}
+    for name, distribution in distributions(search).items():
+        names = name.split(",")
+        value = json.dumps([configuration[n] for n in names]) if len(names) > 1 else configuration[name]
+        if not _inside(distribution, value):
+            return None
+        chosen[name] = value
+    fixed = {n: v.values[0] for n, v in search.values.items() if isinstance(v, Grid) and len(v.values) == 1}
+    return chosen if all(configuration[name] == value for name, value in fixed.items()) else None
+
+
+def units_for(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
+    """All seeds of a configuration: the objective is a mean over them."""
+    return [
+        Unit(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
+        for seed in range(seeds)
+    ]
+
+
+def known_results(plan: Plan, search: Search, out: str) -> list[tuple[dict[str, Any], float]]:
+    """(Optuna's values, objective) of stored configurations that have all the seeds."""
+    runs = Store(Path(out)).runs()
+    if runs.empty:
+        return []
+    setting = canonical_json(search.setting.as_dict())
+    wanted = (runs.algorithm == search.algorithm) & (runs.setting_json == setting) & (runs.status == "finished")
+    seeds = range(plan.request.seeds)
+    found = []
+    for text, group in runs[wanted & runs.seed.isin(seeds)].groupby("hp_json", sort=True):
+        chosen = encode(search, json.loads(str(text)))
+        if chosen is not None and group.seed.nunique() == len(seeds):
+            found.append((chosen, float(group.best_val_accuracy.mean())))
+    return found
+
+
+def study_for(search: Search, known: list[tuple[dict[str, Any], float]]) -> optuna.Study:
+    """A study that has seen `known`."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=SAMPLER_SEED + len(known))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    space = distributions(search)
+    for chosen, value in known:
+        study.add_trial(optuna.trial.create_trial(params=chosen, distributions=space, value=value))
+    return study
+
+
+def _inside(distribution: Any, value: Any) -> bool:
+    """Whether a distribution could have given the value."""
+    if hasattr(distribution, "choices"):
+        return value in distribution.choices
+    return bool(distribution.low <= value <= distribution.high)
+
+
+def _grid(value: Grid | Range) -> tuple[Value, ...]:
+    assert isinstance(value, Grid)
+    return value.values
+
+
+def _keeps(search: Search, values: Mapping[str, Value]) -> bool:
+    """Whether values keep the relations among the names that they hold."""
+    inside = [r for r in search.where if {word for word in r.split() if word.isidentifier()} <= set(values)]
+    return all(holds(relation, values) for relation in inside)

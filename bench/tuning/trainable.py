@@ -1,0 +1,120 @@
+"""The `tune.Trainable` shell around a trial."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+
+from algorithms import entry
+from bench.execution import Execution, count_gpus, default_out
+from bench.plan import Request, Unit, make_plan
+from bench.provenance import of_command
+from bench.tuning.trial import Trial
+
+EXECUTION_KEYS = ("out", "data_dir", "offline", "device", "backend")
+POINTER = "state.json"
+
+
+class FederatedTrial(tune.Trainable):
+    """Base of all trainables: a thin shell, bound to one algorithm by `make_trainable`."""
+
+    algorithm: str = ""
+    defaults: Mapping[str, Any] = {}
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Build the runs that the configuration asks for; their saved state is taken up by itself."""
+        self.trial = Trial(*self.resolve(config))
+
+    def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+        """The runs of a configuration and how to execute them."""
+        given = {**self.defaults, **config}
+        return [unit_of(self.algorithm, given)], execution_of(given)
+
+    def step(self) -> dict[str, Any]:
+        """Some rounds, then a report."""
+        return self.trial.step()
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Save the runs where the engine keeps them; Tune's checkpoint is a pointer there."""
+        self.trial.save()
+        keys = [run.unit.key for run in self.trial.runs]
+        (Path(checkpoint_dir) / POINTER).write_text(json.dumps({"runs": keys}))
+
+    def load_checkpoint(self, checkpoint_dir: str) -> None:
+        """Nothing to load: `setup` has taken up the state. Only another trial's checkpoint is refused.
+
+        Raises:
+            ValueError: the checkpoint is of other runs, as under population-based training.
+        """
+        keys = json.loads((Path(checkpoint_dir) / POINTER).read_text())["runs"]
+        own = [run.unit.key for run in self.trial.runs]
+        if keys != own:
+            raise ValueError(
+                f"a checkpoint of run {keys[0][:16]} cannot start run {own[0][:16]}: a run's state belongs to its "
+                "configuration; use a scheduler that does not copy checkpoints between trials (ASHA, median stopping)"
+            )
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take on the next trial in the same process."""
+        self.trial.close()
+        self.setup(new_config)
+        return True
+
+    def cleanup(self) -> None:
+        """End the trial."""
+        self.trial.close()
+
+
+class SweepTrial(FederatedTrial):
+    """Base of what `bench.sweep` gives to Tune; `bench.tuning.cluster` binds `resolve` to a plan."""
+
+
+def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrial]:
+    """A class bound to one registry entry. Paths are made absolute now, in the driver: workers run elsewhere."""
+    name = entry(algorithm).name
+    bound = {"out": str(default_out()), **defaults}
+    for key in ("out", "data_dir"):
+        if bound.get(key):
+            bound[key] = str(Path(bound[key]).resolve())
+    return type(name, (FederatedTrial,), {"algorithm": name, "defaults": bound})
+
+
+def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
+    """One run from a flat configuration: hyper-parameters by name, `setting`, `dataset`, `paper`, `seed`.
+
+    Raises:
+        UsageError: an unknown name or a value that is not allowed.
+    """
+    special = {"setting", "dataset", "paper", "seed", *EXECUTION_KEYS}
+    values = {f"{algorithm}.{name}": (str(value),) for name, value in given.items() if name not in special}
+    setting = dict(given.get("setting", {}))
+    dataset = setting.pop("dataset", given.get("dataset", "digits"))
+    values |= {name: (str(value),) for name, value in setting.items()}
+    plan = make_plan(Request((algorithm,), dataset, given.get("paper"), _whole_configuration(algorithm, values)))
+    return replace(plan.units[0], seed=int(given.get("seed", 0)))
+
+
+def _whole_configuration(algorithm: str, values: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """`values` with every other hyper-parameter at its default: a trial is one configuration, never a grid."""
+    defaults = {f"{algorithm}.{name}": (str(value),) for name, value in entry(algorithm).defaults().items()}
+    return {**defaults, **values}
+
+
+def execution_of(given: Mapping[str, Any]) -> Execution:
+    """How to execute inside anyone's own Tuner: a GPU if Tune gave one, one thread per CPU that it gave."""
+    device = given.get("device") or ("cuda" if os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus() else "cpu")
+    return Execution(
+        out=given["out"],
+        data_dir=given.get("data_dir"),
+        offline=bool(given.get("offline", False)),
+        device=device,
+        backend=given.get("backend", "auto"),
+        threads=int(os.environ.get("OMP_NUM_THREADS") or 1),
+        provenance={**of_command([]), "command": "ray.tune.Tuner"},
+    )

@@ -1,0 +1,287 @@
+"""A trial: one run, or all seeds of a configuration advanced side by side. Knows nothing of Ray."""
+
+from __future__ import annotations
+
+import errno
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from algorithms import build
+from bench import data, provenance
+from bench.data.splits import split
+from bench.engine.simulation import Simulation
+from bench.engine.state import StateFolder
+from bench.errors import EnvironmentProblem
+from bench.execution import Execution
+from bench.plan import Unit
+from bench.results import failed_rows, now, rows_of, series
+from leaderboards import Store
+
+WAIT_SECONDS = 0.5
+DONE = ("finished", "failed", "stopped", "interrupted", "environment")
+
+
+class Run:
+    """One unit from its state, or from the beginning, to its rows.
+
+    Args:
+        unit: what to run.
+        execution: how.
+
+    Attributes:
+        status: `running`, or one of `DONE`.
+        error: why it failed.
+    """
+
+    def __init__(self, unit: Unit, execution: Execution) -> None:
+        self.unit, self.execution = unit, execution
+        self.status, self.error = "running", ""
+        self.simulation: Simulation | None = None
+        self.store = Store(Path(execution.out))
+        self.folder = StateFolder(Path(execution.out) / "state" / unit.key)
+        self._lock = FileLock(f"{self.folder.path}.lock")
+        self._started = now()
+        self._saved = time.monotonic()
+        self._split_hash = ""
+
+    def open(self) -> None:
+        """Claim the run, and load its data and state. Another sweep's claim is waited for."""
+        self.folder.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._claim():
+            self.status = "interrupted"
+        elif not self.execution.force and self.store.finished(list(self.unit.rows.values())) >= set(
+            self.unit.rows.values()
+        ):
+            self.status = "finished"
+        else:
+            if self.execution.force:
+                self.folder.remove()
+            self._build()
+
+    def advance(self, rounds: int) -> None:
+        """Up to `rounds` more; stores the rows when the last is done."""
+        simulation = self._running()
+        simulation.advance(rounds, stop=lambda: self.execution.stopping)
+        if simulation.done:
+            self._store("finished")
+            self.folder.remove()
+        elif self.execution.stopping:
+            simulation.save()
+            self.status = "interrupted"
+        elif time.monotonic() - self._saved > self.execution.save_seconds:
+            self.save()
+
+    def save(self) -> None:
+        """Write the state now."""
+        if self.status == "running" and self.simulation is not None:
+            self.simulation.save()
+            self._saved = time.monotonic()
+
+    def stop(self) -> None:
+        """End a run that the scheduler gave up: its rows say so, its state stays for a later command to go on."""
+        if self.status == "running" and self.simulation is not None and self.simulation.progress.curves:
+            self.simulation.save()
+            self._store("stopped")
+
+    def fail(self, error: BaseException) -> None:
+        """Keep why the run failed in its row."""
+        self.status, self.error = "failed", f"{type(error).__name__}: {error}"
+        for row in failed_rows(self.unit, self.error, self._facts("failed")):
+            self.store.write(row, [])
+
+    def release(self) -> None:
+        """Give the claim back, and what the run holds in memory."""
+        self._lock.release(force=True)
+        if self.status != "interrupted" and not self.folder.path.exists():
+            Path(self._lock.lock_file).unlink(missing_ok=True)
+        self.simulation = None
+
+    def measure(self, metric: str) -> float:
+        """The best value so far of one curve of the run's first row; the last for `round`."""
+        if self.simulation is None:
+            return math.nan
+        if metric == "round":
+            return float(self.simulation.round)
+        curve = next(iter(self.simulation.progress.curves.values()), [])
+        return max(series(curve, metric).values(), default=math.nan)
+
+    def latest(self) -> float:
+        """The test accuracy of the last evaluated round."""
+        curve = next(iter(self.simulation.progress.curves.values()), []) if self.simulation else []
+        return next(reversed(series(curve, "accuracy").values()), math.nan)
+
+    def _claim(self) -> bool:
+        while True:
+            try:
+                self._lock.acquire(timeout=WAIT_SECONDS)
+                return True
+            except Timeout:
+                if self.execution.stopping:
+                    return False
+
+    def _build(self) -> None:
+        unit, execution = self.unit, self.execution
+        directory = Path(execution.data_dir) if execution.data_dir else None
+        dataset = data.load(unit.setting.dataset, directory, execution.offline)
+        shares = split(unit.setting, dataset.train_y, unit.seed)
+        self._split_hash = shares.hash
+        self._dataset = dataset
+        self.simulation = Simulation(
+            build(unit.algorithm, **unit.hyperparameters),
+            unit.setting,
+            unit.seed,
+            dataset,
+            data.DATASETS[unit.setting.dataset],
+            shares,
+            device=execution.device,
+            backend=execution.backend,
+            folder=self.folder,
+        )
+        self.simulation.load()
+
+    def _running(self) -> Simulation:
+        assert self.simulation is not None, "open() comes before advance()"
+        return self.simulation
+
+    def _store(self, status: str) -> None:
+        info = data.DATASETS[self.unit.setting.dataset]
+        facts = self._facts(status)
+        samples = len(self._dataset.test_y)
+        progress = self._running().progress
+        for row, curve in rows_of(self.unit, progress, facts, num_classes=info.num_classes, test_samples=samples):
+            self.store.write(row, curve)
+        self.status = status
+
+    def _facts(self, status: str) -> dict[str, Any]:
+        """Cost, state and provenance of this run."""
+        execution, simulation = self.execution, self.simulation
+        seconds = simulation.progress.seconds if simulation else None
+        return {
+            **execution.provenance,
+            **provenance.of_process(execution.device),
+            "dataset_hash": self._dataset.hash if simulation else None,
+            "partition_hash": self._split_hash or None,
+            "seconds": seconds,
+            "samples_per_second": simulation.progress.samples / seconds if simulation and seconds else None,
+            "peak_memory_bytes": peak_memory(execution.device),
+            "threads": execution.threads,
+            "backend": simulation.backend if simulation else execution.backend,
+            "pack": 1,
+            "started": self._started,
+            "finished": now(),
+            "status": status,
+        }
+
+
+def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
+    """Write the failed rows of a run whose process is gone."""
+    run = Run(unit, execution)
+    run.fail(RuntimeError(reason))
+
+
+class Trial:
+    """What one Tune trial does: its runs, round by round, in turn.
+
+    Args:
+        units: one run, or the seeds of one configuration.
+        execution: how.
+    """
+
+    def __init__(self, units: Sequence[Unit], execution: Execution) -> None:
+        torch.set_num_threads(execution.threads)
+        self.execution = execution
+        self.runs = [Run(unit, execution) for unit in units]
+        self._environment = ""
+        if not execution.stopping:
+            for run in self.runs:
+                self._guard(run, run.open)
+
+    def step(self) -> dict[str, Any]:
+        """Some rounds of every run, then a report."""
+        began = time.monotonic()
+        rounds = self.execution.rounds_per_report
+        while True:
+            for run in self._active():
+                self._guard(run, lambda run=run: run.advance(rounds or 1))  # type: ignore[misc]
+            if rounds or not self._active() or time.monotonic() - began >= self.execution.report_seconds:
+                return self.report()
+
+    def report(self) -> dict[str, Any]:
+        """Where the trial stands: `done`, `status`, and means over its runs."""
+        statuses = [run.status for run in self.runs]
+        interrupted = self.execution.stopping and any(status == "running" for status in statuses)
+        if self._environment:
+            status = "environment"
+        elif interrupted or "interrupted" in statuses:
+            status = "interrupted"
+        elif "failed" in statuses:
+            status = "failed" if not self._active() else "running"
+        else:
+            status = "running" if self._active() else "finished"
+        return {
+            "round": int(_mean([run.measure("round") for run in self.runs]) or 0),
+            "accuracy": _mean([run.latest() for run in self.runs]),
+            "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
+            "objective": _mean([run.measure("val_accuracy") for run in self.runs]),
+            "status": status,
+            "error": self._environment or "; ".join(run.error for run in self.runs if run.error),
+            "done": status != "running",
+        }
+
+    def save(self) -> None:
+        """Write every run's state now."""
+        for run in self._active():
+            run.save()
+
+    def close(self) -> None:
+        """End the trial: runs still going were stopped by the scheduler, unless the sweep itself is stopping."""
+        for run in self.runs:
+            if not self.execution.stopping and not self._environment:
+                self._guard(run, run.stop)
+            run.release()
+
+    def _active(self) -> list[Run]:
+        return [run for run in self.runs if run.status == "running" and not self._environment]
+
+    def _guard(self, run: Run, action: Any) -> None:
+        """Do it; a failure ends this run only, a machine that is not ready ends the trial."""
+        try:
+            action()
+        except EnvironmentProblem as problem:
+            self._environment = str(problem)
+        except OSError as problem:
+            self._environment = _disk(problem, self.execution.out)
+        except Exception as error:
+            self._fail(run, error)
+
+    def _fail(self, run: Run, error: Exception) -> None:
+        try:
+            run.fail(error)
+        except OSError as problem:
+            self._environment = _disk(problem, self.execution.out)
+
+
+def _disk(problem: OSError, out: str) -> str:
+    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left for {problem.filename or out}: free some, then give the same command again"
+    return f"{problem.strerror or problem} ({problem.filename or out}): mend it, then give the same command again"
+
+
+def _mean(values: list[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def peak_memory(device: str) -> int:
+    """Bytes: the accelerator's largest allocation, or the process's largest resident size."""
+    if device == "cuda":
+        return int(torch.cuda.max_memory_allocated())
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,118 @@
+"""The words around a table: what it shows, how configurations were selected, what its marks mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from leaderboards.metrics import Metric
+
+if TYPE_CHECKING:
+    from leaderboards.tables import Place, Record, Row
+
+WORDS = {"missing": "\N{EN DASH}", "failed": "failed", "stopped": "stopped", "diverged": "DIVERGED"}
+MARKS = {"shortened": "†", "versions_mixed": "‡", "partial": "§", "selected": "✓"}
+
+_WORD_NOTES = {
+    "missing": "not run, or not measured",
+    "failed": "every run failed",
+    "stopped": "every run was stopped early by the search",
+    "diverged": "a run left the numbers or ended at chance",
+}
+_MARK_NOTES = {
+    "shortened": "fewer rounds or less data than its paper",
+    "versions_mixed": "seeds run under different package versions",
+    "partial": "some seeds failed or were stopped",
+    "selected": "selected",
+}
+_IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size"}
+
+
+def title(setting: Mapping[str, Any], places: Sequence[Place]) -> str:
+    """What all numbers of a table have in common."""
+    alphas, shares = ({place[i] for place in places} for i in (0, 1))
+    parts = [
+        str(setting["dataset"]),
+        str(setting["model"]),
+        f"{setting['partition']}, {setting['num_clients']} clients",
+        f"{setting['rounds']} rounds × {setting['local_epochs']} local epochs",
+        *(f"α = {alpha:g}" for alpha in alphas if alpha is not None and len(alphas) == 1),
+        *(f"participation {share:g}" for share in shares if len(shares) == 1),
+    ]
+    return " · ".join(parts)
+
+
+def captions(
+    setting: Mapping[str, Any], differing: Iterable[str], metrics: Sequence[Metric], records: Sequence[Record]
+) -> tuple[str, ...]:
+    """The lines above a table.
+
+    Args:
+        setting: what the table's records share.
+        differing: fields in which the tables beside this one differ from it; those that the title lacks are shown.
+        metrics: of the columns.
+        records: rows of the leaderboard that the table is made of.
+    """
+    local = [f"{setting['optimizer']}, lr {setting['lr']:g}, batch size {setting['batch_size']}"]
+    local += [f"{name} {setting[name]}" for name in sorted(set(differing) - _IN_TITLE)]
+    lines = (_measured(metrics), f"local training: {', '.join(local)}", _selection(records), _budget(records))
+    return tuple(line[0].upper() + line[1:] for line in lines)
+
+
+def notes(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The lines below a table: only of words and marks that occur in it."""
+    cells = [cell for row in rows for cell in row.cells]
+    states, marks = {cell.state for cell in cells}, {mark for cell in cells for mark in cell.marks}
+    single = any(cell.state == "value" and cell.record is not None and cell.record["n"] == 1 for cell in cells)
+    found = ["(1) a single seed, no spread"] if single else []
+    found += [f"{MARKS[mark]} {meaning}" for mark, meaning in _MARK_NOTES.items() if mark in marks]
+    found += [f"{WORDS[state]} {meaning}" for state, meaning in _WORD_NOTES.items() if state in states]
+    if any("|" in row.hyperparameters for row in rows):
+        found.append("a|b values differ between the columns, from left to right")
+    if any(row.reference for row in rows):
+        found.append("reference rows (last) are not ranked")
+    return tuple(found)
+
+
+def place_label(alpha: float | None, participation: float, alphas: int, shares: int) -> str:
+    """What tells one group of columns from the others, given how many different alphas and participations there are."""
+    parts = [f"α = {alpha:g}" if alpha is not None else "no α"] if alphas > 1 else []
+    parts += [f"C = {participation:g}"] if shares > 1 else []
+    return ", ".join(parts)
+
+
+def _measured(metrics: Sequence[Metric]) -> str:
+    spread = "mean ± std (n seeds)"
+    if len({(metric.quantity, metric.unit) for metric in metrics}) == 1:
+        unit = f", {metrics[0].unit}" if metrics[0].unit else ""
+        of = "; ".join(f"{metric.short}: {metric.of}" for metric in metrics if metric.of)
+        return f"{metrics[0].quantity}{unit}, {spread}" + (f"; {of}" if of else "")
+    each = (
+        f"{metric.short}: {metric.quantity}{', ' * bool(metric.of)}{metric.of}{', ' * bool(metric.unit)}{metric.unit}"
+        for metric in metrics
+    )
+    return f"{spread}; {'; '.join(each)}"
+
+
+def _selection(records: Sequence[Record]) -> str:
+    rules = {record["selected_on"] for record in records if record["n"]}
+    several = any(record["configurations"] > 1 for record in records)
+    texts = {
+        "validation": "on the validation split, mean over seeds",
+        "test": "ON THE TEST SET: these numbers are optimistic",
+        "none": "not at all: without a validation split, all of several are listed and none is ranked",
+        "mixed": "not at all: seeds disagree about what to select on",
+    }
+    if not several:
+        return "configurations: one of each algorithm, none to select from"
+    return "configurations selected " + "; ".join(texts[rule] for rule in texts if rule in rules)
+
+
+def _budget(records: Sequence[Record]) -> str:
+    counts: dict[str, set[int]] = {}
+    for record in records:
+        counts.setdefault(record["algorithm"], set()).add(record["configurations"])
+    ranges = {
+        name: f"{min(found)}-{max(found)}" if len(found) > 1 else f"{min(found)}" for name, found in counts.items()
+    }
+    return "configurations tried: " + ", ".join(f"{name} {count}" for name, count in sorted(ranges.items()))

@@ -1,0 +1,292 @@
+"""Leaderboard -> tables of cells: what is shown where, with which place and marks, without saying how it looks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leaderboards.boards import REFERENCES, base_model
+from leaderboards.captions import MARKS, WORDS, captions, notes, place_label, title
+from leaderboards.identity import canonical_json
+from leaderboards.metrics import Metric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
+Place = tuple[float | None, float]  # alpha (None for partitions without it), participation
+Tuned = Mapping[str, Sequence[str]]  # algorithm -> names of the hyper-parameters to show
+K = TypeVar("K", bound=Hashable)
+
+_COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
+_OWN = ("n", "selected", "selected_on", "configurations", "failed", "stopped", "shortened", "versions_mixed", "cell")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a column shows: a metric at one alpha and participation.
+
+    Args:
+        place: alpha and participation.
+        label: what tells the place from the table's others; empty where there is only one.
+        metric: shown there.
+    """
+
+    place: Place
+    label: str
+    metric: Metric
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one algorithm, or one of its configurations, reached in one column.
+
+    Args:
+        state: `value`; `diverged` (a run did: the numbers are there, but mean little); `failed`, `stopped` (every run
+            was); `missing`.
+        metric: of the column.
+        record: row of the leaderboard; None where nothing was run.
+        rank: 1 is best among the ranked cells of the column, ties share the smaller; None is not ranked.
+        emphasis: `best` or `second`, where at least two cells of the column are ranked.
+        marks: keys of `captions.MARKS` that apply.
+    """
+
+    state: str
+    metric: Metric
+    record: Record | None = None
+    rank: int | None = None
+    emphasis: str = ""
+    marks: tuple[str, ...] = ()
+
+    def statistic(self, part: str) -> float | None:
+        """`mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions); None where there is none."""
+        value = None if self.record is None else self.record[f"{self.metric.name}_{part}"]
+        return None if value is None else float(value)
+
+    def text(self) -> str:
+        """As printed, without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
+        marks = "".join(MARKS[mark] for mark in self.marks)
+        if self.state != "value" or self.record is None:
+            return WORDS[self.state] + marks
+        values = [value for part in ("mean", "std") if (value := self.statistic(part)) is not None]
+        numbers = [f"{value * self.metric.scale:.{self.metric.decimals}f}" for value in values]
+        return f"{' ± '.join(numbers)} ({self.record['n']}){marks}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: an algorithm, the model it used, and its hyper-parameters as far as they are worth showing."""
+
+    algorithm: str
+    model: str
+    hyperparameters: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def label(self) -> str:
+        """The algorithm, and the variant of the model that it needed: `moon (+head)`."""
+        variant = self.model.removeprefix(base_model(self.model))
+        return f"{self.algorithm} ({variant})" if variant else self.algorithm
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is a bound to read the others against, not a competitor."""
+        return self.algorithm in REFERENCES
+
+
+@dataclass(frozen=True)
+class Table:
+    """Results that differ in nothing but algorithm, alpha and participation.
+
+    Args:
+        title: data set, model, partition and schedule.
+        captions: lines to stand above.
+        heads: one per column, the metrics of one place side by side.
+        rows: best first, reference rows last.
+        notes: lines to stand below: what the marks and words in it mean.
+        setting: every field of the setting but alpha and participation.
+    """
+
+    title: str
+    captions: tuple[str, ...]
+    heads: tuple[Head, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    setting: Mapping[str, Any]
+
+
+def tables_of(board: pd.DataFrame, metrics: Sequence[Metric], all_configurations: bool = False) -> list[Table]:
+    """The tables of a leaderboard, one per data set, model and setting.
+
+    A row is an algorithm with its selected configuration, which may be another one in each column. Where several were
+    tried and none was selected, and with `all_configurations`, each configuration has a row; the selected are ranked.
+
+    Args:
+        board: as `boards.leaderboard` gives it, or some of its rows.
+        metrics: to stand side by side.
+        all_configurations: also show those that were not selected.
+    """
+    records = _records(board)
+    tuned = _tuned(records)
+    groups = [(json.loads(key), members) for key, members in sorted(_grouped(records, _shared).items())]
+    groups.sort(key=lambda group: (group[0]["dataset"], group[0]["model"]))
+    settings = [setting for setting, _ in groups]
+    tables = []
+    for setting, members in groups:
+        heads = _heads({_place(record) for record in members}, metrics)
+        rows = _ranked(list(_rows(members, heads, tuned, all_configurations)))
+        differing = [name for name in setting if any(other.get(name) != setting[name] for other in settings)]
+        above = captions(setting, differing, metrics, members)
+        tables.append(Table(title(setting, [h.place for h in heads]), above, heads, rows, notes(rows), setting))
+    return tables
+
+
+def flat(table: Table) -> Iterator[dict[str, Any]]:
+    """Every cell of a table as a flat record, numbers as stored: for CSV, JSON and further computing."""
+    for row in table.rows:
+        for head, cell in zip(table.heads, row.cells, strict=True):
+            record: Record = cell.record or {}
+            yield {
+                **{name: table.setting[name] for name in _COMMON},
+                "alpha": head.place[0],
+                "participation": head.place[1],
+                "algorithm": row.algorithm,
+                "variant": row.model,
+                "hyperparameters": record.get("hp_json"),
+                "metric": head.metric.name,
+                "state": cell.state,
+                **{part: cell.statistic(part) for part in ("mean", "std", "low", "high")},
+                "rank": cell.rank,
+                **{name: record.get(name) for name in _OWN},
+            }
+
+
+def _heads(places: set[Place], metrics: Sequence[Metric]) -> tuple[Head, ...]:
+    alphas, shares = (len({place[i] for place in places}) for i in (0, 1))
+    labels = {place: place_label(*place, alphas, shares) for place in sorted(places, key=_order)}
+    return tuple(Head(place, label, metric) for place, label in labels.items() for metric in metrics)
+
+
+def _rows(records: Sequence[Record], heads: Sequence[Head], tuned: Tuned, all_configurations: bool) -> Iterator[Row]:
+    for (algorithm, model), contest in _grouped(records, lambda r: (r["algorithm"], r["model"])).items():
+        listed = all_configurations or _undecided(contest)
+        lines = _grouped(contest, lambda r: r["hp_json"]) if listed else {"": contest}
+        for line in lines.values():
+            shown = {place: min(found, key=_precedence) for place, found in _grouped(line, _place).items()}
+            cells = tuple(_cell(shown.get(head.place), head.metric, listed) for head in heads)
+            yield Row(algorithm, model, _hyperparameters(shown, tuned[algorithm]), cells)
+
+
+def _undecided(contest: Sequence[Record]) -> bool:
+    """Whether some place has finished configurations, but none of them was selected."""
+    places = _grouped([record for record in contest if record["n"]], _place).values()
+    return any(not any(record["selected"] for record in found) for found in places)
+
+
+def _precedence(record: Record) -> tuple[bool, bool, str]:
+    """Which of a place's records stands for its algorithm: the selected one, else one that says what went wrong."""
+    return not record["selected"], not record["failed"], record["hp_json"]
+
+
+def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
+    if record is None:
+        return Cell("missing", metric)
+    if not record["n"]:
+        return Cell("failed" if record["failed"] else "stopped", metric, record)
+    marks = {
+        "shortened": record["shortened"],
+        "versions_mixed": record["versions_mixed"],
+        "partial": record["failed"] or record["stopped"],
+        "selected": listed and record["selected"],
+    }
+    measured = "missing" if record[f"{metric.name}_mean"] is None else "value"
+    state = "diverged" if record["diverged"] else measured
+    return Cell(state, metric, record, marks=tuple(name for name, holds in marks.items() if holds))
+
+
+def _ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """`rows` with the ranks of their cells, sorted: complete ones first, by mean rank; reference rows last."""
+    columns = zip(*(row.cells for row in rows), strict=True)
+    ranked = [_ranked_column(column, [row.reference for row in rows]) for column in columns]
+    placed = [replace(row, cells=cells) for row, cells in zip(rows, zip(*ranked, strict=True), strict=True)]
+    return tuple(sorted(placed, key=_standing))
+
+
+def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
+    """The cells of a column with their ranks: one more than the number of cells that are better."""
+    scores = [None if reference else _score(cell) for cell, reference in zip(cells, references, strict=True)]
+    known = [score for score in scores if score is not None]
+    ranks = [None if score is None else 1 + sum(other > score for other in known) for score in scores]
+    words = {1: "best", 2: "second"} if len(known) > 1 else {}
+    return [
+        replace(cell, rank=rank, emphasis=words.get(rank or 0, "")) for cell, rank in zip(cells, ranks, strict=True)
+    ]
+
+
+def _score(cell: Cell) -> float | None:
+    """The cell's mean, larger is better; None if it takes no part: only what was selected does."""
+    mean = cell.statistic("mean")
+    if cell.state != "value" or mean is None or cell.record is None or not cell.record["selected"]:
+        return None
+    return mean if cell.metric.higher_is_better else -mean
+
+
+def _standing(row: Row) -> tuple[bool, int, float, str, str]:
+    ranks = [cell.rank for cell in row.cells if cell.rank is not None]
+    mean = sum(ranks) / len(ranks) if ranks else 0.0
+    return row.reference, len(row.cells) - len(ranks), mean, row.algorithm, row.hyperparameters
+
+
+def _hyperparameters(shown: Mapping[Place, Record], names: Sequence[str]) -> str:
+    """The values of `names`: `mu=0.1`, or `mu=0.1|1` where the places, from left to right, have different ones."""
+    values = [json.loads(shown[place]["hp_json"]) for place in sorted(shown, key=_order)]
+    texts = {name: [_show(value[name]) for value in values if name in value] for name in names}
+    return " ".join(
+        f"{name}={found[0] if len(set(found)) == 1 else '|'.join(found)}" for name, found in texts.items() if found
+    )
+
+
+def _tuned(records: Sequence[Record]) -> Tuned:
+    """The hyper-parameters worth showing: those with several values; all of them where no algorithm has any."""
+    every: dict[str, dict[str, set[str]]] = {}
+    for record in records:
+        names = every.setdefault(record["algorithm"], {})
+        for name, value in json.loads(record["hp_json"]).items():
+            names.setdefault(name, set()).add(_show(value))
+    several = {key: [name for name, values in names.items() if len(values) > 1] for key, names in every.items()}
+    return several if any(several.values()) else {key: list(names) for key, names in every.items()}
+
+
+def _records(board: pd.DataFrame) -> list[dict[str, Any]]:
+    filled = board.astype(object).where(board.notna(), None)
+    return [{str(name): value for name, value in record.items()} for record in filled.to_dict("records")]
+
+
+def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, list[Record]]:
+    groups: dict[K, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def _place(record: Record) -> Place:
+    return record["alpha"], record["participation"]
+
+
+def _order(place: Place) -> tuple[bool, float, float]:
+    """Sorts places by alpha, those without one first, then by participation."""
+    return place[0] is not None, place[0] or 0.0, place[1]
+
+
+def _shared(record: Record) -> str:
+    """What the records of one table have in common: the setting without alpha, participation and model's variant."""
+    setting = json.loads(record["setting_json"])
+    setting["model"] = base_model(setting["model"])
+    return canonical_json({name: value for name, value in setting.items() if name not in ("alpha", "participation")})
+
+
+def _show(value: Any) -> str:
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)

@@ -1,0 +1,428 @@
+"""Data sets are read whole or refused with what to do, and nothing is unpickled that is not the published file."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import replace
+from hashlib import md5
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+
+from bench import data
+from bench.data import cache, paths, pickles, vision
+from bench.data.pickles import ForbiddenPickle, load_arrays
+from bench.errors import EnvironmentProblem, UsageError
+
+REPOSITORY = Path(__file__).parent.parent
+FILES = ["cifar-10-batches-py/data_batch_1", "cifar-10-batches-py/data_batch_2", "cifar-10-batches-py/test_batch"]
+
+
+@pytest.fixture(autouse=True)
+def cache_home(tmp_path, monkeypatch):
+    """A cache folder that is empty at first."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
+# --- small files in the published format, written by hand: Python 3 does not write Python 2's pickles
+
+
+def _text(text):
+    return b"U" + bytes([len(text)]) + text
+
+
+def published_format(pixels, labels, key=b"labels"):
+    """The bytes of a file of CIFAR: pickle protocol 2, as Python 2 wrote it."""
+    array = b"cnumpy.core.multiarray\n_reconstruct\n" + b"cnumpy\nndarray\n" + b"K\x00\x85U\x01b\x87R"
+    shape = b"(K\x01M" + struct.pack("<H", len(pixels)) + b"M\x00\x0c\x86"
+    dtype = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+    raw = b"\x89T" + struct.pack("<I", pixels.size) + pixels.tobytes() + b"tb"
+    targets = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
+    return b"\x80\x02}(" + _text(key) + targets + _text(b"data") + array + shape + dtype + raw + b"u."
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch):
+    """CIFAR-10 made of three files of 20 images, its table, its pixels and its labels."""
+    rng = np.random.RandomState(0)
+    pixels = rng.randint(0, 256, (3, 20, 3, 32, 32)).astype(np.uint8)
+    labels = rng.randint(0, 10, (3, 20))
+    folder = tmp_path / "data"
+    originals = []
+    for path, x, y in zip(FILES, pixels, labels, strict=True):
+        blob = published_format(x, y)
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(blob)
+        originals.append(vision.Original(path, md5(blob).hexdigest(), len(blob)))
+    source = replace(vision.CIFAR10, train=tuple(originals[:2]), test=tuple(originals[2:]))
+    monkeypatch.setattr(vision, "CIFAR10", source)
+    return SimpleNamespace(folder=folder, source=source, pixels=pixels, labels=labels)
+
+
+def read(small, offline=True):
+    return data.load("cifar10", small.folder, offline)
+
+
+# --- the table
+
+
+@pytest.mark.parametrize("name", data.DATASETS)
+def test_an_entry_is_consistent(name):
+    info = data.info(name)
+    assert info.name == name
+    assert {"standard", "none"} <= set(info.normalizations)
+    for rule in info.normalizations:
+        mean, std = info.normalization(rule)
+        assert len(mean) == len(std) == info.input_shape[0]
+        assert min(std) > 0
+
+
+def test_an_unknown_data_set_is_answered_with_the_nearest():
+    message = r"no data set 'cifar1'; known: cifar10, cifar100, digits \(did you mean cifar10\?\)"
+    with pytest.raises(UsageError, match=message):
+        data.load("cifar1")
+
+
+def test_an_unknown_normalization_is_answered_with_those_there_are():
+    with pytest.raises(UsageError, match="normalization must be one of standard, none for digits, got 'fedgkd'"):
+        data.info("digits").normalization("fedgkd")
+
+
+def test_the_table_needs_no_numpy_and_labels_need_no_torch(tmp_path):
+    program = (
+        "import sys, bench.data; assert 'numpy' not in sys.modules\n"
+        "bench.data.labels('digits'); bench.data.labels('cifar10', sys.argv[1])\n"
+        "assert not {'torch', 'torchvision', 'sklearn', 'scipy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path], check=True, cwd=REPOSITORY)
+
+
+def test_the_folder_is_the_option_then_the_variable_then_the_users(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDKD_DATA", str(tmp_path / "variable"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    assert paths.data_dir(tmp_path / "option") == tmp_path / "option"
+    assert paths.data_dir() == tmp_path / "variable"
+    monkeypatch.setenv("FEDKD_DATA", "")
+    assert paths.data_dir() == tmp_path / "home" / "fedkd-bench"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert paths.data_dir() == tmp_path / ".local/share/fedkd-bench"
+
+
+# --- digits
+
+
+def test_digits_are_those_of_scikit_learn_in_their_order():
+    from sklearn.datasets import load_digits
+
+    found, (pixels, targets) = data.load("digits"), load_digits(return_X_y=True)
+    everything = {row.tobytes() + bytes([y]) for row, y in zip(pixels.astype(np.uint8), targets, strict=True)}
+    for x, y in ((found.train_x, found.train_y), (found.test_x, found.test_y)):
+        assert {row.tobytes() + bytes([label]) for row, label in zip(x, y, strict=True)} <= everything
+    assert len(found.train_y) + len(found.test_y) == len(targets)
+
+
+def test_digits_never_change():
+    assert data.load("digits").hash == "b79fad70078fcb7d46b5f05b272b2e68dad62fde69da2c27d901ea6fed8962d3"
+
+
+def test_digits_are_what_the_table_says():
+    found, info = data.load("digits"), data.info("digits")
+    assert found.train_x.shape == (info.train_size, *info.input_shape)
+    assert found.test_x.shape == (info.test_size, *info.input_shape)
+    assert (found.train_x.dtype, found.train_y.dtype) == (np.uint8, np.int64)
+    assert found.train_x.max() == info.scale
+    (mean,), (std,) = info.normalization("standard")
+    assert (found.train_x / 16).mean() == pytest.approx(mean, abs=1e-4)
+    assert (found.train_x / 16).std() == pytest.approx(std, abs=1e-4)
+
+
+def test_the_test_part_of_digits_is_a_fifth_of_each_class():
+    found = data.load("digits")
+    tested, trained = np.bincount(found.test_y), np.bincount(found.train_y)
+    np.testing.assert_array_equal(tested, np.floor(0.2 * (tested + trained) + 0.5))
+
+
+def test_loading_twice_gives_the_same_object_and_nobody_can_change_it():
+    found = data.load("digits")
+    assert data.load("digits", offline=True) is found
+    with pytest.raises(ValueError, match="read-only"):
+        found.train_x[0] = 0
+
+
+# --- CIFAR
+
+
+def test_cifar_is_read_as_written(small):
+    found = read(small)
+    np.testing.assert_array_equal(found.train_x, small.pixels[:2].reshape(40, 3, 32, 32))
+    np.testing.assert_array_equal(found.train_y, small.labels[:2].ravel())
+    np.testing.assert_array_equal(found.test_x, small.pixels[2])
+    np.testing.assert_array_equal(found.test_y, small.labels[2])
+    assert (found.train_x.dtype, found.train_y.dtype) == (np.uint8, np.int64)
+
+
+def test_cifar100_reads_the_fine_labels(small, monkeypatch):
+    for path in FILES:
+        blob = (small.folder / path).read_bytes().replace(_text(b"labels"), _text(b"fine_labels"))
+        (small.folder / path).write_bytes(blob)
+    sums = [md5((small.folder / path).read_bytes()).hexdigest() for path in FILES]
+    files = tuple(vision.Original(path, value) for path, value in zip(FILES, sums, strict=True))
+    monkeypatch.setattr(vision, "CIFAR100", replace(vision.CIFAR100, train=files[:2], test=files[2:]))
+    np.testing.assert_array_equal(data.labels("cifar100", small.folder), small.labels[:2].ravel())
+
+
+def test_labels_are_those_of_the_training_part_with_and_without_a_copy(small):
+    source = small.source
+    fresh = source.labels(small.folder)
+    read(small)
+    kept = source.labels(small.folder)
+    np.testing.assert_array_equal(fresh, small.labels[:2].ravel())
+    np.testing.assert_array_equal(kept, fresh)
+    assert fresh.dtype == kept.dtype == np.int64
+
+
+def test_missing_offline_names_the_folder_the_files_and_what_mends_it(small):
+    for path in FILES[1:]:
+        (small.folder / path).unlink()
+    with pytest.raises(EnvironmentProblem) as caught:
+        read(small)
+    wanted = [str(small.folder), *FILES[1:], "--data-dir", "FEDKD_DATA", "without --offline", "cifar-10-python.tar.gz"]
+    assert [text for text in wanted if text not in str(caught.value)] == []
+    assert FILES[0] not in str(caught.value)
+
+
+def test_labels_are_none_where_the_data_are_not_here(tmp_path):
+    assert data.labels("cifar10", tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def altered(blob):
+    return blob[:-9] + bytes([blob[-9] ^ 1]) + blob[-8:]
+
+
+@pytest.mark.parametrize("damage", [altered, lambda blob: blob[:-100], lambda blob: b""], ids=["bit", "cut", "empty"])
+def test_a_damaged_file_is_refused_with_its_checksums(small, damage):
+    file = small.folder / FILES[1]
+    blob = damage(file.read_bytes())
+    file.write_bytes(blob)
+    with pytest.raises(EnvironmentProblem) as caught:
+        read(small)
+    original = small.source.train[1]
+    wanted = [
+        str(file),
+        original.md5,
+        f"{original.size:,} bytes",
+        md5(blob).hexdigest(),
+        f"{len(blob):,} bytes",
+        "delete",
+    ]
+    assert [text for text in wanted if text not in str(caught.value)] == []
+    with pytest.raises(EnvironmentProblem, match="is not the original file"):
+        data.labels("cifar10", small.folder)
+
+
+class Bomb:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, target):
+        self.target = target
+
+    def __reduce__(self):
+        return Path.touch, (self.target,)
+
+
+def test_nothing_is_unpickled_from_a_file_with_another_checksum(small, tmp_path):
+    target = tmp_path / "ran"
+    (small.folder / FILES[0]).write_bytes(pickle.dumps(Bomb(target)))
+    with pytest.raises(EnvironmentProblem, match="is not the original file"):
+        read(small)
+    assert not target.exists()
+
+
+def test_even_with_the_right_checksum_a_pickle_runs_nothing(tmp_path):
+    target = tmp_path / "ran"
+    with pytest.raises(ForbiddenPickle, match="has no place in a file of numbers"):
+        load_arrays(pickle.dumps({"data": Bomb(target)}, protocol=2))
+    assert not target.exists()
+
+
+def test_arrays_of_objects_are_refused():
+    with pytest.raises(ForbiddenPickle):
+        load_arrays(b"\x80\x02cnumpy\ndtype\nU\x01OK\x00K\x01\x87R.")
+
+
+# --- prepared copies
+
+
+def no_unpickling(blob):
+    raise AssertionError("the originals were read")
+
+
+def test_a_copy_is_read_instead_of_the_originals(small, monkeypatch):
+    first = small.source.read(small.folder)
+    monkeypatch.setattr(pickles, "load_arrays", no_unpickling)
+    second = small.source.read(small.folder)
+    assert second.hash == first.hash
+    for array in cache.ARRAYS:
+        np.testing.assert_array_equal(getattr(second, array), getattr(first, array))
+        assert not getattr(second, array).flags.writeable
+
+
+def test_originals_that_changed_are_checked_again(small):
+    read(small)
+    file = small.folder / FILES[0]
+    file.write_bytes(altered(file.read_bytes()))
+    with pytest.raises(EnvironmentProblem, match="is not the original file"):
+        small.source.read(small.folder)
+
+
+def test_originals_that_were_only_touched_are_read_again(small):
+    first = read(small)
+    os.utime(small.folder / FILES[0], (1, 1))
+    assert small.source.read(small.folder).hash == first.hash
+
+
+@pytest.mark.parametrize("name", ["train_x.npy", "train_y.npy", "meta.json"])
+@pytest.mark.parametrize("damage", [altered, lambda blob: blob[:-100], lambda blob: b"[]"], ids=["bit", "cut", "other"])
+def test_a_damaged_copy_is_not_used(small, cache_home, name, damage):
+    first = read(small)
+    (file,) = cache_home.glob(f"fedkd-bench/cifar10-*/{name}")
+    file.write_bytes(damage(file.read_bytes()))
+    assert small.source.read(small.folder).train_x.tobytes() == first.train_x.tobytes()
+    np.testing.assert_array_equal(small.source.labels(small.folder), first.train_y)
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(small, cache_home):
+    cache_home.write_text("a file where the folder should be")
+    assert len(read(small).train_y) == 40
+
+
+# --- fetching
+
+
+def offer(monkeypatch, dataset):
+    monkeypatch.setitem(sys.modules, "torchvision.datasets", SimpleNamespace(CIFAR10=dataset))
+
+
+def test_missing_files_are_fetched_and_others_left_alone(small, tmp_path, monkeypatch):
+    stored = tmp_path / "elsewhere"
+    shutil.copytree(small.folder, stored)
+    (small.folder / FILES[0]).unlink()
+    before = (small.folder / FILES[1]).stat()
+
+    def dataset(root, train, download):
+        shutil.copytree(stored, root, dirs_exist_ok=True)
+
+    offer(monkeypatch, dataset)
+    assert len(read(small, offline=False).train_y) == 40
+    assert (small.folder / FILES[1]).stat() == before
+    assert sorted(path.name for path in small.folder.iterdir() if path.is_dir()) == ["cifar-10-batches-py"]
+
+
+@pytest.mark.parametrize("failure", [URLError("no route to host"), RuntimeError("File not found or corrupted.")])
+def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch, failure):
+    def dataset(root, train, download):
+        (Path(root) / "half a file").touch()
+        raise failure
+
+    offer(monkeypatch, dataset)
+    with pytest.raises(EnvironmentProblem, match="could not be fetched") as caught:
+        data.load("cifar10", tmp_path / "new")
+    wanted = [str(tmp_path / "new"), str(failure), "Check the connection", "cifar-10-python.tar.gz", "FEDKD_DATA"]
+    assert [text for text in wanted if text not in str(caught.value)] == []
+    assert [path.name for path in (tmp_path / "new").iterdir()] == [".cifar10.lock"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentProblem, match=rf"{tmp_path}/file/data.*--data-dir"):
+        data.load("cifar10", tmp_path / "file" / "data")
+
+
+def packed(small, monkeypatch):
+    """Replace the files by the tarball that holds them."""
+    archive = small.folder / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(small.folder / "cifar-10-batches-py", "cifar-10-batches-py")
+    shutil.rmtree(small.folder / "cifar-10-batches-py")
+    original = vision.Original(archive.name, md5(archive.read_bytes()).hexdigest())
+    source = replace(small.source, archive=original)
+    monkeypatch.setattr(vision, "CIFAR10", source)
+    return source
+
+
+def test_a_tarball_is_unpacked_by_torchvision_without_the_network(small, monkeypatch):
+    source = packed(small, monkeypatch)
+    torchvision = pytest.importorskip("torchvision")
+
+    class Small(torchvision.datasets.CIFAR10):
+        tgz_md5 = source.archive.md5
+        train_list = [(Path(file.path).name, file.md5) for file in source.train]  # noqa: RUF012
+        test_list = [(Path(file.path).name, file.md5) for file in source.test]  # noqa: RUF012
+
+        def _load_meta(self):
+            pass
+
+    monkeypatch.setattr(torchvision.datasets, "CIFAR10", Small)
+    assert len(read(small, offline=True).train_y) == 40
+
+
+def test_a_damaged_tarball_is_refused_with_its_checksums(small, monkeypatch):
+    source = packed(small, monkeypatch)
+    archive = small.folder / "cifar-10-python.tar.gz"
+    archive.write_bytes(archive.read_bytes()[:-1])
+    with pytest.raises(EnvironmentProblem, match=rf"{archive} is not the original.*{source.archive.md5}"):
+        read(small, offline=True)
+
+
+# --- the published files
+
+
+@pytest.fixture
+def real_folder():
+    folder = os.environ.get("FEDKD_DATA")
+    if not folder or vision.CIFAR10.missing(Path(folder)):
+        pytest.skip("FEDKD_DATA names no folder with CIFAR-10")
+    return Path(folder)
+
+
+@pytest.mark.real_data
+def test_cifar10_is_what_the_table_says(real_folder):
+    start = time.perf_counter()
+    found, info = vision.CIFAR10.read(real_folder), data.info("cifar10")
+    assert time.perf_counter() - start < 3
+    assert found.hash == "88e86320badeeb3222583a99746eabbb91cd9053975499ba792fc5e724718934"
+    assert found.train_x.shape == (info.train_size, *info.input_shape)
+    assert np.bincount(found.train_y).tolist() == [5000] * 10
+    assert np.bincount(found.test_y).tolist() == [1000] * 10
+    mean, std = info.normalization("standard")
+    channels = found.train_x.transpose(1, 0, 2, 3).reshape(3, -1)
+    np.testing.assert_allclose(channels.mean(axis=1) / info.scale, mean, atol=1e-4)
+    np.testing.assert_allclose(channels.std(axis=1) / info.scale, std, atol=1e-4)
+
+
+@pytest.mark.real_data
+def test_cifar10_is_quick_to_load_again(real_folder):
+    first = vision.CIFAR10.read(real_folder)
+    start = time.perf_counter()
+    again = vision.CIFAR10.read(real_folder)
+    seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    targets = vision.CIFAR10.labels(real_folder)
+    assert time.perf_counter() - start < 0.05
+    assert seconds < 0.5
+    assert again.hash == first.hash
+    np.testing.assert_array_equal(targets, first.train_y)
