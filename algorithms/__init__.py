@@ -39,6 +39,11 @@ class Field:
     meaning: str
     packable: bool = True
 
+    @property
+    def allowed(self) -> str:
+        """The range in words."""
+        return "true or false" if self.kind == "bool" else str(self.bounds)
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -123,12 +123,29 @@ class Server:
 class Net(Protocol):
     """The network as hooks see it: a function of its parameters. A missing or unknown name is an error."""
 
-    names: tuple[str, ...]
-    trainable: tuple[str, ...]
-    batchnorm: frozenset[str]
-    num_classes: int
-    input_shape: tuple[int, ...]
-    feature_dim: int
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All parameters and floating-point buffers."""
+
+    @property
+    def trainable(self) -> tuple[str, ...]:
+        """Those that the local optimiser trains."""
+
+    @property
+    def batchnorm(self) -> frozenset[str]:
+        """Those that belong to BatchNorm layers, by module type."""
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one example."""
+
+    @property
+    def feature_dim(self) -> int:
+        """D."""
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Training mode."""
@@ -146,13 +163,33 @@ class Net(Protocol):
 class Fed(Protocol):
     """The server's knowledge of the federation."""
 
-    net: Net
-    num_clients: int
-    num_classes: int
-    input_shape: tuple[int, ...]
-    feature_dim: int
-    batch_size: int
-    seed: int
+    @property
+    def net(self) -> Net:
+        """The network."""
+
+    @property
+    def num_clients(self) -> int:
+        """K."""
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Of one example."""
+
+    @property
+    def feature_dim(self) -> int:
+        """D."""
+
+    @property
+    def batch_size(self) -> int:
+        """B of the clients' local steps."""
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
 
     @property
     def auxiliary(self) -> Data:

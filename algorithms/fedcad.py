@@ -90,7 +90,7 @@ class FedCAD(Algorithm):
     beta: float = hyper(0.3, 0, 1, open_high=True)
     gamma: float = hyper(0.7, 0, 1, open_high=True)
     temperature: float = hyper(2.0, 0, open_low=True)
-    phi_temperature: float | None = hyper(None, 0, open_low=True)
+    phi_temperature: float | None = hyper(None, 0, open_low=True, packable=False)
     kd_t_squared: bool = hyper(False, packable=False)
 
     def __post_init__(self) -> None:

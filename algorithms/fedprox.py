@@ -31,7 +31,7 @@ class FedProx(Algorithm):
     """
 
     mu: float = hyper(0.01, 0)
-    prox_reduction: str = hyper("sum", choices=("sum", "mean_per_tensor"))
+    prox_reduction: str = hyper("sum", choices=("sum", "mean_per_tensor"), packable=False)
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """Cross entropy and the proximal term, which leaves buffers out."""

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.compare",
-        description="Print the leaderboard of a result folder: one table per data set, model and setting, algorithms "
+        description="Print the leaderboard of a result folder: one table per data set, model and setting, algorithms\n"
         "against alpha and participation, each with its selected configuration, mean ± std over seeds.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

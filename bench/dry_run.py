@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def _partition(cases: Sequence[tuple[Setting, int]], data_dir: str | None) -> st
     return "feasible"
 
 
-@lru_cache(maxsize=None)
+@cache
 def _feasible(setting: Setting, seed: int, data_dir: str | None) -> str:
     from bench.data.splits import feasible
 
@@ -112,9 +112,9 @@ def _rates(store: Store, device: str) -> dict[str, float]:
         return {}
     runs = store.runs()
     known = runs[runs.samples_per_second.notna() & ((runs.device == "cpu") == (device == "cpu"))]
-    by_model = known.groupby("model").samples_per_second.median().to_dict()
-    both = known.groupby(["model", "algorithm"]).samples_per_second.median().to_dict()
-    return by_model | {f"{model} {algorithm}": rate for (model, algorithm), rate in both.items()}
+    by_model = known.groupby(known.model).samples_per_second.median()
+    by_both = known.groupby(known.model + " " + known.algorithm).samples_per_second.median()
+    return {str(name): float(rate) for medians in (by_model, by_both) for name, rate in medians.items()}
 
 
 def _samples(setting: Setting) -> float:
@@ -136,7 +136,7 @@ def _memory(setting: Setting) -> float:
     info = DATASETS[setting.dataset]
     image = math.prod(info.input_shape)
     pixels = (info.train_size + info.test_size) * image
-    client = info.train_size / setting.num_clients * image * (4 if setting.augmentation == "none" else 4)
+    client = info.train_size / setting.num_clients * image * 4
     return PROCESS_BYTES + 2 * pixels + client + 8 * setting.cohort_size * _model_bytes(setting)
 
 
@@ -151,7 +151,7 @@ def _print_setting(plan: Plan) -> None:
 
     table = Table("setting", "value", "from")
     preset = f"preset {plan.paper}" if plan.paper else "default"
-    for name, value in plan.settings[0].as_dict().items():
+    for name in plan.settings[0].as_dict():
         values = dict.fromkeys(str(setting.as_dict()[name]) for setting in plan.settings)
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     console().print(table)

@@ -90,7 +90,9 @@ def _execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--gpus-per-trial", type=float, metavar="F", help="share of a GPU of a trial (0.25 with a GPU)")
     group.add_argument("--address", metavar="HOST", help="an existing Ray cluster, or auto")
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to train (auto)")
-    group.add_argument("--backend", choices=("auto", "loop", "stacked"), help="clients one by one, or as one stack (auto)")
+    group.add_argument(
+        "--backend", choices=("auto", "loop", "stacked"), help="clients one by one, or as one stack (auto)"
+    )
     group.add_argument("--data-dir", metavar="DIR", help="data sets (default $FEDKD_DATA, else the XDG data folder)")
     group.add_argument("--offline", action="store_true", help="never touch the network")
     group.add_argument("--out", metavar="DIR", help="results (default $FEDKD_OUT, else leaderboards)")

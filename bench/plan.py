@@ -15,7 +15,9 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.data import DATASETS
+from bench.data.partition import partition
 from bench.errors import UsageError
+from bench.names import unknown
 from bench.needs import shared_supplies, supply
 from leaderboards import run_key
 from search_spaces import (
@@ -222,19 +224,13 @@ def _check_names(request: Request) -> None:
             raise UsageError("--algo all stands alone: name the algorithms, or all of them")
     if len(set(request.algorithms)) != len(request.algorithms):
         raise UsageError(f"--algo names an algorithm twice: {', '.join(request.algorithms)}")
-    _known("data set", request.dataset, DATASETS)
-    if request.paper:
-        _known("paper", request.paper, PAPERS)
+    if request.dataset not in DATASETS:
+        raise unknown("data set", request.dataset, DATASETS)
+    if request.paper and request.paper not in PAPERS:
+        raise unknown("paper", request.paper, PAPERS)
     for name, value in (("--seeds", request.seeds), ("--num-samples", request.num_samples)):
         if value < 1:
             raise UsageError(f"{name} must be >= 1, got {value}")
-
-
-def _known(what: str, name: str, table: Mapping[str, Any]) -> None:
-    if name not in table:
-        near = get_close_matches(name, list(table), n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise UsageError(f"no {what} {name!r}; known: {', '.join(table)}{hint}")
 
 
 def _sort_values(
@@ -278,9 +274,27 @@ def _settings(
     origins |= {name: why for name, (_, why) in supplies.items()}
     extra: dict[str, Any] = {name: value for name, (value, _) in supplies.items()}
     try:
-        return [replace(base, **{**extra, **cell}) for cell in combinations(given)], origins
+        made = [replace(base, **{**extra, **cell}) for cell in combinations(given)]
     except ValueError as error:
         raise UsageError(str(error)) from None
+    return list(dict.fromkeys(_checked(setting) for setting in made)), origins
+
+
+def _checked(setting: Setting) -> Setting:
+    """The setting, its partition and normalisation known, and no alpha where the partition has none.
+
+    Raises:
+        UsageError: the data set has no such normalisation or no mirror image, or there is no such partition.
+    """
+    info = DATASETS[setting.dataset]
+    info.normalization(setting.normalization)
+    if setting.augmentation != "none" and not info.flip:
+        raise UsageError(
+            f"augmentation={setting.augmentation} mirrors images, which {info.title} do not bear: use none"
+        )
+    if not partition(setting.partition).needs_alpha:
+        return replace(setting, alpha=None)
+    return setting
 
 
 def _distinct(name: str, values: Iterable[str], kind: str) -> Grid:

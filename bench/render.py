@@ -203,6 +203,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
     def say(text: str, style: str = "dim") -> None:
         console.print(Text(_printable(text, console.file), style))
 
+    width = console.width
     legend = "bold best, underlined second" if console.is_terminal else "* best, + second"
     for number, table in enumerate(tables):
         say("\n" * bool(number) + table.title, "bold")
@@ -210,8 +211,11 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
             say(line)
         for columns in _chunks(table, console):
             grid = _grid(table, columns, console)
-            console.print(grid, width=_natural_width(grid, console), crop=False)
-        say("; ".join(_legend(table, legend)))
+            # rich would squeeze what is wider than the console; a narrow terminal shall wrap lines instead.
+            console.width = max(width, _natural_width(grid, console))
+            console.print("", grid, sep="\n", crop=False)
+            console.width = width
+        say("\n" + "; ".join(_legend(table, legend)))
 
 
 def _chunks(table: Table, console: Console) -> Iterator[list[int]]:

@@ -41,7 +41,7 @@ RESULT_COLUMNS = (
 
 
 def series(curve: Sequence[Point], metric: str) -> dict[int, float]:
-    """round -> value of one metric, in order of rounds."""
+    """Round -> value of one metric, in order of rounds."""
     return {at: value for at, name, value in curve if name == metric}
 
 
@@ -52,9 +52,9 @@ def summarise(curve: Sequence[Point]) -> dict[str, Any]:
         curve: (round, metric, value) with at least one `accuracy` and the counters.
 
     Returns:
-        the columns of `RESULT_COLUMNS`; `None` where the run has no such thing. `selected_*` is the test accuracy at the
-        first round of the best validation accuracy; `ema_accuracy` is the last value of e <- 0.6 e + 0.4 a, as FedNTD's
-        authors print; `fm`, `amp` and `wlp` are those of the last round.
+        The columns of `RESULT_COLUMNS`; `None` where the run has no such thing. `selected_*` is the test accuracy at
+        the first round of the best validation accuracy; `ema_accuracy` is the last value of e <- 0.6 e + 0.4 a, as
+        FedNTD's authors print; `fm`, `amp` and `wlp` are those of the last round.
     """
     accuracy, validation = series(curve, "accuracy"), series(curve, "val_accuracy")
     last = max(accuracy)
@@ -91,7 +91,7 @@ def _smoothed(accuracy: Mapping[int, float]) -> float:
 
 
 def _rounds_to(accuracy: Mapping[int, float]) -> dict[float, int]:
-    """target -> first round that reached it, for the targets that were reached."""
+    """Target -> first round that reached it, for the targets that were reached."""
     reached: dict[float, int] = {}
     for target in TARGETS:
         at = next((at for at in sorted(accuracy) if accuracy[at] >= target), None)

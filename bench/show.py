@@ -19,9 +19,11 @@ def print_registry(as_json: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table("algorithm", "paper", "hyper-parameters (default; range)", "grids", "down / up", "keeps", show_lines=True)
+    table = Table(
+        "algorithm", "paper", "hyper-parameters (default; range)", "grids", "down / up", "keeps", show_lines=True
+    )
     for entry in ALGORITHMS.values():
-        fields = [f"{field.name} ({_text(field.default)}; {field.bounds})" for field in entry.fields]
+        fields = [f"{field.name} ({_text(field.default)}; {field.allowed})" for field in entry.fields]
         grids = [f"{paper}/{dataset}: {grid}" for paper, dataset, grid in _grids(entry.name)]
         table.add_row(
             f"[bold]{entry.name}[/bold]\n{entry.summary}",
@@ -84,7 +86,7 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
         "equations": entry.equations,
         "summary": entry.summary,
         "hyperparameters": [
-            {"name": f.name, "type": f.kind, "default": f.default, "range": str(f.bounds), "meaning": f.meaning}
+            {"name": f.name, "type": f.kind, "default": f.default, "range": f.allowed, "meaning": f.meaning}
             for f in entry.fields
         ],
         "grids": [{"paper": p, "dataset": d, "grid": g} for p, d, g in _grids(entry.name)],

@@ -18,7 +18,6 @@ from bench.execution import Execution, default_out, resolve_device
 from bench.plan import Plan, Unit, make_plan
 
 if TYPE_CHECKING:
-    from bench.tuning.runner import Resources
     from leaderboards import Store
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from leaderboards.metrics import Metric
 
 if TYPE_CHECKING:
-    from leaderboards.tables import Place, Record, Row
+    from leaderboards.tables import Head, Place, Record, Row
 
 WORDS = {"missing": "\N{EN DASH}", "failed": "failed", "stopped": "stopped", "diverged": "DIVERGED"}
 MARKS = {"shortened": "†", "versions_mixed": "‡", "partial": "§", "selected": "✓"}
@@ -59,7 +59,7 @@ def captions(
     return tuple(line[0].upper() + line[1:] for line in lines)
 
 
-def notes(rows: Sequence[Row]) -> tuple[str, ...]:
+def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     """The lines below a table: only of words and marks that occur in it."""
     cells = [cell for row in rows for cell in row.cells]
     states, marks = {cell.state for cell in cells}, {mark for cell in cells for mark in cell.marks}
@@ -67,6 +67,8 @@ def notes(rows: Sequence[Row]) -> tuple[str, ...]:
     found = ["(1) a single seed, no spread"] if single else []
     found += [f"{MARKS[mark]} {meaning}" for mark, meaning in _MARK_NOTES.items() if mark in marks]
     found += [f"{WORDS[state]} {meaning}" for state, meaning in _WORD_NOTES.items() if state in states]
+    if len({head.place[1] for head in heads}) > 1:
+        found.append("C participation, the share of clients that train in a round")
     if any("|" in row.hyperparameters for row in rows):
         found.append("a|b values differ between the columns, from left to right")
     if any(row.reference for row in rows):
@@ -95,17 +97,16 @@ def _measured(metrics: Sequence[Metric]) -> str:
 
 
 def _selection(records: Sequence[Record]) -> str:
+    if all(record["configurations"] <= 1 for record in records):
+        return "one configuration of each algorithm, nothing to select from"
     rules = {record["selected_on"] for record in records if record["n"]}
-    several = any(record["configurations"] > 1 for record in records)
     texts = {
-        "validation": "on the validation split, mean over seeds",
-        "test": "ON THE TEST SET: these numbers are optimistic",
-        "none": "not at all: without a validation split, all of several are listed and none is ranked",
-        "mixed": "not at all: seeds disagree about what to select on",
+        "validation": "configurations selected on the validation split, by their mean over seeds",
+        "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
+        "none": "no validation split to select on: of several configurations all are listed and none is ranked",
+        "mixed": "runs disagree about what to select on: of several configurations all are listed and none is ranked",
     }
-    if not several:
-        return "configurations: one of each algorithm, none to select from"
-    return "configurations selected " + "; ".join(texts[rule] for rule in texts if rule in rules)
+    return "; ".join(text for rule, text in texts.items() if rule in rules)
 
 
 def _budget(records: Sequence[Record]) -> str:

@@ -55,7 +55,7 @@ class Store:
         self.out = Path(out)
         self._swept = False
 
-    def write(self, row: Mapping[str, Any], curve: Iterable[CurvePoint]) -> Path:
+    def write(self, row: Mapping[str, Any], curve: Iterable[CurvePoint], replace: bool = False) -> Path:
         """Store one run: its curve first, then its row.
 
         A row replaces a failed or stopped one of the same key and environment. A finished one is never replaced: a
@@ -65,6 +65,7 @@ class Store:
         Args:
             row: every column of `leaderboards.COLUMNS` and one `hp_<name>` per hyper-parameter; see `check_row`.
             curve: points `(round, metric, value)`.
+            replace: a finished row takes the place of whatever this environment stored for the key before.
 
         Returns:
             The file that holds the run's row.
@@ -80,9 +81,11 @@ class Store:
         run, points = run_table(row), curve_table(row, curve)
         self._sweep_once()
         with self._locked("runs"):
-            path, wanted = self._place(row, run)
+            path, wanted, outdated = self._place(row, run, replace)
             if wanted:
                 write_together([(points, self.out / "curves" / path.name), (run, path)])
+            for old in outdated:
+                old.unlink()
         return path
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
@@ -165,20 +168,20 @@ class Store:
             write_together([(table.replace_schema_metadata(metadata), path)])
         return path
 
-    def _place(self, row: Mapping[str, Any], run: pa.Table) -> tuple[Path, bool]:
-        """Where a row belongs, and whether it is to be written there."""
+    def _place(self, row: Mapping[str, Any], run: pa.Table, replace: bool) -> tuple[Path, bool, list[Path]]:
+        """Where a row belongs, whether it is to be written there, and which files it makes outdated."""
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
         path = self.out / "runs" / f"{stem}.parquet"
-        if not path.exists():
-            return path, True
-        there = read_table(path, "runs")
-        if there["status"][0].as_py() != "finished":
-            return path, True
+        if replace and row["status"] == "finished":
+            return path, True, sorted(path.parent.glob(f"{stem}-*.parquet"))
+        there = read_table(path, "runs") if path.exists() else None
+        if there is None or there["status"][0].as_py() != "finished":
+            return path, True, []
         if row["status"] != "finished" or there.select(_RESULTS).equals(run.select(_RESULTS)):
-            return path, False
+            return path, False, []
         results = digest({"results": str(run.select(_RESULTS).to_pylist())})
         path = path.with_name(f"{stem}-{results[:8]}.parquet")
-        return path, not path.exists()
+        return path, not path.exists(), []
 
     def _index(self, keys: Collection[str] | None) -> list[_Entry]:
         """Key, status, end and file of each row that may belong to `keys`."""

@@ -131,7 +131,8 @@ def tables_of(board: pd.DataFrame, metrics: Sequence[Metric], all_configurations
     records = _records(board)
     tuned = _tuned(records)
     groups = [(json.loads(key), members) for key, members in sorted(_grouped(records, _shared).items())]
-    groups.sort(key=lambda group: (group[0]["dataset"], group[0]["model"]))
+    first = ("dataset", "model", "partition", "num_clients")
+    groups.sort(key=lambda group: [_sortable(group[0][name]) for name in (*first, *group[0])])
     settings = [setting for setting, _ in groups]
     tables = []
     for setting, members in groups:
@@ -139,7 +140,7 @@ def tables_of(board: pd.DataFrame, metrics: Sequence[Metric], all_configurations
         rows = _ranked(list(_rows(members, heads, tuned, all_configurations)))
         differing = [name for name in setting if any(other.get(name) != setting[name] for other in settings)]
         above = captions(setting, differing, metrics, members)
-        tables.append(Table(title(setting, [h.place for h in heads]), above, heads, rows, notes(rows), setting))
+        tables.append(Table(title(setting, [h.place for h in heads]), above, heads, rows, notes(rows, heads), setting))
     return tables
 
 
@@ -211,7 +212,11 @@ def _ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
     columns = zip(*(row.cells for row in rows), strict=True)
     ranked = [_ranked_column(column, [row.reference for row in rows]) for column in columns]
     placed = [replace(row, cells=cells) for row, cells in zip(rows, zip(*ranked, strict=True), strict=True)]
-    return tuple(sorted(placed, key=_standing))
+    # The rows of an algorithm stay together, in the order of their hyper-parameters, where their best cells stand.
+    together: dict[str, list[Row]] = {}
+    for row in placed:
+        together.setdefault(row.label, []).append(row)
+    return tuple(row for rows in sorted(together.values(), key=_standing) for row in rows)
 
 
 def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
@@ -233,10 +238,12 @@ def _score(cell: Cell) -> float | None:
     return mean if cell.metric.higher_is_better else -mean
 
 
-def _standing(row: Row) -> tuple[bool, int, float, str, str]:
-    ranks = [cell.rank for cell in row.cells if cell.rank is not None]
-    mean = sum(ranks) / len(ranks) if ranks else 0.0
-    return row.reference, len(row.cells) - len(ranks), mean, row.algorithm, row.hyperparameters
+def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, str]:
+    """What algorithms are sorted by: competitors before references, few unranked columns before many, mean rank."""
+    columns = zip(*(row.cells for row in rows), strict=True)
+    best = [min((cell.rank for cell in cells if cell.rank is not None), default=None) for cells in columns]
+    ranks = [rank for rank in best if rank is not None]
+    return rows[0].reference, len(best) - len(ranks), sum(ranks) / max(1, len(ranks)), rows[0].label
 
 
 def _hyperparameters(shown: Mapping[Place, Record], names: Sequence[str]) -> str:
@@ -278,6 +285,12 @@ def _place(record: Record) -> Place:
 def _order(place: Place) -> tuple[bool, float, float]:
     """Sorts places by alpha, those without one first, then by participation."""
     return place[0] is not None, place[0] or 0.0, place[1]
+
+
+def _sortable(value: Any) -> tuple[bool, float, str]:
+    """Numbers before text, whatever a field holds."""
+    number = isinstance(value, int | float)
+    return not number, value if number else 0.0, str(value)
 
 
 def _shared(record: Record) -> str:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, cast
 
 from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source
-from bench.data.names import unknown
 from bench.data.paths import data_dir
 from bench.errors import UsageError
+from bench.names import unknown
 
 if TYPE_CHECKING:
     from bench.data.dataset import Labels

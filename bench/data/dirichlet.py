@@ -95,8 +95,9 @@ def propose(
     counts = np.empty((len(pool.class_sizes), tries, pool.num_clients), dtype=np.int64)
     concentration = np.full(pool.num_clients, alpha)
     for label, size in enumerate(pool.class_sizes):
-        # At a tiny alpha all of a draw's gamma variates can underflow, which makes its shares 0/0.
-        shares = np.nan_to_num(rng.dirichlet(concentration, tries), copy=False)
+        shares = rng.dirichlet(concentration, tries)
+        # At a tiny alpha all of a draw's gamma variates can underflow, which makes its shares NaN or infinite.
+        shares[~np.isfinite(shares).all(axis=1)] = 0
         shares *= held < pool.fair_size
         total = shares.sum(axis=1, keepdims=True)
         # Nobody may be left to give the class to: then there is nothing to renormalise by, and the draw is void.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.data.dirichlet import MAX_TRIES, Pool, acceptance, draw
-from bench.data.names import unknown
 from bench.errors import UsageError
+from bench.names import unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -64,7 +64,7 @@ class Cifar:
 
     Args:
         name: name in `DATASETS`.
-        title: name in print, and in lower case without the hyphen its name in torchvision.
+        title: name in print; without the hyphen it is the name of the class in torchvision.
         label_key: key of the labels in a file.
         train: files of the training part, in order.
         test: files of the test part.

@@ -23,7 +23,7 @@ class Traffic:
         communications: exchanges with a cohort: one for local training, one for each server request beyond it.
         bytes_down: from the server, summed over clients.
         bytes_up: to the server, likewise.
-        train_steps: optimiser steps and gradient requests of a participating client, averaged over each round's clients.
+        train_steps: optimiser steps and gradient requests of a client, averaged over each round's clients.
     """
 
     communications: int = 0

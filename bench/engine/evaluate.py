@@ -19,8 +19,8 @@ Complete = Callable[[Params, int], Params]
 class Evaluator:
     """Measures one row's model.
 
-    A row that lacks names (FedBN, `local`) is a personal model: it is completed for each client and the measures are the
-    unweighted means over clients.
+    A row that lacks names (FedBN, `local`) is a personal model: it is completed for each client and the measures are
+    the unweighted means over clients.
 
     Args:
         net: the network.
@@ -36,7 +36,7 @@ class Evaluator:
         """`accuracy`, `loss`; `val_accuracy` where samples are held out; `amp`, `fm`, `wlp` with local test sets.
 
         Returns:
-            fractions in [0, 1], losses in nats; `fm` is the population variance of clients' accuracies (FedKF, Table 3).
+            Fractions in [0, 1], losses in nats; `fm` is the population variance of clients' accuracies (FedKF).
         """
         federation = self.federation
         if set(row) == set(self.net.names):

@@ -33,7 +33,7 @@ class Images:
 
 
 class Normaliser:
-    """Pixels (B, H, W, C) of any integer type to inputs (B, C, H, W) in channels-last memory, (pixel / scale - mean) / std.
+    """Pixels (B, H, W, C) to inputs (B, C, H, W) in channels-last memory: (pixel / scale - mean) / std.
 
     Mean and std are laid out over a whole image: broadcasting over the short channel axis would not vectorise.
     """
@@ -46,7 +46,7 @@ class Normaliser:
         dtype: torch.dtype,
     ) -> None:
         channels, height, width = info.input_shape
-        mean, std = (torch.tensor(value, dtype=torch.float64) for value in info.normalizations[rule])
+        mean, std = (torch.tensor(value, dtype=torch.float64) for value in info.normalization(rule))
         self._factor = (1 / (info.scale * std)).repeat(height * width).to(device, dtype)
         self._offset = (-mean / std).repeat(height * width).to(device, dtype)
         self._shape = (-1, height, width, channels)

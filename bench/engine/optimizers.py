@@ -1,8 +1,8 @@
 """Local optimisers as in-place steps on lists of tensors, for one model or for a stack of models.
 
 They compute what `torch.optim.SGD` and `torch.optim.Adam` compute (a test holds them to that) and differ in two ways: a
-stack of clients shares one call, gradient clipping then taking each client's own norm, and the state can be cut down when
-clients finish.
+stack of clients shares one call, gradient clipping then taking each client's own norm, and the state can be cut down
+when clients finish.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ from bench.engine.tasks import Problem, Trained, make_task
 from bench.engine.trees import num_bytes, stack, tensors, to
 from search_spaces.setting import Setting
 
-BACKENDS = {"loop": Loop, "stacked": Stacked}
+BACKENDS: dict[str, type[Loop | Stacked]] = {"loop": Loop, "stacked": Stacked}
 Point = tuple[int, str, float]
 
 
@@ -114,7 +113,7 @@ class Simulation:
         set_precision(setting.precision, self.device)
         self.backend = choose_backend(backend, self.device)
         module = make_module(lambda: models.make(setting.model, info.input_shape, info.num_classes), seed)
-        mean, std = info.normalizations[setting.normalization]
+        mean, std = info.normalization(setting.normalization)
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
         self.federation = Federation(dataset, info, split, setting, self.device, self.net.dtype)
         self.fed = FedView(
@@ -174,7 +173,7 @@ class Simulation:
         self._changed.clear()
         return True
 
-    def participants(self, round: int) -> list[int]:  # noqa: A002
+    def participants(self, round: int) -> list[int]:
         """The clients of a round, drawn uniformly without replacement, in ascending order."""
         order = torch.randperm(self.setting.num_clients, generator=stream(self.seed, "participation", round))
         return sorted(order[: self.setting.cohort_size].tolist())

@@ -1,8 +1,8 @@
 """`Stacked`: the clients of a round as one program. Every tensor of a client gets a leading client axis.
 
-The forward pass is vmapped and the sum of the clients' losses differentiated by ordinary autograd: clients share nothing
-that is trained, so the gradient of the sum is the stack of their gradients. Clients are sorted by their number of steps;
-those that finish leave the stack.
+The forward pass is vmapped and the sum of the clients' losses differentiated by ordinary autograd: clients share
+nothing that is trained, so the gradient of the sum is the stack of their gradients. Clients are sorted by their number
+of steps; those that finish leave the stack.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class StateFolder:
 
     def save(
         self, round: int, server: Mapping[str, Any], memories: Mapping[int, Any], facts: Mapping[str, Any]
-    ) -> None:  # noqa: A002
+    ) -> None:
         """Make `round` the round that a load gives.
 
         Args:

@@ -1,4 +1,4 @@
-"""One client's local training in one round, ready for either backend: its batches, teachers, noise and starting point."""
+"""One client's round, ready for either backend: its batches, teachers, noise and starting point."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Schedule:
     """Which samples each local step takes.
 
     Args:
-        positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is filled up with other
-            samples of the client, for BatchNorm would see copies of one sample as a constant batch.
+        positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is filled up with
+            other samples of the client, for BatchNorm would see copies of one sample as a constant batch.
         weight: (steps, B), 0 where filled up.
         sizes: samples of each step that count.
     """
@@ -115,7 +115,7 @@ class Trained:
     steps: int
 
 
-def make_task(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> Task:  # noqa: A002
+def make_task(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> Task:
     """Draw everything that a client's round needs, each from its own stream."""
     setting, federation, seed = problem.setting, problem.federation, problem.seed
     index = federation.clients[client]
@@ -154,7 +154,7 @@ def outputs_on(net: Network, params: Params, source: Source) -> Outputs:
 
 
 def leaves_of(net: Network, params: Params) -> Params:
-    """A client's own copy of a model, ready to train: convolution weights in channels-last memory, trainable ones as leaves."""
+    """A client's own copy of a model, ready to train: 4-d weights in channels-last memory, trainable ones as leaves."""
     copies = {}
     for name, value in params.items():
         layout = torch.channels_last if value.dim() == 4 else torch.contiguous_format

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from bench.errors import UsageError
+from bench.names import unknown
 
 if TYPE_CHECKING:
     from torch import nn
@@ -102,11 +102,9 @@ def parse(name: str) -> tuple[ModelInfo, bool, bool]:
     """
     base, *forms = name.split("+")
     if base not in MODELS:
-        near = get_close_matches(base, list(MODELS), n=1)
-        hint = f" (did you mean {near[0]}?)" if near else ""
-        raise UsageError(f"no model {base!r}; known: {', '.join(MODELS)}{hint}")
-    unknown = sorted(set(forms) - {"head", "bn"})
-    if unknown or len(set(forms)) != len(forms):
+        raise unknown("model", base, MODELS)
+    other = sorted(set(forms) - {"head", "bn"})
+    if other or len(set(forms)) != len(forms):
         raise UsageError(f"model {name!r}: a form is +head or +bn, each once, got {'+'.join(forms)!r}")
     info = MODELS[base]
     if "bn" in forms and not info.batchnorm_form:

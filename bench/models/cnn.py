@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 
-def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:  # noqa: N802 (a factory, spelt as the model)
+def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:
     """Twice Conv3x3-[BatchNorm]-ReLU-MaxPool2 with 16 and 32 channels: 8x8 inputs to 128 features."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 16), (16, 32)):
@@ -14,7 +14,7 @@ def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:  # noqa: N802 (a fac
     return nn.Sequential(*layers, nn.Flatten())
 
 
-def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:  # noqa: N802 (a factory, spelt as the model)
+def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
     """FedCAD's CNN (Experiments, Models): 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84 units."""
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 
-def MLP(channels: int, batchnorm: bool) -> nn.Module:  # noqa: N802 (a factory, spelt as the model)
+def MLP(channels: int, batchnorm: bool) -> nn.Module:
     """Flatten, then twice Linear(., 64)-[BatchNorm]-ReLU."""
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs in (64 * channels, 64):

@@ -16,12 +16,13 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
 
     Args:
         algorithm: registry name.
-        defaults: values for the trial's configuration, which it may override: hyper-parameters, `setting` (a mapping of
-            fields over the paper's setting), `dataset`, `paper`, `seed`, `out`, `data_dir`, `offline`, `device`, `backend`.
+        defaults: values for the trial's configuration, which it may override: hyper-parameters, `setting` (a mapping
+            of fields over the paper's setting), `dataset`, `paper`, `seed`, `out`, `data_dir`, `offline`, `device`,
+            `backend`.
 
     Returns:
-        a class named after the algorithm. Each `step` reports `round`, `accuracy`, `best_accuracy`, `objective` (the best
-        validation accuracy so far) and `done`; the finished run's row goes to `out`.
+        A class named after the algorithm. Each `step` reports `round`, `accuracy`, `best_accuracy`, `objective` (the
+        best validation accuracy so far) and `done`; the finished run's row goes to `out`.
 
     Raises:
         KeyError: no such algorithm.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import uuid
@@ -61,7 +62,12 @@ def run_ray(
             varied = varied_names([unit for units in trials for unit in units])
             names = [trial_name(units, varied) for units in trials]
             sweep = _Sweep(execution, resources, concurrent, display, outcome)
-            sweep.run(_listed(trials, execution), names, {"index": tune.grid_search(list(range(len(trials))))}, _scheduler(plan))
+            sweep.run(
+                _listed(trials, execution),
+                names,
+                {"index": tune.grid_search(list(range(len(trials))))},
+                _scheduler(plan),
+            )
         for search in plan.searches:
             _search(plan, search, _Sweep(execution, resources, concurrent, display, outcome))
     finally:
@@ -71,13 +77,17 @@ def run_ray(
 def _start(resources: Resources) -> None:
     root = str(Path(bench.__file__).resolve().parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
-    local: dict[str, Any] = {} if resources.address else {
-        "num_cpus": max(cpu_count(), resources.cpus),
-        "object_store_memory": OBJECT_STORE_BYTES,
-        "include_dashboard": False,
-    }
+    local: dict[str, Any] = (
+        {}
+        if resources.address
+        else {
+            "num_cpus": max(cpu_count(), resources.cpus),
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+        }
+    )
     try:
-        ray.init(address=resources.address, log_to_driver=False, logging_level="ERROR", configure_logging=True, **local)
+        ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         where = f"the cluster at {resources.address} cannot be reached" if resources.address else "Ray cannot start"
         raise EnvironmentProblem(f"{where}: {error}; --executor inline runs without Ray") from error
@@ -89,7 +99,7 @@ def _concurrent(resources: Resources) -> int:
     Raises:
         EnvironmentProblem: not even one fits.
     """
-    have = ray.cluster_resources()
+    have = ray.cluster_resources()  # type: ignore[no-untyped-call]
     fits = [int(have.get("CPU", 0) // resources.cpus)]
     if resources.gpus:
         # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
@@ -205,7 +215,9 @@ class _Watcher(tune.Callback):
         self._trainable, self._names, self._execution = trainable, names, execution
         self._display, self._outcome = display, outcome
 
-    def on_trial_result(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **_: Any) -> None:
+    def on_trial_result(
+        self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **_: Any
+    ) -> None:
         """Show it; a machine that is not ready ends the whole sweep."""
         units = self._units(trial)
         self._display.update(self._name(trial), result, result["round"] / units[0].setting.rounds)
@@ -236,7 +248,7 @@ class _Watcher(tune.Callback):
 
     def _name(self, trial: TuneTrial) -> str:
         if self._names is not None:
-            return self._names[trial.config["index"]]
+            return str(self._names[trial.config["index"]])
         units = self._units(trial)
         return trial_name(units, list(trial.config))
 

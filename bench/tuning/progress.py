@@ -119,7 +119,12 @@ class Live:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.tally = Tally(total, concurrent)
-        columns = (BarColumn(24), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(), TextColumn("{task.description}"))
+        columns = (
+            BarColumn(24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+        )
         self._progress = Progress(*columns, console=Console(stderr=True))
         self._bar = self._progress.add_task(self.tally.line(), total=1.0)
         self._progress.start()

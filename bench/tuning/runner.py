@@ -79,7 +79,10 @@ def group(units: Sequence[Unit], by_configuration: bool) -> list[list[Unit]]:
     """Units as trials: each alone, or all seeds of a configuration together (ASHA compares means over seeds)."""
     if not by_configuration:
         return [[unit] for unit in units]
-    same = lambda unit: replace(unit, seed=0).key  # noqa: E731 (a key function)
+
+    def same(unit: Unit) -> str:
+        return replace(unit, seed=0).key
+
     return [list(members) for _, members in groupby(sorted(units, key=lambda u: (same(u), u.seed)), key=same)]
 
 
@@ -90,7 +93,7 @@ class StopFlag:
         folder = out / "state"
         folder.mkdir(parents=True, exist_ok=True)
         # A name of its own: several sweeps may write into one folder.
-        self.path = Path(tempfile.mktemp(prefix=".stop-", dir=folder))  # noqa: S306 (the name alone is wanted)
+        self.path = Path(tempfile.mktemp(prefix=".stop-", dir=folder))
         self.raised = False
 
     def set(self) -> None:
@@ -133,7 +136,9 @@ def interruptible(flag: StopFlag, display: Display, kill: Callable[[], None]) ->
             signal.signal(number, handler)
 
 
-def run_plan(plan: Plan, units: Sequence[Unit], execution: Execution, resources: Resources, display: Display) -> Outcome:
+def run_plan(
+    plan: Plan, units: Sequence[Unit], execution: Execution, resources: Resources, display: Display
+) -> Outcome:
     """Run what is missing of a plan.
 
     Args:
@@ -207,7 +212,3 @@ def varied_names(units: Sequence[Unit]) -> list[str]:
 def _value(unit: Unit, name: str) -> Any:
     fields = unit.setting.as_dict()
     return fields[name] if name in fields else unit.hyperparameters.get(name)
-
-
-
-

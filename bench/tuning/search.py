@@ -51,9 +51,7 @@ def distributions(search: Search) -> dict[str, Any]:
 
 def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
     """A full configuration from Optuna's values."""
-    configuration = {
-        name: value.values[0] for name, value in search.values.items() if isinstance(value, Grid)
-    }
+    configuration = {name: value.values[0] for name, value in search.values.items() if isinstance(value, Grid)}
     for name, value in chosen.items():
         names = name.split(",")
         configuration |= dict(zip(names, json.loads(value), strict=True)) if len(names) > 1 else {name: value}

@@ -46,7 +46,7 @@ class FederatedTrial(tune.Trainable):
         keys = [run.unit.key for run in self.trial.runs]
         (Path(checkpoint_dir) / POINTER).write_text(json.dumps({"runs": keys}))
 
-    def load_checkpoint(self, checkpoint_dir: str) -> None:
+    def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override] # Tune gives what was saved
         """Nothing to load: `setup` has taken up the state. Only another trial's checkpoint is refused.
 
         Raises:
@@ -92,7 +92,9 @@ def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
         UsageError: an unknown name or a value that is not allowed.
     """
     special = {"setting", "dataset", "paper", "seed", *EXECUTION_KEYS}
-    values = {f"{algorithm}.{name}": (str(value),) for name, value in given.items() if name not in special}
+    values: dict[str, tuple[str, ...]] = {
+        f"{algorithm}.{name}": (str(value),) for name, value in given.items() if name not in special
+    }
     setting = dict(given.get("setting", {}))
     dataset = setting.pop("dataset", given.get("dataset", "digits"))
     values |= {name: (str(value),) for name, value in setting.items()}
@@ -100,7 +102,7 @@ def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
     return replace(plan.units[0], seed=int(given.get("seed", 0)))
 
 
-def _whole_configuration(algorithm: str, values: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+def _whole_configuration(algorithm: str, values: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """`values` with every other hyper-parameter at its default: a trial is one configuration, never a grid."""
     defaults = {f"{algorithm}.{name}": (str(value),) for name, value in entry(algorithm).defaults().items()}
     return {**defaults, **values}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,7 @@ class Trial:
         rounds = self.execution.rounds_per_report
         while True:
             for run in self._active():
-                self._guard(run, lambda run=run: run.advance(rounds or 1))  # type: ignore[misc]
+                self._guard(run, partial(run.advance, rounds or 1))
             if rounds or not self._active() or time.monotonic() - began >= self.execution.report_seconds:
                 return self.report()
 
@@ -249,7 +250,7 @@ class Trial:
     def _active(self) -> list[Run]:
         return [run for run in self.runs if run.status == "running" and not self._environment]
 
-    def _guard(self, run: Run, action: Any) -> None:
+    def _guard(self, run: Run, action: Callable[[], None]) -> None:
         """Do it; a failure ends this run only, a machine that is not ready ends the trial."""
         try:
             action()

@@ -1,0 +1,35 @@
+"""The console script `fedkd`: each command of `python -m bench.X` as a sub-command."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from bench import __version__
+from bench.console import report_problem
+from bench.errors import EXIT_OK, EXIT_USAGE
+from bench.names import unknown
+
+COMMANDS = {
+    "sweep": "plan and run: hyper-parameters, heterogeneity, participation",
+    "status": "what is done, failed, stopped or missing",
+    "compare": "leaderboard tables",
+    "perf": "benchmarks of this suite itself",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Give the rest of the arguments to a command; returns its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["--version"]:
+        sys.stdout.write(f"fedkd-bench {__version__}\n")
+        return EXIT_OK
+    if not argv or argv[0] in ("-h", "--help"):
+        lines = [f"  {name:<10}{summary}" for name, summary in COMMANDS.items()]
+        sys.stdout.write("usage: fedkd COMMAND ...\n\n" + "\n".join(lines) + "\n\nfedkd COMMAND --help says more.\n")
+        return EXIT_OK
+    if argv[0] not in COMMANDS:
+        return report_problem(unknown("command", argv[0], COMMANDS), EXIT_USAGE)
+    status: int = importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
+    return status

@@ -1,0 +1,136 @@
+"""`python -m bench.sweep reproduce RUN_KEY`: the run of a stored row again, and whether it gave the same."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from algorithms import ALGORITHMS
+from bench.console import report_problem
+from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.execution import Execution, default_out, resolve_device
+from bench.plan import Unit
+from bench.results import RESULT_COLUMNS
+from leaderboards import Store
+from search_spaces import Setting
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command; returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _reproduce(arguments)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE)
+    except EnvironmentProblem as error:
+        return report_problem(error, EXIT_ENVIRONMENT)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.sweep reproduce",
+        description="Run a stored row's configuration again and compare every result column.",
+        epilog="exit status: 0 equal; 1 different or failed; 2 no such run; 3 data or disk",
+    )
+    parser.add_argument("run_key", help="the row's run_key, or its first characters")
+    parser.add_argument("--out", metavar="DIR", help="where the row is (default $FEDKD_OUT, else leaderboards)")
+    parser.add_argument("--into", metavar="DIR", help="where the new row goes (default OUT/reproduced)")
+    parser.add_argument("--data-dir", metavar="DIR", help="data sets")
+    parser.add_argument("--offline", action="store_true", help="never touch the network")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
+    return parser
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    from bench import provenance
+    from bench.tuning.trial import Trial
+
+    out = Path(arguments.out).resolve() if arguments.out else default_out().resolve()
+    into = Path(arguments.into).resolve() if arguments.into else out / "reproduced"
+    row = _find(Store(out), arguments.run_key, out)
+    unit = unit_of_row(row)
+    device, _ = resolve_device(arguments.device, None, remote=False)
+    execution = Execution(
+        out=str(into),
+        data_dir=arguments.data_dir,
+        offline=arguments.offline,
+        device=device,
+        backend=row["backend"],
+        threads=int(row["threads"]),
+        force=True,
+        provenance=provenance.of_command(["reproduce", row["run_key"]]),
+    )
+    sys.stderr.write(f"{unit.label}: {unit.setting.rounds} rounds\n")
+    trial = Trial([unit], execution)
+    report = trial.report()
+    while not report["done"]:
+        report = trial.step()
+        sys.stderr.write(f"round {report['round']}: accuracy {100 * report['accuracy']:.2f} %\n")
+    trial.close()
+    if report["status"] == "environment":
+        raise EnvironmentProblem(report["error"])
+    if report["status"] == "failed":
+        sys.stderr.write(f"failed: {report['error']}\n")
+        return EXIT_FAILED
+    return _compare(row, _find(Store(into), unit.key, into))
+
+
+def _find(store: Store, key: str, out: Path) -> dict[str, Any]:
+    """The row whose key begins so.
+
+    Raises:
+        UsageError: none, or several.
+    """
+    runs = store.runs()
+    found = runs[runs.run_key.str.startswith(key)] if len(runs) else runs
+    if len(found) != 1:
+        what = f"{len(found)} runs begin with" if len(found) else "no run begins with"
+        raise UsageError(f"{what} {key!r} in {out}; `python -m bench.status --out {out}` lists them")
+    return {str(name): value for name, value in found.iloc[0].items()}
+
+
+def unit_of_row(row: Mapping[str, Any]) -> Unit:
+    """The run that a row came from.
+
+    Raises:
+        UsageError: its algorithm is not registered here, or has another version by now.
+    """
+    name = row["algorithm"]
+    if name not in ALGORITHMS:
+        raise UsageError(f"the row's algorithm {name!r} is not registered here; known: {', '.join(ALGORITHMS)}")
+    setting = Setting(**json.loads(row["setting_json"]))
+    unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), row["paper"], bool(row["shortened"]))
+    if unit.key != row["run_key"]:
+        raise UsageError(
+            f"the row was made by another version of {name} or of the settings: its key is {row['run_key'][:16]}, that "
+            f"of the same values is {unit.key[:16]} here; check out commit {row['git_commit']} to reproduce it"
+        )
+    return unit
+
+
+def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
+    """Print each result column that differs; 0 if none does."""
+    different = [name for name in (*RESULT_COLUMNS, "partition_hash", "diverged") if not _equal(old[name], new[name])]
+    for name in different:
+        sys.stdout.write(f"{name}: stored {old[name]}, now {new[name]}\n")
+    if not different:
+        sys.stdout.write(f"equal in all {len(RESULT_COLUMNS) + 2} result columns, bit for bit\n")
+    return EXIT_FAILED if different else EXIT_OK
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if _empty(left) or _empty(right):
+        return _empty(left) and _empty(right)
+    return bool(left == right)
+
+
+def _empty(value: Any) -> bool:
+    """Whether a cell is missing, in any of pandas' spellings."""
+    import pandas as pd
+
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))

@@ -1,0 +1,120 @@
+"""`python -m bench.status`: what is done, failed, stopped, under way or missing, in a folder or of a plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import options as command
+from bench.console import console, report_problem
+from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.execution import default_out
+from bench.plan import make_plan
+from bench.tuning.runner import trial_name, varied_names
+from leaderboards import Store, StoreError
+
+DESCRIPTION = """\
+Without --algo: every run stored under --out, and those with saved state.
+With --algo and the other options of bench.sweep: the runs of that command, those that are missing included."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(argv):
+        _help()
+        return EXIT_OK
+    try:
+        given, origins = command.parse(argv)
+        out = Path(given.out).resolve() if given.out else default_out().resolve()
+        rows = _of_plan(given, origins, out) if hasattr(given, "algo") else _of_folder(out)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE)
+    except (EnvironmentProblem, StoreError) as error:
+        return report_problem(error, EXIT_ENVIRONMENT)
+    _print(rows, out, given.json)
+    return EXIT_OK
+
+
+def _help() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.status",
+        description=DESCRIPTION,
+        epilog="Takes the options of `python -m bench.sweep`; see its --help.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", metavar="DIR", help="results (default $FEDKD_OUT, else leaderboards)")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.print_help()
+
+
+def _of_plan(given: argparse.Namespace, origins: dict[str, str], out: Path) -> list[dict[str, Any]]:
+    plan = make_plan(command.make_request(given, origins))
+    store = Store(out)
+    statuses, varied = store.status(), varied_names(plan.units)
+    rows = []
+    for unit in plan.units:
+        found = {statuses.get(key, "missing") for key in unit.rows.values()}
+        status = found.pop() if len(found) == 1 else "missing"
+        rows.append({"run_key": unit.key, "run": trial_name([unit], varied), **_standing(out, unit.key, status)})
+    return rows
+
+
+def _of_folder(out: Path) -> list[dict[str, Any]]:
+    """Every stored run, then the saved states whose run has no row yet.
+
+    Raises:
+        UsageError: nothing is there.
+    """
+    store = Store(out)
+    rows = []
+    if store.status():
+        for row in store.runs().to_dict("records"):
+            cell = f"{row['dataset']} {row['model']} alpha={row['alpha']} participation={row['participation']}"
+            name = f"{row['algorithm']} {row['hp_json']} {cell} seed {row['seed']}"
+            rows.append({"run_key": row["run_key"], "run": name, **_standing(out, row["run_key"], row["status"])})
+    known = {row["run_key"] for row in rows}
+    for manifest in sorted((out / "state").glob("*/manifest.json")):
+        key = manifest.parent.name
+        if key not in known:
+            rows.append({"run_key": key, "run": "(no row yet)", **_standing(out, key, "missing")})
+    if not rows:
+        raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
+    return rows
+
+
+def _standing(out: Path, key: str, status: str) -> dict[str, Any]:
+    """The status, `saved` where a state waits to be taken up, and its round."""
+    manifest = out / "state" / key / "manifest.json"
+    rounds = None
+    if status != "finished" and manifest.exists():
+        rounds = json.loads(manifest.read_text()).get("round")
+        status = "saved" if status == "missing" else status
+    return {"status": status, "saved_round": rounds}
+
+
+def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
+    counts = Counter(row["status"] for row in rows)
+    if as_json:
+        sys.stdout.write(json.dumps({"out": str(out), "counts": counts, "runs": rows}, indent=2) + "\n")
+        return
+    from rich.table import Table
+
+    table = Table("run key", "run", "status", "saved round")
+    for row in rows:
+        saved = "" if row["saved_round"] is None else str(row["saved_round"])
+        table.add_row(row["run_key"][:16], row["run"], row["status"], saved)
+    screen = console()
+    screen.print(table)
+    screen.print(
+        ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}", markup=False
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""`Loop`, `Stacked` and a naive run with `torch.optim` agree. The naive run is the third witness: the first two share code."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import INFO, TINY, largest_gap, simulate, toy_dataset, toy_split
+
+from bench import models
+from bench.engine.network import make_module
+from bench.engine.streams import stream
+
+OPTIMIZERS = {
+    "sgd": {},
+    "momentum": {"momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.5},
+    "nesterov": {"momentum": 0.9, "nesterov": True, "lr_decay": 0.5},
+    "adam": {"optimizer": "adam", "lr": 0.01, "weight_decay": 0.01},
+}
+
+
+@pytest.mark.parametrize("model", ["mlp", "mlp+bn", "mlp+head", "cnn_digits+bn"])
+def test_stacked_equals_loop(name: str, model: str) -> None:
+    loop, stacked = (simulate(name, backend, model=model) for backend in ("loop", "stacked"))
+    loop.advance(3)
+    stacked.advance(3)
+    assert largest_gap(loop, stacked) < 1e-10
+    assert loop.progress.traffic == stacked.progress.traffic
+
+
+@pytest.mark.parametrize("options", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_stacked_equals_loop_in_every_optimizer(backend: str, options: dict[str, object]) -> None:
+    simulation = simulate("fedavg", backend, **options)
+    simulation.advance(2)
+    expected = naive_fedavg(rounds=2, **options)
+    gap = max(float((simulation.server.params[n] - expected[n]).abs().max()) for n in expected)
+    assert gap < 1e-12
+
+
+def test_float32_backends_agree_after_a_round(name: str) -> None:
+    loop, stacked = (simulate(name, backend, precision="fp32") for backend in ("loop", "stacked"))
+    loop.advance(1)
+    stacked.advance(1)
+    assert largest_gap(loop, stacked) < 1e-5
+
+
+@pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect"])
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_teachers_asked_batch_by_batch_agree(name: str, backend: str, augmentation: str) -> None:
+    reference = simulate(name, "loop", augmentation=augmentation, model="cnn_digits")
+    other = simulate(name, backend, augmentation=augmentation, model="cnn_digits")
+    reference.advance(2)
+    other.advance(2)
+    assert largest_gap(reference, other) < 1e-10
+
+
+def test_bfloat16_keeps_float32_masters() -> None:
+    simulation = simulate("fedcad", precision="bf16")
+    simulation.advance(1)
+    assert all(value.dtype == torch.float32 for value in simulation.server.params.values())
+    exact = simulate("fedcad", precision="fp32")
+    exact.advance(1)
+    assert 0 < largest_gap(simulation, exact) < 0.05
+
+
+def naive_fedavg(rounds: int, **options: object) -> dict[str, torch.Tensor]:
+    """FedAvg as anybody would write it: a module per client, `torch.optim`, unpadded batches, float64.
+
+    Only the random draws are the engine's: which clients take part, and the order of samples.
+    """
+    setting = replace(TINY, **options)  # type: ignore[arg-type]
+    data, split = toy_dataset(), toy_split()
+    pixels = (torch.tensor(data.train_x, dtype=torch.float64) / 255 - 0.5) / 0.25
+    labels = torch.tensor(data.train_y)
+    net = make_module(lambda: models.make(setting.model, INFO.input_shape, INFO.num_classes), seed=0).double()
+    for number in range(1, rounds + 1):
+        drawn = torch.randperm(setting.num_clients, generator=stream(0, "participation", number))
+        chosen = sorted(drawn[: math.floor(0.75 * 4 + 0.5)].tolist())
+        states = []
+        for client in chosen:
+            local, index = copy.deepcopy(net), torch.tensor(split.clients[client])
+            optimizer = _optimizer(setting, local.parameters(), setting.lr * setting.lr_decay ** (number - 1))
+            order = stream(0, "order", number, client)
+            for _ in range(setting.local_epochs):
+                for batch in torch.randperm(len(index), generator=order).split(setting.batch_size):
+                    optimizer.zero_grad()
+                    at = index[batch]
+                    F.cross_entropy(local(pixels[at]).logits, labels[at]).backward()
+                    if setting.clip_norm:
+                        torch.nn.utils.clip_grad_norm_(local.parameters(), setting.clip_norm)
+                    optimizer.step()
+            states.append((len(index), local.state_dict()))
+        total = sum(size for size, _ in states)
+        mean = {key: sum(size / total * state[key] for size, state in states) for key in states[0][1]}
+        net.load_state_dict(mean)
+    return dict(net.state_dict())
+
+
+def _optimizer(setting: object, parameters: object, lr: float) -> torch.optim.Optimizer:
+    if setting.optimizer == "adam":  # type: ignore[attr-defined]
+        return torch.optim.Adam(parameters, lr, weight_decay=setting.weight_decay)  # type: ignore[arg-type, attr-defined]
+    return torch.optim.SGD(
+        parameters,  # type: ignore[arg-type]
+        lr,
+        momentum=setting.momentum,  # type: ignore[attr-defined]
+        nesterov=setting.nesterov,  # type: ignore[attr-defined]
+        weight_decay=setting.weight_decay,  # type: ignore[attr-defined]
+    )

@@ -1,0 +1,295 @@
+"""The compare command: what it prints in each format, what it leaves out, and how it ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rows import CURVE, failed_row, make_row
+
+from bench.compare import main
+from bench.render import print_leaderboard
+from leaderboards import Store
+
+#                    alpha 0.1                     alpha 0.5
+#   algorithm        test accuracy in percent
+#   fedavg           60 62 64 = 62 ± 2             70
+#   fedgkd           65 65 65 = 65 ± 0, best       69
+#   fedcad_x         50                            failed
+#   moon             (not run)                     71, on cnn+head
+#   centralized      90, not ranked                (not run)
+ACCURACIES = {
+    ("fedavg", 0.1): (0.60, 0.62, 0.64),
+    ("fedavg", 0.5): (0.70,),
+    ("fedgkd", 0.1): (0.65, 0.65, 0.65),
+    ("fedgkd", 0.5): (0.69,),
+    ("fedcad_x", 0.1): (0.50,),
+    ("moon", 0.5): (0.71,),
+    ("centralized", 0.1): (0.90,),
+}
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    store = Store(folder)
+    for (algorithm, alpha), values in ACCURACIES.items():
+        setting = {"dataset": "cifar10", "model": "cnn+head" if algorithm == "moon" else "cnn", "alpha": alpha}
+        hyperparameters = {"gamma": 0.2, "buffer": 5} if algorithm == "fedgkd" else {}
+        for seed, value in enumerate(values):
+            results = {"best_accuracy": value, "final_accuracy": value - 0.01}
+            store.write(make_row(algorithm, hyperparameters, setting, seed, **results), CURVE)
+    store.write(failed_row("fedcad_x", {}, {"dataset": "cifar10", "model": "cnn", "alpha": 0.5}), [])
+    store.write(make_row("fedavg", {}, {"dataset": "digits"}), CURVE)
+    return folder
+
+
+def compare(out: Path, *arguments: str) -> int:
+    return main(["--out", str(out), *arguments])
+
+
+DASH = "\N{EN DASH}"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """It is."""
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A function that prints to a terminal of some width and gives what arrived there."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+    def show(out: Path, width: int = 200, **options) -> str:
+        monkeypatch.setenv("COLUMNS", str(width))
+        stream = Terminal()
+        print_leaderboard(out, file=stream, **options)
+        return stream.getvalue()
+
+    return show
+
+
+def line_of(text: str, start: str) -> str:
+    return next(line for line in text.splitlines() if line.lstrip("| ").startswith(start))
+
+
+def test_the_plain_table(out, capsys):
+    assert compare(out, "--dataset", "cifar10", "--metric", "best") == 0
+    shown = capsys.readouterr()
+    assert shown.out == (
+        "cifar10 · cnn · lda, 10 clients · 100 rounds × 10 local epochs · participation 1\n"
+        "Accuracy of the global model on the test set, %, mean ± std (n seeds); best: best round\n"
+        "Local training: sgd, lr 0.01, batch size 64\n"
+        "One configuration of each algorithm, nothing to select from\n"
+        "Configurations tried: centralized 1, fedavg 1, fedcad_x 0-1, fedgkd 1, moon 1\n"
+        "\n"
+        "                                    α = 0.1             α = 0.5\n"
+        "algorithm      hyper-parameters     best                best\n"
+        f"{'─' * 66}\n"
+        "fedavg                              62.00 ± 2.00 (3)+   70.00 (1)+\n"
+        "fedgkd         buffer=5 gamma=0.2   65.00 ± 0.00 (3)*   69.00 (1)\n"
+        f"moon (+head)                        {DASH}                   71.00 (1)*\n"
+        "fedcad_x                            50.00 (1)           failed\n"
+        f"centralized                         90.00 (1)           {DASH}\n"
+        "\n"
+        f"* best, + second; (1) a single seed, no spread; {DASH} not run, or not measured; failed every run failed; "
+        "reference rows\n(last) are not ranked\n"
+    )
+    assert shown.err == f"12 runs in {out}: 11 finished, 1 failed\n"
+
+
+def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
+    shown = terminal(out, where={"dataset": ["cifar10"]}, metrics=["best"])
+    assert "\x1b[1m65.00 ± 0.00 (3)\x1b[0m" in shown
+    assert "\x1b[4m62.00 ± 2.00 (3)\x1b[0m" in shown
+    assert "\x1b[31mfailed\x1b[0m" in shown
+    assert "(3)*" not in shown
+    assert "bold best, underlined second" in shown
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 60, 80, 120])
+def test_no_width_cuts_a_number(out, terminal, monkeypatch, capsys, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    compare(out, "--dataset", "cifar10")
+    shown = capsys.readouterr().out
+    for texts in (shown, terminal(out, width, where={"dataset": ["cifar10"]})):
+        for (algorithm, _), values in ACCURACIES.items():
+            mean = sum(values) / len(values)
+            assert f"{100 * mean:.2f}" in texts, algorithm
+            assert f"{100 * mean - 1:.2f}" in texts, algorithm
+    table = [line for line in shown.splitlines() if re.search(r"\d\d\.\d\d", line)]
+    assert len(table) >= 7
+    assert all(re.search(r"\d\d\.\d\d(?: ± \d\.\d\d)? \(\d\)", line) for line in table)
+    assert max(map(len, shown.splitlines())) <= max(width, 55)  # the names and one column
+
+
+def test_wide_tables_are_split_between_places(out, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "90")
+    compare(out, "--dataset", "cifar10")
+    first, second = capsys.readouterr().out.split("α = 0.5")
+    assert first.count("best  ") == 1
+    assert "α = 0.1" in first
+    assert "α" not in second
+    assert second.count("fedavg") == first.count("fedavg ") - 1  # the budget's line names it too
+
+
+def test_an_encoding_without_greek_gets_plain_characters(out):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    print_leaderboard(out, file=stream)
+    stream.seek(0)
+    shown = stream.read()
+    assert "alpha = 0.1" in shown
+    assert "62.00 +- 2.00 (3)" in shown
+
+
+def test_markdown(out, capsys):
+    assert compare(out, "--format", "md", "--dataset", "cifar10", "--metric", "best") == 0
+    shown = capsys.readouterr().out
+    assert "| algorithm | hyper-parameters | α = 0.1 best | α = 0.5 best |\n| --- | --- | ---: | ---: |" in shown
+    assert line_of(shown, "fedgkd ") == "| fedgkd | `buffer=5 gamma=0.2` | **65.00 ± 0.00 (3)** | 69.00 (1) |"
+    assert line_of(shown, "fedavg ") == "| fedavg |  | <u>62.00 ± 2.00 (3)</u> | <u>70.00 (1)</u> |"
+    assert line_of(shown, "moon ") == f"| moon (+head) |  | {DASH} | **71.00 (1)** |"
+    assert line_of(shown, "centralized ") == f"| centralized |  | 90.00 (1) | {DASH} |"
+    assert len({line.count("|") for line in shown.splitlines() if line.startswith("|")}) == 1
+
+
+def test_markdown_escapes_bars_between_hyperparameters(tmp_path, capsys):
+    for alpha, best in ((0.1, 1.0), (0.5, 2.0)):
+        for mu in (1.0, 2.0):
+            row = make_row("a", {"mu": mu}, {"alpha": alpha}, best_val_accuracy=0.9 if mu == best else 0.1)
+            Store(tmp_path).write(row, [])
+    compare(tmp_path, "--format", "md")
+    assert "`mu=1\\|2`" in capsys.readouterr().out
+
+
+def test_latex(out, capsys):
+    assert compare(out, "--format", "latex", "--dataset", "cifar10") == 0
+    shown = capsys.readouterr().out
+    assert r"\begin{tabular}{llrrrr}" in shown
+    assert r" &  & \multicolumn{2}{c}{$\alpha$ = 0.1} & \multicolumn{2}{c}{$\alpha$ = 0.5} \\" in shown
+    assert r"\cmidrule(lr){3-4} \cmidrule(lr){5-6}" in shown
+    assert line_of(shown, "fedgkd ").startswith(
+        r"fedgkd & buffer=5 gamma=0.2 & \textbf{65.00 $\pm$ 0.00 (3)} & \textbf{64"
+    )
+    assert r"\underline{62.00 $\pm$ 2.00 (3)}" in line_of(shown, "fedavg ")
+    assert line_of(shown, r"fedcad\_x").endswith(r"& failed & failed \\")
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert shown.count("\\" + rule) == 1
+    assert shown.isascii()
+    assert not re.search(r"(?<!\\)[%_#]", shown.split("\n", 1)[1])  # after the comment of the first line
+
+
+def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
+    assert compare(out, "--format", "csv") == 0
+    records = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert len(records) == 2 * (5 * 2 + 1)
+    found = {(r["dataset"], r["algorithm"], r["alpha"], r["metric"]): r for r in records}
+    fedavg = found["cifar10", "fedavg", "0.1", "best_accuracy"]
+    assert float(fedavg["mean"]) == pytest.approx(0.62)
+    assert (fedavg["n"], fedavg["rank"], fedavg["state"]) == ("3", "2", "value")
+    assert found["cifar10", "fedcad_x", "0.5", "best_accuracy"]["state"] == "failed"
+    missing = found["cifar10", "moon", "0.1", "best_accuracy"]
+    assert (missing["mean"], missing["n"], missing["state"]) == ("", "", "missing")
+    assert found["cifar10", "centralized", "0.1", "best_accuracy"]["rank"] == ""
+
+
+def test_json_carries_fractions(out, capsys):
+    assert compare(out, "--format", "json") == 0
+    documents = json.loads(capsys.readouterr().out)["tables"]
+    assert [document["setting"]["dataset"] for document in documents] == ["cifar10", "digits"]
+    cell = next(c for c in documents[0]["cells"] if c["algorithm"] == "fedgkd")
+    assert cell["hyperparameters"] == {"buffer": 5, "gamma": 0.2}
+    assert cell["mean"] == pytest.approx(0.65)
+
+
+def test_filters_take_spaces_and_commas(out, capsys):
+    for arguments in (("--algo", "fedavg", "fedgkd"), ("--algo", "fedavg,fedgkd")):
+        assert compare(out, *arguments, "--dataset", "cifar10", "--alpha", "0.1", "--participation", "1") == 0
+        shown = capsys.readouterr().out
+        assert "fedgkd" in shown
+        assert "moon" not in shown
+        assert "· α = 0.1 · participation 1" in shown
+
+
+def test_what_is_best_is_the_best_of_what_is_shown(out, capsys):
+    compare(out, "--dataset", "cifar10", "--algo", "fedavg", "fedcad_x", "--metric", "best")
+    assert "62.00 ± 2.00 (3)*" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--metric", "finale"], r"no metric 'finale' \(did you mean final\?\); known: best"),
+        (["--algo", "fedavgg"], r"no algorithm fedavgg .*did you mean fedavg\?\); there are: centralized, fedavg"),
+        (["--dataset", "cifar100"], r"no dataset cifar100 .*there are: cifar10, digits"),
+        (["--alpha", "0.3"], r"no alpha 0.3 .*there are: 0.1, 0.5"),
+        (["--alpha", "none"], r"no alpha none"),
+        (["--alpha", "small"], r"--alpha takes numbers, got 'small'"),
+        (["--dataset", "digits", "--alpha", "0.1"], r"no results .* with dataset digits, alpha 0.1 together"),
+    ],
+)
+def test_a_wrong_request_ends_with_2_and_what_there_is(out, capsys, arguments, message):
+    assert compare(out, *arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.search(message, shown.err)
+
+
+def test_an_unknown_format_ends_with_2(out):
+    with pytest.raises(SystemExit) as ended:
+        compare(out, "--format", "html")
+    assert ended.value.code == 2
+
+
+def test_nothing_to_show_ends_with_2_and_what_to_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "nowhere"))
+    assert main([]) == 2
+    assert "python -m bench.sweep" in capsys.readouterr().err
+
+
+def test_the_folder_comes_from_the_environment(out, monkeypatch, capsys):
+    monkeypatch.setenv("FEDKD_OUT", str(out))
+    assert main(["--dataset", "digits"]) == 0
+    assert "digits · mlp" in capsys.readouterr().out
+
+
+def test_a_broken_file_ends_with_3_and_its_name(tmp_path, capsys):
+    path = Store(tmp_path).write(make_row(), CURVE)
+    path.write_bytes(path.read_bytes()[:500])
+    assert compare(tmp_path) == 3
+    assert str(path) in capsys.readouterr().err
+
+
+def test_help_needs_no_heavy_import():
+    code = (
+        "import sys; from bench.compare import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'torch', 'ray', 'pandas', 'pyarrow', 'numpy', 'scipy', 'rich'} & set(sys.modules)\n"
+        "sys.exit(', '.join(sorted(heavy)) or 0)"
+    )
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=root, capture_output=True, text=True)
+    assert "--all-configurations" in done.stdout
+
+
+def test_a_reader_that_stops_early_is_no_error(out):
+    root = Path(__file__).parent.parent
+    command = [sys.executable, "-m", "bench.compare", "--out", str(out), "--format", "json"]
+    process = subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert b"Traceback" not in process.communicate()[1]
+    assert process.returncode == 0

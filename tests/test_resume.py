@@ -1,0 +1,121 @@
+"""A run that was interrupted and one that was not are equal, bit for bit; the state survives whatever happens to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import simulate
+
+from bench.engine.simulation import Simulation
+from bench.engine.state import MANIFEST, StateFolder
+from bench.engine.trees import leaves
+from bench.errors import EnvironmentProblem
+
+
+def identical(left: Simulation, right: Simulation) -> bool:
+    """Models, further state, memories, counters and curves."""
+    pairs = [
+        (left.server.params, right.server.params),
+        (left.server.extra, right.server.extra),
+        (left.memories, right.memories),
+    ]
+    trees = all(
+        len(list(leaves(a))) == len(list(leaves(b)))
+        and all(torch.equal(x, y) for x, y in zip(leaves(a), leaves(b), strict=True))
+        for a, b in pairs
+    )
+    progress = left.progress.traffic == right.progress.traffic and left.progress.curves == right.progress.curves
+    return trees and progress and left.round == right.round
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_two_and_two_rounds_are_four(name: str, backend: str, tmp_path: Path) -> None:
+    whole = simulate(name, backend, precision="fp32", model="mlp+bn")
+    whole.advance(4)
+    first = simulate(name, backend, precision="fp32", model="mlp+bn", folder=StateFolder(tmp_path))
+    first.advance(2)
+    first.save()
+    second = simulate(name, "auto", precision="fp32", model="mlp+bn", folder=StateFolder(tmp_path))
+    assert second.load()
+    assert second.backend == backend, "the state brings the backend"
+    second.advance(2)
+    assert identical(whole, second)
+
+
+def test_a_kill_between_two_files_leaves_the_round_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = simulate("fedgkd", folder=StateFolder(tmp_path))
+    run.advance(1)
+    run.save()
+    run.advance(1)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        run.save()
+    monkeypatch.undo()
+    again = simulate("fedgkd", folder=StateFolder(tmp_path))
+    assert again.load()
+    assert again.round == 1
+
+
+def test_old_files_are_swept(tmp_path: Path) -> None:
+    run = simulate("fedavg", folder=StateFolder(tmp_path))
+    for _ in range(3):
+        run.advance(1)
+        run.save()
+    assert sorted(file.name for file in tmp_path.iterdir()) == [MANIFEST, "server-3.pt"]
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove", "version", "garbage"])
+def test_a_damaged_state_is_named_with_the_way_out(damage: str, tmp_path: Path) -> None:
+    run = simulate("fedavg", folder=StateFolder(tmp_path))
+    run.advance(1)
+    run.save()
+    server, manifest = tmp_path / "server-1.pt", tmp_path / MANIFEST
+    if damage == "truncate":
+        server.write_bytes(server.read_bytes()[:100])
+    elif damage == "remove":
+        server.unlink()
+    elif damage == "version":
+        manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 99'))
+    else:
+        manifest.write_text("{")
+    with pytest.raises(EnvironmentProblem, match=rf"(?s){tmp_path}.*remove the folder"):
+        simulate("fedavg", folder=StateFolder(tmp_path)).load()
+
+
+def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple:
+            return (Path.touch, (tmp_path / "owned",))
+
+    run = simulate("fedavg", folder=StateFolder(tmp_path / "state"))
+    run.advance(1)
+    run.save()
+    torch.save({"params": Evil()}, tmp_path / "state" / "server-1.pt")
+    with pytest.raises(EnvironmentProblem):
+        simulate("fedavg", folder=StateFolder(tmp_path / "state")).load()
+    assert not (tmp_path / "owned").exists()
+
+
+def test_runs_do_not_depend_on_what_ran_before() -> None:
+    alone = simulate("fedcad", seed=3, precision="fp32")
+    alone.advance(2)
+    torch.rand(100)
+    simulate("fedavg", seed=1, precision="fp32").advance(1)
+    again = simulate("fedcad", seed=3, precision="fp32")
+    again.advance(2)
+    assert identical(alone, again)
+
+
+def test_the_algorithm_does_not_move_the_data() -> None:
+    """Same seed, same world: participants and batches are those of every other algorithm."""
+    runs = [simulate(name, seed=5) for name in ("fedavg", "fedcad")]
+    assert [run.participants(3) for run in runs][0] == [run.participants(3) for run in runs][1]
+    assert runs[0].participants(1) != simulate("fedavg", seed=6).participants(1) or (
+        runs[0].participants(2) != simulate("fedavg", seed=6).participants(2)
+    )

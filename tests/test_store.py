@@ -1,0 +1,461 @@
+"""The store: rows come back as they were written, whole or not at all, whoever else writes and whatever is killed."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rows import CURVE, START, failed_row, make_row
+
+from leaderboards import (
+    COLUMNS,
+    SCHEMA_VERSION,
+    BrokenFileError,
+    NewerSchemaError,
+    Store,
+    canonical_json,
+    check_curve,
+    check_row,
+    environment_key,
+    run_key,
+)
+from leaderboards.schema import as_markdown
+
+HYPERPARAMETERS = {"gamma": 0.2, "buffer": 5, "warm": True, "variant": "paper", "limit": None}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "out")
+
+
+# Identity
+
+
+def test_the_run_key_depends_on_every_part_and_on_no_order():
+    key = run_key("fedgkd", 1, {"a": 0.2, "b": 1}, {"lr": 0.1, "alpha": None}, 0)
+    assert len(key) == 64
+    assert key == run_key("fedgkd", 1, {"b": 1, "a": 0.2}, {"alpha": None, "lr": 0.1}, 0)
+    others = [
+        run_key("fedavg", 1, {"a": 0.2, "b": 1}, {"lr": 0.1, "alpha": None}, 0),
+        run_key("fedgkd", 2, {"a": 0.2, "b": 1}, {"lr": 0.1, "alpha": None}, 0),
+        run_key("fedgkd", 1, {"a": 0.3, "b": 1}, {"lr": 0.1, "alpha": None}, 0),
+        run_key("fedgkd", 1, {"a": 0.2, "b": 1.0}, {"lr": 0.1, "alpha": None}, 0),
+        run_key("fedgkd", 1, {"a": 0.2, "b": 1}, {"lr": 0.1, "alpha": 0.5}, 0),
+        run_key("fedgkd", 1, {"a": 0.2, "b": 1}, {"lr": 0.1, "alpha": None}, 1),
+    ]
+    assert len({key, *others}) == 7
+
+
+def test_the_run_key_is_what_earlier_versions_gave():
+    """Stored results are found by it: a change of this value orphans every result folder."""
+    assert run_key("fedavg", 1, {}, {"dataset": "digits"}, 0) == (
+        "706638ed1e821df9cf25cdf14465c9314d4f6c0532ea78dfb98b755b3171df37"
+    )
+
+
+def test_canonical_json_is_sorted_and_dense():
+    assert canonical_json({"b": 1, "a": [1.0, None, True, "ä"]}) == '{"a":[1.0,null,true,"ä"],"b":1}'
+
+
+@pytest.mark.parametrize("mapping", [{"a": math.nan}, {"a": math.inf}, {"a": {1, 2}}, {1: 2}])
+def test_canonical_json_refuses_what_has_no_one_text(mapping):
+    with pytest.raises(ValueError, match="must be"):
+        canonical_json(mapping)
+
+
+def test_the_environment_key_ignores_the_host_but_not_the_device():
+    row = make_row()
+    assert len(environment_key(row)) == 8
+    assert environment_key(row) == environment_key(row | {"host": "elsewhere", "seconds": 1.0, "seed": 9})
+    changes = [{"device": "gpu"}, {"cpu": "x"}, {"threads": 2}, {"backend": "stacked"}, {"pack": 4}, {"versions": {}}]
+    assert len({environment_key(row | change) for change in changes} | {environment_key(row)}) == 7
+
+
+# Checks
+
+
+def test_complete_rows_pass():
+    check_row(make_row("fedgkd", HYPERPARAMETERS))
+    check_row(failed_row())
+    check_row(failed_row(status="stopped", error=None))
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"best_accuracy": 70.0}, r"best_accuracy must be a fraction in \[0, 1\], got 70.0"),
+        ({"best_accuracy": math.nan}, "best_accuracy must be finite"),
+        ({"accuracy_at": {1: 1.5}}, "accuracy_at must be a fraction"),
+        ({"accuracy_at": {"1": 0.5}}, "accuracy_at must be of type map<int32,double>"),
+        ({"best_accuracy": None}, "best_accuracy is empty in a finished row"),
+        ({"host": None}, "host is empty"),
+        ({"best_round": 1.5}, r"best_round must be of type int64, got 1.5 \(float\)"),
+        ({"diverged": 1}, "diverged must be of type bool"),
+        ({"seconds": -1.0}, "seconds must be >= 0"),
+        ({"started": START.replace(tzinfo=None)}, "started must be of type timestamp"),
+        ({"status": "done"}, "status must be one of finished, failed, stopped, got 'done'"),
+        ({"selected_on": "luck"}, "selected_on must be one of validation, test, none"),
+        ({"schema_version": 0}, "schema_version must be one of 1"),
+        ({"run_key": "abc"}, "run_key must be 64"),
+        ({"status": "failed"}, "error is empty in a failed row"),
+        ({"accuracy": 0.5}, "unknown columns accuracy"),
+        ({"hp_json": "{}"}, "hp_json and the columns disagree about gamma"),
+        ({"hp_json": '{"gamma": 0.2}'}, "hp_json must be canonical JSON"),
+        ({"hp_json": "gamma"}, "hp_json must be canonical JSON"),
+        ({"hp_gamma": 0.3}, "hp_json and the columns disagree about gamma"),
+        ({"hp_gamma": [0.2]}, "hp_gamma must be a number"),
+        ({"lr": 0.5}, "setting_json and the columns disagree about lr"),
+    ],
+)
+def test_a_wrong_row_is_refused_by_name(change, problem):
+    with pytest.raises(ValueError, match=problem):
+        check_row(make_row("fedgkd", {"gamma": 0.2}) | change)
+
+
+def test_all_problems_of_a_row_are_named_at_once():
+    row = make_row(best_accuracy=2.0)
+    del row["seed"], row["fm"]
+    with pytest.raises(ValueError, match=r"missing columns seed, fm .*; best_accuracy must be a fraction"):
+        check_row(row)
+
+
+@pytest.mark.parametrize("curve", [[(1, "accuracy")], [("1", "a", 0.5)], [(-1, "a", 0.5)], [(1, "a", "0.5")]])
+def test_a_wrong_curve_is_refused(curve):
+    with pytest.raises(ValueError, match="a point is"):
+        check_curve(curve)
+
+
+def test_a_round_has_one_value_of_a_metric():
+    with pytest.raises(ValueError, match="two points for round 1 and metric 'a'"):
+        check_curve([(1, "a", 0.5), (1, "a", 0.6)])
+
+
+def test_a_hyperparameter_cannot_take_the_name_of_a_column():
+    with pytest.raises(ValueError, match="cannot be called 'json'"):
+        make_row("x", {"json": 1})
+
+
+def test_the_documentation_has_every_column():
+    text = as_markdown()
+    assert all(f"| `{column.name}` | {column.type} |" in text for column in COLUMNS)
+
+
+# Reading what was written
+
+
+def test_every_column_comes_back(store):
+    row = make_row("fedgkd", HYPERPARAMETERS)
+    store.write(row, CURVE)
+    frame = store.runs()
+    assert set(frame.columns) == set(row)
+    for name, value in row.items():
+        found = frame[name][0]
+        assert frame[name].isna()[0] if value is None else found == value, name
+    assert frame["hp_buffer"].dtype == "Int64"
+    assert frame["hp_warm"].dtype == "boolean"
+
+
+def test_a_failed_row_comes_back_empty(store):
+    store.write(failed_row(), [])
+    found = store.runs().iloc[0]
+    assert found["error"] == "out of memory"
+    assert found[["best_accuracy", "accuracy_at", "bytes_up", "seconds"]].isna().all()
+    assert store.curves().empty
+
+
+def test_the_curve_comes_back(store):
+    row = make_row()
+    store.write(row, [*CURVE, (3, "loss", math.inf), (4, "loss", None)])
+    curve = store.curves()
+    assert list(curve.columns) == ["run_key", "algorithm", "round", "metric", "value"]
+    assert set(curve["run_key"]) == {row["run_key"]}
+    assert list(curve[["round", "metric", "value"]].itertuples(index=False, name=None))[:3] == CURVE
+    assert curve["value"].isna().tolist() == [False, False, False, True, True]
+    assert store.curves([]).empty
+
+
+def test_runs_of_unlike_algorithms_share_a_frame(store):
+    store.write(make_row("a", {"steps": 3, "kind": "x", "mu": 1}), CURVE)
+    store.write(make_row("b", {"steps": 0.5, "kind": 2, "mu": None}), CURVE)
+    store.write(make_row("c"), CURVE)
+    frame = store.runs().set_index("algorithm").sort_index()
+    assert frame["hp_steps"].tolist()[:2] == [3.0, 0.5]
+    assert frame["hp_kind"].tolist()[:2] == ["x", "2"]
+    assert frame["hp_mu"].tolist()[0] == 1
+    assert frame.loc["c", ["hp_steps", "hp_kind", "hp_mu"]].isna().all()
+
+
+def test_an_empty_folder_has_no_runs(store):
+    assert store.status() == {}
+    assert store.finished(["a"]) == set()
+    assert store.runs().empty
+    assert {column.name for column in COLUMNS} <= set(store.runs().columns)
+    assert store.curves().empty
+    assert not store.out.exists()
+
+
+def test_a_missing_curve_is_reported_and_the_rest_is_read(store, caplog):
+    path = store.write(make_row(seed=0), CURVE)
+    store.write(make_row(seed=1), CURVE)
+    (store.out / "curves" / path.name).unlink()
+    assert store.curves()["run_key"].nunique() == 1
+    assert "is missing" in caplog.text
+
+
+def test_finding_runs_among_thousands_is_quick(store):
+    """The sweep asks for a few keys before each unit: files of other keys are not opened."""
+    row = make_row()
+    path = store.write(row, CURVE)
+    for number in range(3000):
+        (path.parent / f"{number:016x}-00000000.parquet").write_bytes(b"never read")
+    started = time.perf_counter()
+    assert store.finished([row["run_key"], "f" * 64]) == {row["run_key"]}
+    assert time.perf_counter() - started < 1
+
+
+# Replicates and replacement
+
+
+def test_replicates_of_unlike_environments_lie_side_by_side(store):
+    late = make_row(device="gpu", best_accuracy=0.6, finished=START + timedelta(hours=2))
+    early = make_row(best_accuracy=0.5, finished=START + timedelta(hours=1))
+    assert store.write(late, [(1, "accuracy", 0.6)]) != store.write(early, [(1, "accuracy", 0.5)])
+    assert store.runs()["best_accuracy"].tolist() == [0.5]
+    assert store.curves()["value"].tolist() == [0.5]
+    assert sorted(store.runs(replicates=True)["best_accuracy"]) == [0.5, 0.6]
+
+
+def test_a_finished_row_replaces_a_failed_one(store):
+    row = make_row()
+    path = store.write(failed_row(), [])
+    assert store.failed() == {row["run_key"]}
+    assert store.finished() == set()
+    assert store.write(row, CURVE) == path
+    assert store.failed() == set()
+    assert store.finished() == {row["run_key"]}
+    assert len(store.curves()) == len(CURVE)
+
+
+@pytest.mark.parametrize("status", ["failed", "stopped"])
+def test_no_other_row_replaces_a_finished_one(store, status):
+    path = store.write(make_row(), CURVE)
+    assert store.write(failed_row(status=status, finished=START + timedelta(days=1)), []) == path
+    assert store.runs(replicates=True)["status"].tolist() == ["finished"]
+    assert len(store.curves()) == len(CURVE)
+
+
+def test_the_finished_of_several_environments_counts(store):
+    store.write(failed_row(device="gpu", finished=START + timedelta(days=1)), [])
+    store.write(make_row(), CURVE)
+    assert set(store.status().values()) == {"finished"}
+    assert store.runs()["status"].tolist() == ["finished"]
+
+
+def test_of_rows_that_did_not_finish_the_latest_counts(store):
+    store.write(failed_row(device="gpu", finished=START + timedelta(days=1), status="stopped"), [])
+    store.write(failed_row(), [])
+    assert set(store.status().values()) == {"stopped"}
+
+
+def test_an_equal_result_is_written_once_and_a_different_one_beside_it(store):
+    path = store.write(make_row(), CURVE)
+    before = path.read_bytes()
+    assert store.write(make_row(seconds=99.0), CURVE) == path
+    other = store.write(make_row(best_accuracy=0.625, finished=START + timedelta(days=1)), CURVE)
+    assert other != path
+    assert path.read_bytes() == before
+    assert sorted(store.runs(replicates=True)["best_accuracy"]) == [0.5, 0.625]
+    assert store.runs()["best_accuracy"].tolist() == [0.5]
+
+
+def test_replace_puts_a_new_result_in_the_place_of_all_old_ones(store):
+    path = store.write(make_row(), CURVE)
+    store.write(make_row(best_accuracy=0.625), CURVE)
+    assert store.write(make_row(best_accuracy=0.75), CURVE, replace=True) == path
+    assert store.runs(replicates=True)["best_accuracy"].tolist() == [0.75]
+    store.write(failed_row(), [], replace=True)
+    assert store.runs(replicates=True)["best_accuracy"].tolist() == [0.75]
+
+
+# Files that are not what they should be
+
+
+def test_a_truncated_file_is_named(store):
+    path = store.write(make_row(), CURVE)
+    path.write_bytes(path.read_bytes()[:-100])
+    for read in (store.runs, store.status, store.curves, lambda: store.write(make_row(), CURVE)):
+        with pytest.raises(BrokenFileError, match=r"no readable parquet file .*delete it, or move it away") as error:
+            read()
+        assert error.value.path == path
+        assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"not parquet at all"])
+def test_a_file_of_something_else_is_named(store, content):
+    store.write(make_row(), CURVE)
+    path = store.out / "runs" / "notes.parquet"
+    path.write_bytes(content)
+    with pytest.raises(BrokenFileError, match=str(path)):
+        store.finished()
+
+
+def test_a_damaged_page_is_named(store):
+    path = store.write(make_row(), CURVE)
+    content = bytearray(path.read_bytes())
+    content[4:200] = bytes(196)
+    path.write_bytes(content)
+    with pytest.raises(BrokenFileError, match=str(path)):
+        store.runs()
+
+
+def test_a_foreign_parquet_file_is_named(store):
+    store.write(make_row(), CURVE)
+    pq.write_table(pa.table({"a": [1]}), store.out / "runs" / "theirs.parquet")
+    with pytest.raises(BrokenFileError, match=r"theirs.parquet is no file of runs \(not written by fedkd-bench\)"):
+        store.runs()
+
+
+def test_a_file_without_a_column_is_named(store):
+    path = store.write(make_row(), CURVE)
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["status"]), path)
+    with pytest.raises(BrokenFileError, match="lacks the columns status"):
+        store.status()
+
+
+def test_a_newer_schema_is_refused(store):
+    path = store.write(make_row(), CURVE)
+    table = pq.read_table(path)
+    newer = {**table.schema.metadata, b"fedkd_schema_version": str(SCHEMA_VERSION + 1)}
+    pq.write_table(table.replace_schema_metadata(newer), path)
+    with pytest.raises(NewerSchemaError, match=r"schema version 2, this package reads up to 1: upgrade") as error:
+        store.finished()
+    assert error.value.path == path
+
+
+# Disks, crashes, crowds
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_full_disk_leaves_nothing_half_written(store, monkeypatch, failing):
+    calls = []
+
+    def fsync(_):
+        calls.append(1)
+        if len(calls) == failing:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("leaderboards.files.os.fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        store.write(make_row(), CURVE)
+    assert [path for path in store.out.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+    store.write(make_row(), CURVE)
+    assert len(store.runs()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_the_system(tmp_path):
+    (tmp_path / "out").write_text("a file in place of the folder")
+    with pytest.raises(OSError, match="out"):
+        Store(tmp_path / "out").write(make_row(), CURVE)
+
+
+def test_leftovers_are_ignored_and_swept_after_a_day(store):
+    path = store.write(make_row(), CURVE)
+    old, new = (path.with_name(f".{name}.tmp") for name in ("old", "new"))
+    for leftover in (old, new):
+        leftover.write_bytes(b"half a file")
+    yesterday = time.time() - 25 * 60 * 60
+    os.utime(old, (yesterday, yesterday))
+    assert len(store.runs()) == 1
+    Store(store.out).write(make_row(seed=1), CURVE)
+    assert not old.exists()
+    assert new.exists()
+
+
+WRITER = """
+import sys
+sys.path.insert(0, {tests!r})
+from rows import make_row
+from leaderboards import Store
+store, (first, step, count) = Store({out!r}), {seeds}
+curve = [(t, "accuracy", t / 50) for t in range(50)]
+print("ready", flush=True)
+for seed in range(first, first + step * count, step):
+    store.write(make_row(seed=seed), curve)
+"""
+
+
+def _writer(out: Path, first: int, step: int = 1, count: int = 10_000) -> subprocess.Popen[str]:
+    code = WRITER.format(tests=str(Path(__file__).parent), out=str(out), seeds=(first, step, count))
+    root = Path(__file__).parent.parent
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def _assert_whole(store: Store) -> int:
+    runs, curves = store.runs(), store.curves()
+    assert set(runs["status"]) <= {"finished"}
+    assert curves.groupby("run_key").size().eq(50).all()
+    assert set(curves["run_key"]) >= set(runs["run_key"])  # a live writer may have stored more since
+    return len(runs)
+
+
+def test_a_killed_writer_leaves_only_whole_runs(store):
+    for attempt in range(4):
+        process = _writer(store.out, first=attempt * 10_000)
+        while not list(store.out.glob("runs/*.parquet")):
+            time.sleep(0.001)
+        time.sleep(0.05 + 0.013 * attempt)
+        _assert_whole(store)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert _assert_whole(store) > attempt
+    store.write(make_row(seed=99_999), [(t, "accuracy", 0.5) for t in range(50)])  # the dead hold no lock
+
+
+def test_several_writers_share_a_folder(store):
+    writers = [_writer(store.out, first=first, count=20) for first in (0, 10, 20)]  # seeds 10..29 are written twice
+    assert [writer.wait(timeout=30) for writer in writers] == [0, 0, 0]
+    assert _assert_whole(store) == 40
+    assert len(store.runs(replicates=True)) == 40
+
+
+# The leaderboard file
+
+
+def test_rebuild_writes_what_the_runs_say(store):
+    import pandas as pd
+
+    from leaderboards.boards import leaderboard
+
+    for seed in range(3):
+        store.write(make_row("fedgkd", HYPERPARAMETERS, seed=seed), CURVE)
+    path = store.rebuild()
+    pd.testing.assert_frame_equal(pd.read_parquet(path), leaderboard(store.runs()))
+    assert pq.read_schema(path).metadata[b"fedkd_schema_version"] == str(SCHEMA_VERSION).encode()
+
+
+def test_rebuild_of_nothing_is_an_empty_leaderboard(store):
+    assert pq.read_table(store.rebuild()).num_rows == 0
+
+
+def test_importing_the_package_is_cheap():
+    code = (
+        "import sys, leaderboards; heavy = {'pandas', 'pyarrow', 'numpy', 'torch', 'ray', 'scipy'} & set(sys.modules);"
+        "sys.exit(', '.join(sorted(heavy)) or 0)"
+    )
+    root = Path(__file__).parent.parent
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
