@@ -97,6 +97,7 @@ def _execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--offline", action="store_true", help="never touch the network")
     group.add_argument("--out", metavar="DIR", help="results (default $FEDKD_OUT, else leaderboards)")
     group.add_argument("--time-budget", type=float, metavar="S", help="seconds after which the sweep stops, resumable")
+    group.add_argument("--save-seconds", type=float, metavar="S", help="least time between saves of a run's state (15)")
     group.add_argument("--force", action="store_true", help="run again what is finished")
 
 
@@ -127,6 +128,7 @@ DEFAULTS: dict[str, Any] = {
     "offline": False,
     "out": None,
     "time_budget": None,
+    "save_seconds": 15.0,
     "force": False,
     "dry_run": False,
     "show": False,

@@ -1,13 +1,10 @@
-"""Tables of a leaderboard as text for the terminal, as Markdown, LaTeX, CSV or JSON."""
+"""A leaderboard's tables on a stream: text for the terminal here, the other formats in `bench.formats`."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,25 +19,7 @@ if TYPE_CHECKING:
 STYLES = ("table", "md", "latex", "csv", "json")
 PLAIN_WIDTH = 120  # columns of text where there is no terminal to ask
 _HYPERPARAMETER_WIDTH = 26
-_ASCII = {"\N{EN DASH}": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "✓": "<"}
-_LATEX = {
-    **{character: "\\" + character for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "|": r"\textbar{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "\N{EN DASH}": "--",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "α": r"$\alpha$",
-    "†": r"$^\dagger$",
-    "‡": r"$^\ddagger$",
-    "§": r"$^\S$",
-    "✓": r"$^\surd$",
-}
+_ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "✓": "<"}
 
 
 def print_leaderboard(
@@ -80,107 +59,10 @@ def render(tables: Sequence[Table], style: str, file: TextIO) -> None:
     if style == "table":
         _terminal(tables, file)
         return
+    from bench.formats import as_json, comma_separated, latex, markdown
+
     text = {"md": markdown, "latex": latex, "csv": comma_separated, "json": as_json}[style](tables)
     file.write(_printable(text, file))
-
-
-def markdown(tables: Sequence[Table]) -> str:
-    """Tables as GitHub Markdown, the best of a column in bold, the second underlined."""
-    return "\n".join(_markdown(table) for table in tables)
-
-
-def _markdown(table: Table) -> str:
-    tuned = _shows_hyperparameters(table)
-    header = ["algorithm", *["hyper-parameters"] * tuned, *(f"{h.label} {h.metric.short}".strip() for h in table.heads)]
-    lines = [f"### {table.title}", "", *(f"- {line}" for line in table.captions), ""]
-    lines += [_bars(header), _bars(["---"] * (1 + tuned) + ["---:"] * len(table.heads))]
-    for row in table.rows:
-        code = [f"`{_markdown_text(row.hyperparameters)}`" if row.hyperparameters else ""] * tuned
-        cells = [_emphasised(cell, "**{}**", "<u>{}</u>", _markdown_text) for cell in row.cells]
-        lines.append(_bars([row.label, *code, *cells]))
-    return "\n".join([*lines, "", "; ".join(_legend(table, "**bold** best, <u>underlined</u> second")), ""])
-
-
-def _bars(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _markdown_text(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def latex(tables: Sequence[Table]) -> str:
-    """Tables as LaTeX with booktabs, the best of a column in bold, the second underlined."""
-    return "\n".join(["% needs \\usepackage{booktabs}", *map(_latex, tables)])
-
-
-def _latex(table: Table) -> str:
-    tuned = _shows_hyperparameters(table)
-    caption = f"{table.title}. {table.captions[0]}."
-    header = ["algorithm", *["hyper-parameters"] * tuned, *(head.metric.short for head in table.heads)]
-    body = [
-        [
-            _latex_text(row.label),
-            *[_latex_text(row.hyperparameters)] * tuned,
-            *(_emphasised(cell, r"\textbf{{}}", r"\underline{{}}", _latex_text) for cell in row.cells),
-        ]
-        for row in table.rows
-    ]
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"]
-    lines += [rf"\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}", r"\toprule"]
-    lines += [*_latex_groups(table, 1 + tuned), " & ".join(header) + r" \\", r"\midrule"]
-    lines += [" & ".join(cells) + r" \\" for cells in body]
-    below = [*table.captions[1:], "; ".join(_legend(table, "bold best, underlined second"))]
-    notes = ". ".join(_latex_text(line) for line in below if line)
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\par\footnotesize {notes}", r"\end{table}", ""])
-
-
-def _latex_groups(table: Table, before: int) -> list[str]:
-    """The line above the heading that spans the columns of each place, and its rules; none for a single place."""
-    labels = [(label, len(list(heads))) for label, heads in groupby(head.label for head in table.heads)]
-    if not labels[0][0]:
-        return []
-    cells, rules, first = [""] * before, [], before + 1
-    for label, width in labels:
-        cells.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_text(label)}}}")
-        rules.append(rf"\cmidrule(lr){{{first}-{first + width - 1}}}")
-        first += width
-    return [" & ".join(cells) + r" \\", " ".join(rules)]
-
-
-def _latex_text(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def comma_separated(tables: Sequence[Table]) -> str:
-    """Every cell of the tables as a line of CSV, numbers as stored (accuracies are fractions)."""
-    from leaderboards.tables import flat
-
-    records = [record for table in tables for record in flat(table)]
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(records[0]) if records else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return stream.getvalue()
-
-
-def as_json(tables: Sequence[Table]) -> str:
-    """The tables as JSON: title, captions, notes, setting, and every cell with its numbers as stored."""
-    from leaderboards.tables import flat
-
-    documents = [
-        {
-            "title": table.title,
-            "captions": table.captions,
-            "notes": table.notes,
-            "setting": table.setting,
-            "cells": [
-                record | {"hyperparameters": json.loads(record["hyperparameters"] or "null")} for record in flat(table)
-            ],
-        }
-        for table in tables
-    ]
-    return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
 
 
 def _terminal(tables: Sequence[Table], file: TextIO) -> None:
@@ -191,7 +73,8 @@ def _terminal(tables: Sequence[Table], file: TextIO) -> None:
     if console.is_terminal:
         _print_through(console, tables)
         return
-    console.width = int(os.environ.get("COLUMNS", PLAIN_WIDTH))
+    columns = os.environ.get("COLUMNS", "")
+    console.width = int(columns) if columns.isdecimal() and int(columns) else PLAIN_WIDTH
     with console.capture() as captured:
         _print_through(console, tables)
     file.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
@@ -215,7 +98,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
             console.width = max(width, _natural_width(grid, console))
             console.print("", grid, sep="\n", crop=False)
             console.width = width
-        say("\n" + "; ".join(_legend(table, legend)))
+        say("\n" + table.legend(legend))
 
 
 def _chunks(table: Table, console: Console) -> Iterator[list[int]]:
@@ -248,7 +131,7 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
     labels = [_printable(table.heads[column].label, console.file) for column in columns]
     line = "\n" * any(labels)
-    tuned = _shows_hyperparameters(table)
+    tuned = table.shows_hyperparameters
     grid.add_column(line + "algorithm", no_wrap=True)
     if tuned:
         grid.add_column(line + "hyper-parameters", max_width=_HYPERPARAMETER_WIDTH, overflow="fold")
@@ -275,20 +158,6 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
         space = " " * (width - len(text.split()[0])) if cell.state == "value" else ""
         aligned.append(Text.assemble(space, (text + sign, style)))
     return aligned
-
-
-def _emphasised(cell: Cell, best: str, second: str, escape: Callable[[str], str]) -> str:
-    """The cell's text within the template (`**{}**`) of its emphasis."""
-    return {"best": best, "second": second}.get(cell.emphasis, "{}").replace("{}", escape(cell.text()))
-
-
-def _shows_hyperparameters(table: Table) -> bool:
-    return any(row.hyperparameters for row in table.rows)
-
-
-def _legend(table: Table, emphasis: str) -> list[str]:
-    used = any(cell.emphasis for row in table.rows for cell in row.cells)
-    return [emphasis] * used + list(table.notes)
 
 
 def _printable(text: str, file: Any) -> str:

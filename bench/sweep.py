@@ -63,7 +63,7 @@ def _dispatch(given: argparse.Namespace, origins: dict[str, str], argv: list[str
 
 
 def _check_numbers(given: argparse.Namespace) -> None:
-    for option, lowest in (("cpus_per_trial", 1), ("max_concurrent", 1), ("time_budget", 0)):
+    for option, lowest in (("cpus_per_trial", 1), ("max_concurrent", 1), ("time_budget", 0), ("save_seconds", 0)):
         value = getattr(given, option)
         if value is not None and value < lowest:
             raise UsageError(f"--{option.replace('_', '-')} must be >= {lowest}, got {value}")
@@ -81,6 +81,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     from bench import provenance
     from bench.tuning.progress import make_display
     from bench.tuning.runner import Resources, group, missing_units, run_plan
+    from bench.tuning.search import remaining
     from leaderboards import Store
 
     check_out(out)
@@ -96,6 +97,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
         threads=given.cpus_per_trial,
         gpus=gpus,
         force=given.force,
+        save_seconds=given.save_seconds,
         provenance=provenance.of_command(argv),
     )
     resources = Resources(
@@ -109,8 +111,8 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     _announce(plan, units)
     if units or plan.searches:
         prepare_data(plan, units, execution)
-        trials = len(group(units, asha)) + len(plan.searches) * plan.request.num_samples
-        display = make_display(trials, 1, given.quiet)
+        trials = len(group(units, asha)) + sum(remaining(plan, search, str(out)) for search in plan.searches)
+        display = make_display(trials, given.quiet)
         try:
             outcome = run_plan(plan, units, execution, resources, display)
         finally:

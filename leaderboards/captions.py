@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.metrics import Metric
 
 if TYPE_CHECKING:
-    from leaderboards.tables import Head, Place, Record, Row
+    from leaderboards.cells import Head, Place, Record, Row
 
-WORDS = {"missing": "\N{EN DASH}", "failed": "failed", "stopped": "stopped", "diverged": "DIVERGED"}
+WORDS = {"missing": "–", "failed": "failed", "stopped": "stopped", "diverged": "DIVERGED"}
 MARKS = {"shortened": "†", "versions_mixed": "‡", "partial": "§", "selected": "✓"}
 
 _WORD_NOTES = {
@@ -20,7 +20,7 @@ _WORD_NOTES = {
     "diverged": "a run left the numbers or ended at chance",
 }
 _MARK_NOTES = {
-    "shortened": "fewer rounds or less data than its paper",
+    "shortened": "fewer rounds or less data than the paper",
     "versions_mixed": "seeds run under different package versions",
     "partial": "some seeds failed or were stopped",
     "selected": "selected",
@@ -43,7 +43,11 @@ def title(setting: Mapping[str, Any], places: Sequence[Place]) -> str:
 
 
 def captions(
-    setting: Mapping[str, Any], differing: Iterable[str], metrics: Sequence[Metric], records: Sequence[Record]
+    setting: Mapping[str, Any],
+    differing: Iterable[str],
+    metrics: Sequence[Metric],
+    records: Sequence[Record],
+    common_marks: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The lines above a table.
 
@@ -52,10 +56,12 @@ def captions(
         differing: fields in which the tables beside this one differ from it; those that the title lacks are shown.
         metrics: of the columns.
         records: rows of the leaderboard that the table is made of.
+        common_marks: keys of `MARKS` that hold for every cell.
     """
     local = [f"{setting['optimizer']}, lr {setting['lr']:g}, batch size {setting['batch_size']}"]
     local += [f"{name} {setting[name]}" for name in sorted(set(differing) - _IN_TITLE)]
-    lines = (_measured(metrics), f"local training: {', '.join(local)}", _selection(records), _budget(records))
+    lines = [_measured(metrics), f"local training: {', '.join(local)}", _selection(records), _budget(records)]
+    lines += [f"all runs: {_MARK_NOTES[mark]}" for mark in MARKS if mark in common_marks]
     return tuple(line[0].upper() + line[1:] for line in lines)
 
 

@@ -50,8 +50,8 @@ METRICS: dict[str, Metric] = {
         Metric("communications", "comms", "exchanges between server and clients", "", "", 1.0, 0, False),
         Metric("bytes_down", "down", "traffic", "from the server", "MB", 1e-6, 2, False),
         Metric("bytes_up", "up", "traffic", "from the clients", "MB", 1e-6, 2, False),
-        Metric("train_steps", "steps", "optimiser steps of all clients", "", "", 1.0, 0, False),
-        Metric("seconds", "time", "wall-clock time of a run", "", "s", 1.0, 1, False),
+        Metric("train_steps", "steps", "local steps of a client", "", "", 1.0, 0, False),
+        Metric("seconds", "time", "wall-clock time of a run", "", "s", 1.0, 2, False),
     )
 }
 _SHORT = {metric.short: metric for metric in METRICS.values()}

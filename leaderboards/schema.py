@@ -96,7 +96,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("communications", "int64", "exchanges", "exchanges between the server and its cohorts", "results"),
     Column("bytes_down", "int64", "bytes", "sent by the server to all clients", "results"),
     Column("bytes_up", "int64", "bytes", "sent by all clients to the server", "results"),
-    Column("train_steps", "int64", "steps", "optimiser steps of all clients", "results"),
+    Column("train_steps", "float64", "steps", "local steps of a client, mean over each round's clients", "results"),
     Column("partition_hash", "string", "", "hash of the clients' sample indices", "results"),
     Column("seconds", "float64", "seconds", "wall-clock time of the run; of a pack, its share", "cost"),
     Column("samples_per_second", "float64", "examples/second", "training examples per second", "cost", True),

@@ -1,120 +1,25 @@
-"""Leaderboard -> tables of cells: what is shown where, with which place and marks, without saying how it looks."""
+"""Leaderboard -> tables: what is shown where, and which cells are ranked against each other."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaderboards.boards import REFERENCES, base_model
-from leaderboards.captions import MARKS, WORDS, captions, notes, place_label, title
+from leaderboards.boards import base_model
+from leaderboards.captions import captions, notes, place_label, title
+from leaderboards.cells import Cell, Head, Place, Record, Row, Table, flat
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
-Place = tuple[float | None, float]  # alpha (None for partitions without it), participation
+__all__ = ["Cell", "Head", "Row", "Table", "flat", "tables_of"]
+
 Tuned = Mapping[str, Sequence[str]]  # algorithm -> names of the hyper-parameters to show
 K = TypeVar("K", bound=Hashable)
-
-_COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
-_OWN = ("n", "selected", "selected_on", "configurations", "failed", "stopped", "shortened", "versions_mixed", "cell")
-
-
-@dataclass(frozen=True)
-class Head:
-    """What a column shows: a metric at one alpha and participation.
-
-    Args:
-        place: alpha and participation.
-        label: what tells the place from the table's others; empty where there is only one.
-        metric: shown there.
-    """
-
-    place: Place
-    label: str
-    metric: Metric
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What one algorithm, or one of its configurations, reached in one column.
-
-    Args:
-        state: `value`; `diverged` (a run did: the numbers are there, but mean little); `failed`, `stopped` (every run
-            was); `missing`.
-        metric: of the column.
-        record: row of the leaderboard; None where nothing was run.
-        rank: 1 is best among the ranked cells of the column, ties share the smaller; None is not ranked.
-        emphasis: `best` or `second`, where at least two cells of the column are ranked.
-        marks: keys of `captions.MARKS` that apply.
-    """
-
-    state: str
-    metric: Metric
-    record: Record | None = None
-    rank: int | None = None
-    emphasis: str = ""
-    marks: tuple[str, ...] = ()
-
-    def statistic(self, part: str) -> float | None:
-        """`mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions); None where there is none."""
-        value = None if self.record is None else self.record[f"{self.metric.name}_{part}"]
-        return None if value is None else float(value)
-
-    def text(self) -> str:
-        """As printed, without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
-        marks = "".join(MARKS[mark] for mark in self.marks)
-        if self.state != "value" or self.record is None:
-            return WORDS[self.state] + marks
-        values = [value for part in ("mean", "std") if (value := self.statistic(part)) is not None]
-        numbers = [f"{value * self.metric.scale:.{self.metric.decimals}f}" for value in values]
-        return f"{' ± '.join(numbers)} ({self.record['n']}){marks}"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line: an algorithm, the model it used, and its hyper-parameters as far as they are worth showing."""
-
-    algorithm: str
-    model: str
-    hyperparameters: str
-    cells: tuple[Cell, ...]
-
-    @property
-    def label(self) -> str:
-        """The algorithm, and the variant of the model that it needed: `moon (+head)`."""
-        variant = self.model.removeprefix(base_model(self.model))
-        return f"{self.algorithm} ({variant})" if variant else self.algorithm
-
-    @property
-    def reference(self) -> bool:
-        """Whether it is a bound to read the others against, not a competitor."""
-        return self.algorithm in REFERENCES
-
-
-@dataclass(frozen=True)
-class Table:
-    """Results that differ in nothing but algorithm, alpha and participation.
-
-    Args:
-        title: data set, model, partition and schedule.
-        captions: lines to stand above.
-        heads: one per column, the metrics of one place side by side.
-        rows: best first, reference rows last.
-        notes: lines to stand below: what the marks and words in it mean.
-        setting: every field of the setting but alpha and participation.
-    """
-
-    title: str
-    captions: tuple[str, ...]
-    heads: tuple[Head, ...]
-    rows: tuple[Row, ...]
-    notes: tuple[str, ...]
-    setting: Mapping[str, Any]
 
 
 def tables_of(board: pd.DataFrame, metrics: Sequence[Metric], all_configurations: bool = False) -> list[Table]:
@@ -139,29 +44,11 @@ def tables_of(board: pd.DataFrame, metrics: Sequence[Metric], all_configurations
         heads = _heads({_place(record) for record in members}, metrics)
         rows = _ranked(list(_rows(members, heads, tuned, all_configurations)))
         differing = [name for name in setting if any(other.get(name) != setting[name] for other in settings)]
-        above = captions(setting, differing, metrics, members)
+        common = _common_marks(rows)
+        rows = tuple(_without(row, common) for row in rows)
+        above = captions(setting, differing, metrics, members, common)
         tables.append(Table(title(setting, [h.place for h in heads]), above, heads, rows, notes(rows, heads), setting))
     return tables
-
-
-def flat(table: Table) -> Iterator[dict[str, Any]]:
-    """Every cell of a table as a flat record, numbers as stored: for CSV, JSON and further computing."""
-    for row in table.rows:
-        for head, cell in zip(table.heads, row.cells, strict=True):
-            record: Record = cell.record or {}
-            yield {
-                **{name: table.setting[name] for name in _COMMON},
-                "alpha": head.place[0],
-                "participation": head.place[1],
-                "algorithm": row.algorithm,
-                "variant": row.model,
-                "hyperparameters": record.get("hp_json"),
-                "metric": head.metric.name,
-                "state": cell.state,
-                **{part: cell.statistic(part) for part in ("mean", "std", "low", "high")},
-                "rank": cell.rank,
-                **{name: record.get(name) for name in _OWN},
-            }
 
 
 def _heads(places: set[Place], metrics: Sequence[Metric]) -> tuple[Head, ...]:
@@ -205,6 +92,17 @@ def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
     measured = "missing" if record[f"{metric.name}_mean"] is None else "value"
     state = "diverged" if record["diverged"] else measured
     return Cell(state, metric, record, marks=tuple(name for name, holds in marks.items() if holds))
+
+
+def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
+    """The marks that every cell with runs has: they are said once, above the table."""
+    marks = [set(cell.marks) for row in rows for cell in row.cells if cell.state in ("value", "diverged")]
+    return frozenset(set.intersection(*marks) & {"shortened", "versions_mixed"}) if marks else frozenset()
+
+
+def _without(row: Row, marks: frozenset[str]) -> Row:
+    cells = (replace(cell, marks=tuple(mark for mark in cell.marks if mark not in marks)) for cell in row.cells)
+    return replace(row, cells=tuple(cells))
 
 
 def _ranked(rows: Sequence[Row]) -> tuple[Row, ...]:

@@ -40,7 +40,7 @@ def make_row(
         "communications": 100,
         "bytes_down": 4_000_000,
         "bytes_up": 2_000_000,
-        "train_steps": 12_000,
+        "train_steps": 12_000.0,
         "partition_hash": "ab12",
         "seconds": 12.5,
         "samples_per_second": 60_000.0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from scipy import stats
 
 from leaderboards import METRICS, Store, find_metric
 from leaderboards.boards import cell_of, interval, leaderboard, matching
+from leaderboards.frames import concatenate, run_table, to_pandas
 from leaderboards.tables import Table, flat, tables_of
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The validation accuracy is
@@ -56,18 +56,18 @@ def fixture_rows() -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture
-def board_of(tmp_path):
-    """A function from rows to their leaderboard, by way of a store."""
-    folders = count()
+def board_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """The leaderboard of some rows, without a folder between."""
+    return leaderboard(to_pandas(concatenate([run_table(row) for row in rows])))
 
-    def build(rows: list[dict[str, Any]]) -> pd.DataFrame:
-        store = Store(tmp_path / str(next(folders)))
-        for row in rows:
-            store.write(row, CURVE)
-        return leaderboard(store.runs())
 
-    return build
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A folder that holds the fixture."""
+    folder = Store(tmp_path_factory.mktemp("fixture"))
+    for row in fixture_rows():
+        folder.write(row, CURVE)
+    return folder
 
 
 def selected(board: pd.DataFrame) -> dict[str, list[int]]:
@@ -78,7 +78,7 @@ def selected(board: pd.DataFrame) -> dict[str, list[int]]:
 # Statistics
 
 
-def test_means_and_spreads_are_those_computed_by_hand(board_of):
+def test_means_and_spreads_are_those_computed_by_hand():
     board = board_of(fixture_rows()).set_index(["algorithm", "hp_x"])
     for algorithm in FIXTURE:
         assert (board.loc[algorithm, "best_accuracy_mean"] * 64).tolist() == list(MEANS[algorithm])
@@ -87,7 +87,7 @@ def test_means_and_spreads_are_those_computed_by_hand(board_of):
     assert board["configurations"].eq(3).all()
 
 
-def test_intervals_are_students(board_of):
+def test_intervals_are_students():
     board = board_of(fixture_rows()).set_index(["algorithm", "hp_x"])
     row = board.loc[("fedgkd", 2)]
     low, high = stats.t.interval(0.95, 2, 43 / 64, 2 / 64 / 3**0.5)
@@ -104,7 +104,7 @@ def test_intervals_agree_with_scipy_stats(n):
 
 
 @pytest.mark.parametrize(("seeds", "spread", "bounded"), [(1, False, False), (2, True, False), (3, True, True)])
-def test_few_seeds_have_no_spread_or_no_interval(board_of, seeds, spread, bounded):
+def test_few_seeds_have_no_spread_or_no_interval(seeds, spread, bounded):
     row = board_of(fixture_rows()[:seeds]).iloc[0]
     assert row["n"] == seeds
     assert pd.notna(row["best_accuracy_std"]) == spread
@@ -112,24 +112,25 @@ def test_few_seeds_have_no_spread_or_no_interval(board_of, seeds, spread, bounde
     assert pd.notna(row["best_accuracy_high"]) == bounded
 
 
-def test_every_metric_has_its_five_columns(board_of):
+def test_every_metric_has_its_five_columns():
     board = board_of(fixture_rows())
     parts = ("mean", "std", "low", "high", "rank")
     assert {f"{name}_{part}" for name in METRICS for part in parts} <= set(board.columns)
     assert board["bytes_up_mean"].eq(2_000_000).all()
 
 
-def test_the_leaderboard_does_not_depend_on_the_order_of_runs(tmp_path):
-    store = Store(tmp_path)
-    for row in fixture_rows():
-        store.write(row, CURVE)
+def test_the_leaderboard_of_a_folder_is_that_of_its_rows(store):
+    pd.testing.assert_frame_equal(leaderboard(store.runs()), board_of(fixture_rows()))
+
+
+def test_the_leaderboard_does_not_depend_on_the_order_of_runs(store):
     runs = store.runs()
     before = runs.copy()
     pd.testing.assert_frame_equal(leaderboard(runs), leaderboard(runs.sample(frac=1, random_state=0)))
     pd.testing.assert_frame_equal(runs, before)  # a pure function
 
 
-def test_no_runs_make_an_empty_leaderboard(board_of):
+def test_no_runs_make_an_empty_leaderboard():
     assert board_of([]).empty
     assert tables_of(board_of([]), [BEST]) == []
 
@@ -137,30 +138,37 @@ def test_no_runs_make_an_empty_leaderboard(board_of):
 # Selection and ranks
 
 
-def test_selection_is_by_validation_and_ties_go_to_the_first(board_of):
+def test_selection_is_by_validation_and_ties_go_to_the_first():
     assert selected(board_of(fixture_rows())) == {name: [x] for name, x in SELECTED.items()}
 
 
-def test_ranks_are_among_the_selected_and_ties_share_the_smaller(board_of):
+def test_ranks_are_among_the_selected_and_ties_share_the_smaller():
     board = board_of(fixture_rows())
     ranks = board[board["selected"]].set_index("algorithm")["best_accuracy_rank"]
     assert ranks.to_dict() == RANKS
     assert board.loc[~board["selected"], "best_accuracy_rank"].isna().all()
 
 
-def test_less_is_better_for_costs(board_of):
+def test_after_a_tie_ranks_go_on_as_if_there_were_none():
+    rows = [run(name, 1, 0, 40, test) for name, test in (("a", 44), ("b", 42), ("c", 42), ("d", 40))]
+    board = board_of(rows)
+    assert board.set_index("algorithm")["best_accuracy_rank"].to_dict() == {"a": 1, "b": 2, "c": 2, "d": 4}
+    assert [row.cells[0].rank for row in tables_of(board, [BEST])[0].rows] == [1, 2, 2, 4]
+
+
+def test_less_is_better_for_costs():
     rows = [run("a", 1, 0, 40, 40, seconds=5.0), run("b", 1, 0, 40, 40, seconds=3.0)]
     assert board_of(rows).set_index("algorithm")["seconds_rank"].to_dict() == {"a": 2, "b": 1}
 
 
-def test_a_lucky_single_seed_is_not_selected_before_three(board_of):
+def test_a_lucky_single_seed_is_not_selected_before_three():
     rows = [row for row in fixture_rows() if row["algorithm"] == "fedavg"] + [run("fedavg", 4, 0, 64, 64)]
     board = board_of(rows)
     assert selected(board) == {"fedavg": [3]}
     assert board["configurations"].eq(4).all()
 
 
-def test_each_cell_selects_for_itself(board_of):
+def test_each_cell_selects_for_itself():
     def cell(best: int, **setting: float) -> list[dict[str, Any]]:
         return [run("fedavg", x, 0, 50 if x == best else 40, 40, setting=setting) for x in (1, 2, 3)]
 
@@ -174,7 +182,7 @@ def test_each_cell_selects_for_itself(board_of):
     assert board["cell"].nunique() == 3
 
 
-def test_without_validation_a_lone_configuration_is_selected_and_none_of_several(board_of):
+def test_without_validation_a_lone_configuration_is_selected_and_none_of_several():
     def blind(*arguments: Any) -> dict[str, Any]:
         return run(*arguments, None, 40, selected_on="none", setting={"validation_fraction": 0.0})
 
@@ -183,12 +191,12 @@ def test_without_validation_a_lone_configuration_is_selected_and_none_of_several
     assert board.set_index("algorithm").loc["fedprox", "best_accuracy_rank"].isna().all()
 
 
-def test_selection_on_the_test_set_uses_it(board_of):
+def test_selection_on_the_test_set_uses_it():
     rows = [row | {"selected_on": "test"} for row in fixture_rows()]
     assert selected(board_of(rows)) == {"fedavg": [3], "fedprox": [2], "fedgkd": [1]}
 
 
-def test_runs_that_disagree_about_selection_select_nothing(board_of):
+def test_runs_that_disagree_about_selection_select_nothing():
     rows = [run("a", 1, 0, 40, 40), run("a", 2, 0, 41, 41, selected_on="test")]
     board = board_of(rows)
     assert selected(board) == {}
@@ -196,7 +204,7 @@ def test_runs_that_disagree_about_selection_select_nothing(board_of):
     assert mixed["selected_on"].tolist() == ["mixed"]
 
 
-def test_a_model_variant_competes_in_the_cell_of_its_model(board_of):
+def test_a_model_variant_competes_in_the_cell_of_its_model():
     rows = [run("fedavg", 1, 0, 40, 40, setting={"model": "cnn"})]
     rows += [run("moon", 1, 0, 40, 44, setting={"model": "cnn+head"})]
     rows += [run("fedavg", 2, 0, 60, 42, setting={"model": "cnn+head"})]  # another contest: it outdoes nobody
@@ -208,7 +216,7 @@ def test_a_model_variant_competes_in_the_cell_of_its_model(board_of):
     assert cell_of('{"model":"cnn"}') == cell_of('{"model":"cnn+bn"}') != cell_of('{"model":"mlp"}')
 
 
-def test_references_and_diverged_runs_have_no_rank(board_of):
+def test_references_and_diverged_runs_have_no_rank():
     rows = [run("centralized", 1, 0, 60, 60), run("a", 1, 0, 40, 6, diverged=True), run("b", 1, 0, 40, 40)]
     board = board_of(rows).set_index("algorithm")
     assert board["best_accuracy_rank"].dropna().to_dict() == {"b": 1}
@@ -218,13 +226,13 @@ def test_references_and_diverged_runs_have_no_rank(board_of):
 # What counts
 
 
-def test_failed_and_stopped_runs_enter_no_mean(board_of):
+def test_failed_and_stopped_runs_enter_no_mean():
     rows = [run("a", 1, 0, 40, 40), run("a", 1, 1, 40, 2, status="stopped"), failed_row("a", {"x": 1}, {}, 2)]
     row = board_of(rows).iloc[0]
     assert (row["n"], row["failed"], row["stopped"], row["best_accuracy_mean"]) == (1, 1, 1, 40 / 64)
 
 
-def test_a_configuration_that_only_failed_is_a_row_without_numbers(board_of):
+def test_a_configuration_that_only_failed_is_a_row_without_numbers():
     board = board_of([failed_row("a", {"x": 1}), run("a", 2, 0, 10, 10)])
     row = board[board["hp_x"] == 1].iloc[0]
     assert (row["n"], row["failed"], row["configurations"], row["selected"]) == (0, 1, 1, False)
@@ -232,26 +240,28 @@ def test_a_configuration_that_only_failed_is_a_row_without_numbers(board_of):
     assert selected(board) == {"a": [2]}
 
 
-def test_only_failures_make_a_leaderboard_too(board_of):
+def test_only_failures_make_a_leaderboard_too():
     board = board_of([failed_row("a", {"x": 1})])
     assert board["n"].tolist() == [0]
     assert tables_of(board, [BEST])[0].rows[0].cells[0].state == "failed"
 
 
-def test_replicates_never_raise_n(board_of):
-    rows = [run("a", 1, 0, 40, 40), run("a", 1, 0, 40, 42, device="gpu", finished=START + timedelta(days=1))]
-    row = board_of(rows).iloc[0]
+def test_replicates_never_raise_n(tmp_path):
+    store = Store(tmp_path)
+    store.write(run("a", 1, 0, 40, 40), CURVE)
+    store.write(run("a", 1, 0, 40, 42, device="gpu", finished=START + timedelta(days=1)), CURVE)
+    row = leaderboard(store.runs()).iloc[0]
     assert (row["n"], row["best_accuracy_mean"]) == (1, 40 / 64)
 
 
-def test_of_two_versions_of_an_algorithm_the_later_counts(board_of):
+def test_of_two_versions_of_an_algorithm_the_later_counts():
     old, new = run("a", 1, 0, 40, 40), make_row("a", {"x": 1}, {}, 0, version=2, best_accuracy=42 / 64)
     new["finished"] += timedelta(days=1)
     row = board_of([new, old]).iloc[0]
     assert (row["n"], row["best_accuracy_mean"]) == (1, 42 / 64)
 
 
-def test_flags_are_those_of_any_finished_run(board_of):
+def test_flags_are_those_of_any_finished_run():
     rows = [run("a", 1, 0, 40, 40, shortened=True), run("a", 1, 1, 40, 40, package_version="0.2.0")]
     rows += [run("b", 1, 0, 40, 40), failed_row("b", {"x": 1}, {}, 1, package_version="0.2.0", diverged=True)]
     board = board_of(rows).set_index("algorithm")
@@ -259,7 +269,7 @@ def test_flags_are_those_of_any_finished_run(board_of):
     assert board.loc["b", ["diverged", "shortened", "versions_mixed"]].tolist() == [False, False, False]
 
 
-def test_matching_keeps_what_is_asked_for(board_of):
+def test_matching_keeps_what_is_asked_for():
     board = board_of([run("a", 1, 0, 40, 40, setting={"alpha": alpha}) for alpha in (0.1, 0.5, None)])
     assert matching(board, {"alpha": [0.1]})["alpha"].tolist() == [0.1]
     assert len(matching(board, {"alpha": [None, 0.5]})) == 2
@@ -280,21 +290,21 @@ def texts(table: Table) -> dict[str, list[str]]:
     return {f"{row.label} {row.hyperparameters}".strip(): [cell.text() for cell in row.cells] for row in table.rows}
 
 
-def test_a_table_shows_the_selected_best_first(board_of):
+def test_a_table_shows_the_selected_best_first():
     (table,) = tables_of(board_of(fixture_rows()), [BEST])
     assert list(texts(table)) == ["fedgkd x=2", "fedavg x=3", "fedprox x=1"]
     assert [row.cells[0].emphasis for row in table.rows] == ["best", "second", "second"]
     assert texts(table)["fedgkd x=2"] == ["67.19 ± 3.12 (3)"]
 
 
-def test_all_configurations_stand_together_and_only_the_selected_are_ranked(board_of):
+def test_all_configurations_stand_together_and_only_the_selected_are_ranked():
     (table,) = tables_of(board_of(fixture_rows()), [BEST], all_configurations=True)
     assert [row.hyperparameters for row in table.rows] == ["x=1", "x=2", "x=3"] * 3
     assert [row.cells[0].rank for row in table.rows] == [None, 1, None, None, None, 2, 2, None, None]
     assert ["✓" in row.cells[0].text() for row in table.rows] == [row.cells[0].rank is not None for row in table.rows]
 
 
-def test_columns_are_alpha_by_participation_by_metric(board_of):
+def test_columns_are_alpha_by_participation_by_metric():
     places = [(None, 1.0), (0.1, 0.5), (0.1, 1.0)]
     rows = [run("a", 1, 0, 40, 40, setting={"alpha": a, "participation": c}) for a, c in reversed(places)]
     (table,) = tables_of(board_of(rows), [BEST, FINAL])
@@ -302,14 +312,14 @@ def test_columns_are_alpha_by_participation_by_metric(board_of):
     assert [head.label for head in table.heads[::2]] == ["no α, C = 1", "α = 0.1, C = 0.5", "α = 0.1, C = 1"]
 
 
-def test_what_is_the_same_for_all_columns_stands_in_the_title(board_of):
+def test_what_is_the_same_for_all_columns_stands_in_the_title():
     (table,) = tables_of(board_of([run("a", 1, 0, 40, 40, setting={"alpha": 0.1})]), [BEST])
     assert table.title == "digits · mlp · lda, 10 clients · 100 rounds × 10 local epochs · α = 0.1 · participation 1"
     assert [head.label for head in table.heads] == [""]
     assert table.captions[0].startswith("Accuracy of the global model on the test set, %, mean ± std (n seeds)")
 
 
-def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so(board_of):
+def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so():
     rows = [run("a", 1, 0, 40, 40, setting={"weight_decay": decay}) for decay in (0.0, 1e-4)]
     first, second = tables_of(board_of(rows), [BEST])
     assert "weight_decay 0.0" in first.captions[1]
@@ -317,7 +327,7 @@ def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so(board
     assert "momentum" not in "".join(first.captions)
 
 
-def test_hyperparameters_that_differ_between_columns_are_listed_in_their_order(board_of):
+def test_hyperparameters_that_differ_between_columns_are_listed_in_their_order():
     rows = [run("a", x, 0, 50 if x == best else 40, 40, setting={"alpha": alpha})
             for alpha, best in ((0.1, 2), (0.5, 1)) for x in (1, 2)]  # fmt: skip
     (table,) = tables_of(board_of(rows), [BEST])
@@ -325,14 +335,14 @@ def test_hyperparameters_that_differ_between_columns_are_listed_in_their_order(b
     assert any(note.startswith("a|b") for note in table.notes)
 
 
-def test_untuned_hyperparameters_are_shown_only_where_nothing_was_tuned(board_of):
+def test_untuned_hyperparameters_are_shown_only_where_nothing_was_tuned():
     lone = [run("a", 1, 0, 40, 40)]
     assert tables_of(board_of(lone), [BEST])[0].rows[0].hyperparameters == "x=1"
     (table,) = tables_of(board_of([*lone, run("b", 1, 0, 40, 40), run("b", 2, 0, 41, 40)]), [BEST])
     assert {row.algorithm: row.hyperparameters for row in table.rows} == {"a": "", "b": "x=2"}
 
 
-def test_what_is_not_a_number_is_said(board_of):
+def test_what_is_not_a_number_is_said():
     half = {"alpha": 0.1}
     rows = [run("a", 1, 0, 40, 40), run("a", 1, 0, 40, 40, setting=half), run("b", 1, 0, 40, 40)]
     rows += [failed_row("c", {"x": 1}), failed_row("d", {"x": 1}, status="stopped")]
@@ -344,18 +354,26 @@ def test_what_is_not_a_number_is_said(board_of):
     (table,) = tables_of(board_of(rows), [BEST])
     assert {row.algorithm: [cell.text() for cell in row.cells] for row in table.rows} == {
         "a": ["62.50 (1)", "62.50 (1)"],
-        "b": ["–", "62.50 (1)"],  # noqa: RUF001
-        "c": ["–", "failed"],  # noqa: RUF001
-        "d": ["–", "stopped"],  # noqa: RUF001
-        "e": ["–", "DIVERGED"],  # noqa: RUF001
-        "f": ["–", "60.94 (1)†§"],  # noqa: RUF001
+        "b": ["–", "62.50 (1)"],
+        "c": ["–", "failed"],
+        "d": ["–", "stopped"],
+        "e": ["–", "DIVERGED"],
+        "f": ["–", "60.94 (1)†§"],
     }
     notes = "; ".join(table.notes)
     for text in ("(1) a single seed", "† fewer", "§ some seeds", "failed every", "stopped every", "DIVERGED a run"):
         assert text in notes
 
 
-def test_configurations_among_which_nothing_was_selected_are_all_listed(board_of):
+def test_what_holds_for_all_runs_is_said_once_above():
+    rows = [run("a", 1, 0, 40, 40, shortened=True), run("b", 1, 0, 40, 41, shortened=True)]
+    (table,) = tables_of(board_of(rows), [BEST])
+    assert texts(table) == {"b x=1": ["64.06 (1)"], "a x=1": ["62.50 (1)"]}
+    assert table.captions[-1] == "All runs: fewer rounds or less data than the paper"
+    assert not any("†" in note for note in table.notes)
+
+
+def test_configurations_among_which_nothing_was_selected_are_all_listed():
     blind = {"selected_on": "none", "setting": {"validation_fraction": 0.0}}
     rows = [run("a", x, 0, None, 40 + x, **blind) for x in (1, 2)] + [run("b", 1, 0, None, 20, **blind)]
     (table,) = tables_of(board_of(rows), [BEST])
@@ -364,7 +382,7 @@ def test_configurations_among_which_nothing_was_selected_are_all_listed(board_of
     assert any("No validation split" in line for line in table.captions)
 
 
-def test_flat_cells_carry_fractions(board_of):
+def test_flat_cells_carry_fractions():
     (table,) = tables_of(board_of(fixture_rows()), [BEST])
     cell = next(iter(flat(table)))
     assert (cell["algorithm"], cell["hyperparameters"], cell["mean"]) == ("fedgkd", '{"x":2}', 43 / 64)

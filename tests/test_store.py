@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from filelock import FileLock
 from rows import CURVE, START, failed_row, make_row
 
 from leaderboards import (
@@ -217,7 +219,7 @@ def test_finding_runs_among_thousands_is_quick(store):
     """The sweep asks for a few keys before each unit: files of other keys are not opened."""
     row = make_row()
     path = store.write(row, CURVE)
-    for number in range(3000):
+    for number in range(1000):
         (path.parent / f"{number:016x}-00000000.parquet").write_bytes(b"never read")
     started = time.perf_counter()
     assert store.finished([row["run_key"], "f" * 64]) == {row["run_key"]}
@@ -414,16 +416,46 @@ def _assert_whole(store: Store) -> int:
 
 
 def test_a_killed_writer_leaves_only_whole_runs(store):
+    stored = 0
     for attempt in range(4):
         process = _writer(store.out, first=attempt * 10_000)
-        while not list(store.out.glob("runs/*.parquet")):
+        while len(list(store.out.glob("runs/*.parquet"))) <= stored:
             time.sleep(0.001)
         time.sleep(0.05 + 0.013 * attempt)
         _assert_whole(store)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        assert _assert_whole(store) > attempt
+        before, stored = stored, _assert_whole(store)
+        assert stored > before
     store.write(make_row(seed=99_999), [(t, "accuracy", 0.5) for t in range(50)])  # the dead hold no lock
+
+
+def test_a_run_is_never_seen_before_its_curve(store, monkeypatch):
+    """A writer killed between its two renames leaves a curve without a run, which nobody reads."""
+    rename = Path.replace
+
+    def killed_after_one(source: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", lambda *_: pytest.fail("killed"))
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "replace", killed_after_one)
+    with pytest.raises(pytest.fail.Exception):
+        store.write(make_row(), CURVE)
+    assert len(list(store.out.glob("curves/*.parquet"))) == 1
+    assert store.runs().empty
+    assert store.curves().empty
+
+
+def test_a_writer_waits_for_another(store):
+    store.write(make_row(), CURVE)
+    writer = threading.Thread(target=store.write, args=(make_row(seed=1), CURVE))
+    with FileLock(store.out / "runs.lock"):
+        writer.start()
+        writer.join(timeout=0.2)
+        assert writer.is_alive()
+        assert len(store.runs()) == 1  # reading waits for nobody
+    writer.join(timeout=10)
+    assert len(store.runs()) == 2
 
 
 def test_several_writers_share_a_folder(store):

@@ -40,10 +40,9 @@ class Evaluator:
         """
         federation = self.federation
         if set(row) == set(self.net.names):
-            models = {None: row}
+            scores = [self._global(row)]
         else:
-            models = {client: self.complete(row, client) for client in range(len(federation.clients))}
-        scores = [self._global(model) for model in models.values()]
+            scores = [self._global(self.complete(row, client)) for client in range(len(federation.clients))]
         measures = {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
         return measures | self._local(row)
 

@@ -43,7 +43,7 @@ class Optimizer:
         return {key: value if key == "step" else [t[:size].clone() for t in value] for key, value in state.items()}
 
     @torch.no_grad()
-    def step(self, params: Sequence[Tensor], grads: Sequence[Tensor], state: State, lr: float, stacked: bool) -> None:
+    def step(self, params: list[Tensor], grads: Sequence[Tensor], state: State, lr: float, stacked: bool) -> None:
         """One update in place.
 
         Args:
@@ -66,7 +66,7 @@ class Optimizer:
         state["step"] += 1
         (self._adam if self.setting.optimizer == "adam" else self._sgd)(params, grads, state, lr)
 
-    def _sgd(self, params: Sequence[Tensor], grads: list[Tensor], state: State, lr: float) -> None:
+    def _sgd(self, params: list[Tensor], grads: list[Tensor], state: State, lr: float) -> None:
         if self.setting.momentum:
             velocity = state["momentum"]
             torch._foreach_mul_(velocity, self.setting.momentum)
@@ -77,7 +77,7 @@ class Optimizer:
                 grads = velocity
         torch._foreach_add_(params, grads, alpha=-lr)
 
-    def _adam(self, params: Sequence[Tensor], grads: list[Tensor], state: State, lr: float) -> None:
+    def _adam(self, params: list[Tensor], grads: list[Tensor], state: State, lr: float) -> None:
         beta1, beta2 = self.setting.adam_beta1, self.setting.adam_beta2
         torch._foreach_lerp_(state["first"], grads, 1 - beta1)
         torch._foreach_mul_(state["second"], beta2)

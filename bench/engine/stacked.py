@@ -124,7 +124,7 @@ class _Stack:
         for name, (params, shared) in self.teachers.items():
             if shared:  # one model: one large batch
                 out = net.eval(params, x.flatten(0, 1))
-                answers[name] = Outputs(*(part.unflatten(0, x.shape[:2]) for part in out))
+                answers[name] = Outputs(*(part.view(*x.shape[:2], -1) for part in out))
             else:
                 answers[name] = self._vmap(net.eval)(params, x)
         return answers

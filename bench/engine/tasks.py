@@ -149,7 +149,7 @@ def make_task(problem: Problem, client: int, round: int, message: Message, memor
 @torch.no_grad()
 def outputs_on(net: Network, params: Params, source: Source) -> Outputs:
     """A frozen model's outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features."""
-    parts = [net.eval(params, x) for x in source.samples.split(CHUNK)]
+    parts = [net.eval(params, x) for x in torch.split(source.samples, CHUNK)]
     return Outputs(torch.cat([p.logits for p in parts]), torch.cat([p.features for p in parts]))
 
 

@@ -34,7 +34,7 @@ from bench.execution import Execution, cpu_count  # noqa: E402
 from bench.plan import Plan, Search, Unit  # noqa: E402
 from bench.tuning.progress import Display  # noqa: E402
 from bench.tuning.runner import Outcome, Resources, trial_name, varied_names  # noqa: E402
-from bench.tuning.search import decode, distributions, known_results, units_for  # noqa: E402
+from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, units_for, varied  # noqa: E402
 from bench.tuning.trainable import SweepTrial  # noqa: E402
 
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
@@ -59,8 +59,8 @@ def run_ray(
     try:
         concurrent = _concurrent(resources)
         if trials:
-            varied = varied_names([unit for units in trials for unit in units])
-            names = [trial_name(units, varied) for units in trials]
+            differing = varied_names([unit for units in trials for unit in units])
+            names = [trial_name(units, differing) for units in trials]
             sweep = _Sweep(execution, resources, concurrent, display, outcome)
             sweep.run(
                 _listed(trials, execution),
@@ -128,7 +128,7 @@ def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTria
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         return units_for(search, decode(search, config), seeds), execution
 
-    return type(search.algorithm, (SweepTrial,), {"resolve": resolve})
+    return type(search.algorithm, (SweepTrial,), {"resolve": resolve, "varied": varied(search)})
 
 
 def _scheduler(plan: Plan) -> Any:
@@ -141,24 +141,31 @@ def _scheduler(plan: Plan) -> Any:
 
 
 def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
+    """Sample until enough configurations are stored: on a small grid a sampler repeats itself."""
+    for attempt in range(PATIENCE):
+        missing = remaining(plan, search, sweep.execution.out)
+        if not missing or sweep.execution.stopping or "failed" in sweep.outcome.statuses:
+            return
+        known = known_results(plan, search, sweep.execution.out)
+        trainable = _sampled(search, plan.request.seeds, sweep.execution)
+        searcher = _searcher(search, known, seed=len(known) + attempt)
+        sweep.run(trainable, None, {}, _scheduler(plan), searcher, missing)
+
+
+def _searcher(search: Search, known: list[tuple[dict[str, Any], float]], seed: int) -> Any:
+    """Tune's Optuna sampler, filled with what is stored."""
+    import optuna
     from ray.tune.search.optuna import OptunaSearch
 
-    known = known_results(plan, search, sweep.execution.out)
-    missing = plan.request.num_samples - len(known)
-    if missing < 1:
-        return
-    import optuna
-
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    searcher = OptunaSearch(
+    return OptunaSearch(
         space=distributions(search),
         metric="objective",
         mode="max",
-        seed=len(known),
+        seed=seed,
         points_to_evaluate=[chosen for chosen, _ in known] or None,
         evaluated_rewards=[value for _, value in known] or None,
     )
-    sweep.run(_sampled(search, plan.request.seeds, sweep.execution), None, {}, _scheduler(plan), searcher, missing)
 
 
 class _Sweep:
@@ -249,8 +256,7 @@ class _Watcher(tune.Callback):
     def _name(self, trial: TuneTrial) -> str:
         if self._names is not None:
             return str(self._names[trial.config["index"]])
-        units = self._units(trial)
-        return trial_name(units, list(trial.config))
+        return trial_name(self._units(trial), self._trainable.varied)
 
 
 def _last_line(trial: TuneTrial) -> str:

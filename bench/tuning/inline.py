@@ -11,8 +11,9 @@ from bench.execution import Execution
 from bench.plan import Plan, Search, Unit
 from bench.tuning.progress import Display
 from bench.tuning.runner import Outcome, Resources, trial_name, varied_names
-from bench.tuning.search import decode, distributions, known_results, study_for, units_for
+from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, units_for, varied
 from bench.tuning.trial import Trial
+from leaderboards import canonical_json
 
 
 def run_inline(
@@ -30,9 +31,9 @@ def run_inline(
     """
     if plan.request.scheduler != "none":
         raise UsageError(f"--scheduler {plan.request.scheduler} compares running trials: use --executor ray")
-    varied = varied_names([unit for units in trials for unit in units])
+    differing = varied_names([unit for units in trials for unit in units])
     for units in trials:
-        _run(list(units), trial_name(units, varied), execution, display, outcome)
+        _run(list(units), trial_name(units, differing), execution, display, outcome)
     for search in plan.searches:
         _search(plan, search, execution, display, outcome)
 
@@ -51,12 +52,18 @@ def _run(units: list[Unit], name: str, execution: Execution, display: Display, o
 
 def _search(plan: Plan, search: Search, execution: Execution, display: Display, outcome: Outcome) -> None:
     """Optuna's ask and tell, the sampler filled with what is stored."""
-    study = study_for(search, known_results(plan, search, execution.out))
-    while len(study.trials) < plan.request.num_samples and not execution.stopping:
+    known = known_results(plan, search, execution.out)
+    study = study_for(search, known)
+    tried = {canonical_json(chosen) for chosen, _ in known}
+    wanted = len(known) + remaining(plan, search, execution.out)
+    for _ in range(PATIENCE * wanted):
+        if len(tried) >= wanted or execution.stopping:
+            return
         asked = study.ask(distributions(search))
+        tried.add(canonical_json(asked.params))
         configuration = decode(search, asked.params)
         units = units_for(search, configuration, plan.request.seeds)
-        name = trial_name(units, list(search.values))
+        name = trial_name(units, varied(search))
         report = _run(units, name, execution, display, outcome)
         value = report["objective"]
         study.tell(asked, None if math.isnan(value) else value, state=None if not math.isnan(value) else _failed())

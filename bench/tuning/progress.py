@@ -32,22 +32,23 @@ class Tally:
 
     Args:
         total: trials of the sweep.
-        concurrent: how many run at once.
     """
 
-    def __init__(self, total: int, concurrent: int) -> None:
-        self.total, self.concurrent = total, concurrent
+    def __init__(self, total: int) -> None:
+        self.total = total
         self.done = self.failed = 0
         self.shares: dict[str, float] = {}
-        self.best, self.best_trial = math.nan, ""
-        self.began = time.monotonic()
+        self.best, self.best_trial, self.best_of = math.nan, "", "validation"
+        # Time and work at the first report: what came before is start-up, and says nothing of what is left.
+        self._first: tuple[float, float] | None = None
 
     def update(self, trial: str, report: Mapping[str, Any], share: float) -> None:
         """Note a report."""
         self.shares[trial] = share
-        value = report.get("objective", math.nan)
+        self._first = self._first or (time.monotonic(), self.fraction)
+        value, self.best_of = report.get("objective", math.nan), "validation"
         if math.isnan(value):
-            value = report.get("best_accuracy", math.nan)
+            value, self.best_of = report.get("best_accuracy", math.nan), "test"
         if not math.isnan(value) and not value <= self.best:
             self.best, self.best_trial = value, trial
 
@@ -64,9 +65,11 @@ class Tally:
 
     @property
     def seconds_left(self) -> float:
-        """Estimated from the work done so far; NaN before there is any."""
-        elapsed = time.monotonic() - self.began
-        return elapsed * (1 - self.fraction) / self.fraction if self.fraction > 0 else math.nan
+        """Estimated from the work done since the first report; NaN before there is any."""
+        if self._first is None or self.fraction <= self._first[1]:
+            return math.nan
+        elapsed = time.monotonic() - self._first[0]
+        return elapsed * (1 - self.fraction) / (self.fraction - self._first[1])
 
     def line(self) -> str:
         """All of it in one line."""
@@ -74,7 +77,7 @@ class Tally:
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.best_trial:
-            parts.append(f"best so far {100 * self.best:.2f} % ({self.best_trial})")
+            parts.append(f"best {self.best_of} so far {100 * self.best:.2f} % ({self.best_trial})")
         if self.done < self.total and not math.isnan(self.seconds_left):
             parts.append(f"about {duration(self.seconds_left)} left")
         return " · ".join(parts)
@@ -83,8 +86,8 @@ class Tally:
 class Plain:
     """Lines on stderr: when a trial ends, and now and then in between."""
 
-    def __init__(self, total: int, concurrent: int) -> None:
-        self.tally = Tally(total, concurrent)
+    def __init__(self, total: int) -> None:
+        self.tally = Tally(total)
         self._last = time.monotonic()
 
     def update(self, trial: str, report: Mapping[str, Any], share: float) -> None:
@@ -114,11 +117,11 @@ class Plain:
 class Live:
     """One bar on a terminal, redrawn in place."""
 
-    def __init__(self, total: int, concurrent: int) -> None:
+    def __init__(self, total: int) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.tally = Tally(total, concurrent)
+        self.tally = Tally(total)
         columns = (
             BarColumn(24),
             TextColumn("{task.percentage:>3.0f} %"),
@@ -173,11 +176,11 @@ class Quiet:
         """Nothing to do."""
 
 
-def make_display(total: int, concurrent: int, quiet: bool) -> Display:
+def make_display(total: int, quiet: bool) -> Display:
     """The display that fits where stderr goes."""
     if quiet:
         return Quiet()
-    return Live(total, concurrent) if sys.stderr.isatty() else Plain(total, concurrent)
+    return Live(total) if sys.stderr.isatty() else Plain(total)
 
 
 def duration(seconds: float) -> str:

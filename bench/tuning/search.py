@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import optuna
 
 SAMPLER_SEED = 0
+PATIENCE = 20  # proposals per wanted configuration: a sampler repeats itself on a small grid
 
 
 def joint_names(search: Search) -> tuple[str, ...]:
@@ -49,6 +51,12 @@ def distributions(search: Search) -> dict[str, Any]:
     return made
 
 
+def size(search: Search) -> float:
+    """How many configurations the search can propose; infinite with an interval."""
+    counts = [len(getattr(dist, "choices", ())) or math.inf for dist in distributions(search).values()]
+    return math.prod(counts)
+
+
 def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
     """A full configuration from Optuna's values."""
     configuration = {name: value.values[0] for name, value in search.values.items() if isinstance(value, Grid)}
@@ -69,6 +77,16 @@ def encode(search: Search, configuration: Mapping[str, Value]) -> dict[str, Any]
         chosen[name] = value
     fixed = {n: v.values[0] for n, v in search.values.items() if isinstance(v, Grid) and len(v.values) == 1}
     return chosen if all(configuration[name] == value for name, value in fixed.items()) else None
+
+
+def varied(search: Search) -> list[str]:
+    """The hyper-parameters that the search chooses."""
+    return [name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1]
+
+
+def remaining(plan: Plan, search: Search, out: str) -> int:
+    """Configurations that are still to be tried: asked for, possible, and not stored."""
+    return int(max(0, min(plan.request.num_samples, size(search)) - len(known_results(plan, search, out))))
 
 
 def units_for(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:

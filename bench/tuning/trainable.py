@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,9 @@ class FederatedTrial(tune.Trainable):
 
 
 class SweepTrial(FederatedTrial):
-    """Base of what `bench.sweep` gives to Tune; `bench.tuning.cluster` binds `resolve` to a plan."""
+    """Base of what `bench.sweep` gives to Tune; `bench.tuning.cluster` binds it to a plan."""
+
+    varied: Sequence[str] = ()
 
 
 def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrial]:

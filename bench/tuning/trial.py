@@ -50,6 +50,7 @@ class Run:
         self._started = now()
         self._saved = time.monotonic()
         self._split_hash = ""
+        self._recalled: dict[str, float] = {}
 
     def open(self) -> None:
         """Claim the run, and load its data and state. Another sweep's claim is waited for."""
@@ -60,6 +61,7 @@ class Run:
             self.unit.rows.values()
         ):
             self.status = "finished"
+            self._recall()
         else:
             if self.execution.force:
                 self.folder.remove()
@@ -104,17 +106,22 @@ class Run:
         self.simulation = None
 
     def measure(self, metric: str) -> float:
-        """The best value so far of one curve of the run's first row; the last for `round`."""
+        """The best value so far of one curve of the run's first row; NaN before there is any."""
         if self.simulation is None:
-            return math.nan
-        if metric == "round":
-            return float(self.simulation.round)
+            return self._recalled.get(metric, math.nan)
         curve = next(iter(self.simulation.progress.curves.values()), [])
         return max(series(curve, metric).values(), default=math.nan)
 
+    @property
+    def round(self) -> int:
+        """Finished rounds."""
+        return self.simulation.round if self.simulation else 0
+
     def latest(self) -> float:
         """The test accuracy of the last evaluated round."""
-        curve = next(iter(self.simulation.progress.curves.values()), []) if self.simulation else []
+        if self.simulation is None:
+            return self._recalled.get("final_accuracy", math.nan)
+        curve = next(iter(self.simulation.progress.curves.values()), [])
         return next(reversed(series(curve, "accuracy").values()), math.nan)
 
     def _claim(self) -> bool:
@@ -125,6 +132,14 @@ class Run:
             except Timeout:
                 if self.execution.stopping:
                     return False
+
+    def _recall(self) -> None:
+        """What a stored run reached: a sampler that proposes it again must learn its value."""
+        runs = self.store.runs()
+        row = runs[runs.run_key == self.unit.key].iloc[0]
+        stored = {"val_accuracy": row.best_val_accuracy, "accuracy": row.best_accuracy}
+        stored["final_accuracy"] = row.final_accuracy
+        self._recalled = {name: float(value) for name, value in stored.items() if value == value}
 
     def _build(self) -> None:
         unit, execution = self.unit, self.execution
@@ -226,7 +241,7 @@ class Trial:
         else:
             status = "running" if self._active() else "finished"
         return {
-            "round": int(_mean([run.measure("round") for run in self.runs]) or 0),
+            "round": max(run.round for run in self.runs),
             "accuracy": _mean([run.latest() for run in self.runs]),
             "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
             "objective": _mean([run.measure("val_accuracy") for run in self.runs]),

@@ -1,0 +1,134 @@
+"""Tables of a leaderboard as Markdown, LaTeX, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from leaderboards.tables import flat
+
+if TYPE_CHECKING:
+    from leaderboards.tables import Cell, Table
+
+_LATEX = {
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "–": "--",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "α": r"$\alpha$",
+    "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "§": r"$^\S$",
+    "✓": r"$^\surd$",
+}
+
+
+def markdown(tables: Sequence[Table]) -> str:
+    """Tables as GitHub Markdown, the best of a column in bold, the second underlined."""
+    return "\n".join(_markdown(table) for table in tables)
+
+
+def _markdown(table: Table) -> str:
+    tuned = table.shows_hyperparameters
+    header = ["algorithm", *["hyper-parameters"] * tuned, *(f"{h.label} {h.metric.short}".strip() for h in table.heads)]
+    lines = [f"### {table.title}", "", *(f"- {line}" for line in table.captions), ""]
+    lines += [_bars(header), _bars(["---"] * (1 + tuned) + ["---:"] * len(table.heads))]
+    for row in table.rows:
+        code = [f"`{_markdown_text(row.hyperparameters)}`" if row.hyperparameters else ""] * tuned
+        cells = [_emphasised(cell, "**{}**", "<u>{}</u>", _markdown_text) for cell in row.cells]
+        lines.append(_bars([row.label, *code, *cells]))
+    return "\n".join([*lines, "", table.legend("**bold** best, <u>underlined</u> second"), ""])
+
+
+def _bars(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_text(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def latex(tables: Sequence[Table]) -> str:
+    """Tables as LaTeX with booktabs, the best of a column in bold, the second underlined."""
+    return "\n".join(["% needs \\usepackage{booktabs}", *map(_latex, tables)])
+
+
+def _latex(table: Table) -> str:
+    tuned = table.shows_hyperparameters
+    caption = f"{table.title}. {table.captions[0]}."
+    header = ["algorithm", *["hyper-parameters"] * tuned, *(head.metric.short for head in table.heads)]
+    body = [
+        [
+            _latex_text(row.label),
+            *[_latex_text(row.hyperparameters)] * tuned,
+            *(_emphasised(cell, r"\textbf{{}}", r"\underline{{}}", _latex_text) for cell in row.cells),
+        ]
+        for row in table.rows
+    ]
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"]
+    lines += [rf"\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}", r"\toprule"]
+    lines += [*_latex_groups(table, 1 + tuned), " & ".join(header) + r" \\", r"\midrule"]
+    lines += [" & ".join(cells) + r" \\" for cells in body]
+    below = [*table.captions[1:], table.legend("bold best, underlined second")]
+    notes = ". ".join(_latex_text(line) for line in below if line)
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\par\footnotesize {notes}", r"\end{table}", ""])
+
+
+def _latex_groups(table: Table, before: int) -> list[str]:
+    """The line above the heading that spans the columns of each place, and its rules; none for a single place."""
+    labels = [(label, len(list(heads))) for label, heads in groupby(head.label for head in table.heads)]
+    if not labels[0][0]:
+        return []
+    cells, rules, first = [""] * before, [], before + 1
+    for label, width in labels:
+        cells.append(rf"\multicolumn{{{width}}}{{c}}{{{_latex_text(label)}}}")
+        rules.append(rf"\cmidrule(lr){{{first}-{first + width - 1}}}")
+        first += width
+    return [" & ".join(cells) + r" \\", " ".join(rules)]
+
+
+def _latex_text(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def comma_separated(tables: Sequence[Table]) -> str:
+    """Every cell of the tables as a line of CSV, numbers as stored (accuracies are fractions)."""
+    records = [record for table in tables for record in flat(table)]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, list(records[0]) if records else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return stream.getvalue()
+
+
+def as_json(tables: Sequence[Table]) -> str:
+    """The tables as JSON: title, captions, notes, setting, and every cell with its numbers as stored."""
+    documents = [
+        {
+            "title": table.title,
+            "captions": table.captions,
+            "notes": table.notes,
+            "setting": table.setting,
+            "cells": [
+                record | {"hyperparameters": json.loads(record["hyperparameters"] or "null")} for record in flat(table)
+            ],
+        }
+        for table in tables
+    ]
+    return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _emphasised(cell: Cell, best: str, second: str, escape: Callable[[str], str]) -> str:
+    """The cell's text within the template (`**{}**`) of its emphasis."""
+    return {"best": best, "second": second}.get(cell.emphasis, "{}").replace("{}", escape(cell.text()))

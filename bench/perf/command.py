@@ -1,0 +1,228 @@
+"""The command line of `bench.perf`. Imports neither torch nor ray before something is measured."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from algorithms import ALGORITHMS, entry
+from bench.console import console, report_problem
+from bench.data import info
+from bench.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    EnvironmentProblem,
+    UsageError,
+)
+from bench.execution import cpu_count, resolve_device
+from bench.models import check_model
+from bench.options import split_list
+from search_spaces.setting import AUGMENTATIONS, PRECISIONS
+
+PARTS = ("startup", "training", "tune")
+DESCRIPTION = """\
+Measure this suite: the start-up of its commands, local training beside a bare PyTorch loop, and what Ray Tune adds.
+A table on stdout, progress on stderr; targets are shown beside the figures and never decide the exit status."""
+EPILOG = """\
+examples:
+  python -m bench.perf                                            everything, some minutes
+  python -m bench.perf --part training --model cnn_cifar --algo none
+  python -m bench.perf --part training --device cuda --json --out perf.json
+
+Lists take spaces or commas.
+exit status: 0 measured; 1 an algorithm failed; 2 usage or value; 3 environment; 130 interrupted"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.perf",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--part", nargs="+", default=list(PARTS), metavar="NAME", help=f"of {', '.join(PARTS)} (all)")
+    add("--json", action="store_true", help="the record on stdout instead of tables")
+    add("--out", type=Path, metavar="FILE", help="write the record to a file, too")
+    add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
+    add("-v", "--verbose", action="store_true", help="tracebacks of failures")
+    startup = parser.add_argument_group("startup")
+    startup.add_argument("--repetitions", type=int, default=7, metavar="N", help="of every command (7)")
+    _training(parser.add_argument_group("training"))
+    tune = parser.add_argument_group("tune")
+    tune.add_argument("--trials", type=int, default=12, metavar="N", help="small trials (12)")
+    tune.add_argument("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
+    return parser
+
+
+def _training(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--model", nargs="+", default=["cnn_cifar", "resnet8"], metavar="NAME", help="models (cnn_cifar resnet8)")
+    add(
+        "--augmentation",
+        nargs="+",
+        default=["none", "flip_crop"],
+        metavar="NAME",
+        help="of the engine (none flip_crop)",
+    )
+    add("--algo", nargs="+", default=["all"], metavar="NAME", help="algorithms beside FedAvg, all, or none (all)")
+    add("--rounds", type=int, default=9, metavar="N", help="timed rounds of each comparison (9)")
+    add("--clients", type=int, default=10, metavar="K", help="number of clients (10)")
+    add("--cohort", type=int, metavar="N", help="clients in a round (2, short rounds; all of them on a GPU)")
+    add("--samples", type=int, default=640, metavar="N", help="of each client (640)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
+    add("--backend", choices=("auto", "loop", "stacked"), default="auto", help="of the engine (auto)")
+    add("--precision", choices=PRECISIONS, default="fp32", help="of both loops (fp32)")
+    add("--compare", nargs="+", default=[], metavar="FILE", help="JSON lines of peers: peer, model, samples_per_s")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    given = make_parser().parse_args(argv)
+    try:
+        return _measure(given, "python -m bench.perf " + shlex.join(argv))
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE, given.verbose)
+    except EnvironmentProblem as error:
+        return report_problem(error, EXIT_ENVIRONMENT, given.verbose)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _measure(given: argparse.Namespace, command: str) -> int:
+    check(given)
+    from bench.perf.peers import read_peers
+    from bench.perf.report import new_record, print_record, problems
+
+    peers = read_peers(given.compare)
+    record = new_record(command, given.device, given.threads)
+    for name in given.part:
+        record["parts"][name] = RUNNERS[name](given)
+    if peers:
+        from bench.perf.peers import beside_peers
+
+        training = record["parts"]["training"]
+        training["peers"] = beside_peers(peers, training, given.threads)
+    text = json.dumps(record)
+    if given.out:
+        _write(given.out, text + "\n")
+    if given.json:
+        sys.stdout.write(text + "\n")
+    else:
+        print_record(record, console())
+    return EXIT_FAILED if problems(record) else EXIT_OK
+
+
+def check(given: argparse.Namespace) -> None:
+    """Resolve lists and `auto`, and refuse what cannot be measured, before minutes are spent.
+
+    Raises:
+        UsageError: an unknown name, or a value out of range.
+    """
+    for option in ("part", "model", "augmentation", "algo"):
+        setattr(given, option, list(dict.fromkeys(split_list(getattr(given, option)))))
+    _check_names("--part", given.part, PARTS)
+    _check_names("--augmentation", given.augmentation, AUGMENTATIONS)
+    for model in given.model:
+        check_model(model, info("cifar10").input_shape)
+    given.algo = _algorithms(given.algo)
+    given.device = resolve_device(given.device, None, remote=False)[0]
+    if given.cohort is None:
+        given.cohort = given.clients if given.device == "cuda" else min(2, given.clients)
+    least = {
+        "threads": 1,
+        "repetitions": 1,
+        "rounds": 1,
+        "clients": 1,
+        "cohort": 1,
+        "samples": 1,
+        "trials": 2,
+        "steps": 2,
+    }
+    for option, lowest in least.items():
+        if getattr(given, option) < lowest:
+            raise UsageError(f"--{option} must be >= {lowest}, got {getattr(given, option)}")
+    _check_relations(given)
+
+
+def _check_relations(given: argparse.Namespace) -> None:
+    if given.cohort > given.clients:
+        raise UsageError(f"--cohort must be <= --clients, got {given.cohort} and {given.clients}")
+    if given.threads > cpu_count():
+        raise UsageError(f"--threads must be <= the {cpu_count()} cores here, got {given.threads}")
+    if given.compare and "training" not in given.part:
+        raise UsageError(f"--compare needs the part training, got --part {' '.join(given.part)}")
+    if given.out and not given.out.absolute().parent.is_dir():
+        raise UsageError(f"--out {given.out}: there is no folder {given.out.parent}; make it first")
+
+
+def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise UsageError(f"{option} takes {', '.join(known)}, got {', '.join(unknown) or 'nothing'}")
+
+
+def _algorithms(names: Sequence[str]) -> list[str]:
+    """Registry names; `all` and `none` stand alone."""
+    if names == ["all"]:
+        return [name for name in ALGORITHMS if name != "fedavg"]
+    if names == ["none"]:
+        return []
+    try:
+        return [entry(name).name for name in names]
+    except KeyError as error:
+        raise UsageError(str(error.args[0])) from None
+
+
+def _run_startup(given: argparse.Namespace) -> dict[str, Any]:
+    from bench.perf.startup import measure_startup
+
+    return measure_startup(given.repetitions, _say)
+
+
+def _run_training(given: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    from bench.perf.training import measure_training
+    from bench.perf.workload import Workload
+
+    torch.set_num_threads(given.threads)
+    fields = ("clients", "cohort", "samples", "device", "backend", "precision")
+    work = Workload(given.model[0], **{name: getattr(given, name) for name in fields})
+    return measure_training(work, given.model, given.augmentation, given.algo, given.rounds, _say)
+
+
+def _run_tune(given: argparse.Namespace) -> dict[str, Any]:
+    from bench.perf.tune import measure_tune
+
+    return measure_tune(given.trials, given.steps, given.threads, _say)
+
+
+RUNNERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+    "startup": _run_startup,
+    "training": _run_training,
+    "tune": _run_tune,
+}
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentProblem(f"--out {file} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,83 @@
+"""Timing two things side by side, and figures with their spread. Imports no torch."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Figure = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one call took.
+
+    Args:
+        seconds: on the clock on the wall.
+        cpu_seconds: of this process's threads; other processes of the machine do not add to it.
+    """
+
+    seconds: float
+    cpu_seconds: float
+
+
+def nothing() -> None:
+    """Does nothing: the `synchronise` of a device that works while it is called."""
+
+
+def timed(action: Callable[[], object], synchronise: Callable[[], object] = nothing) -> Spent:
+    """Call once and time it.
+
+    Args:
+        action: what is timed.
+        synchronise: waits until a device has done what it was given; called before both readings of the clocks.
+    """
+    synchronise()
+    wall, cpu = time.perf_counter(), time.process_time()
+    action()
+    synchronise()
+    return Spent(time.perf_counter() - wall, time.process_time() - cpu)
+
+
+def alternate(
+    first: Callable[[], object],
+    second: Callable[[], object],
+    pairs: int,
+    synchronise: Callable[[], object] = nothing,
+) -> list[tuple[Spent, Spent]]:
+    """Time both in turn, `pairs` times, so that what else the machine does falls on both.
+
+    The order is first, second, second, first, first, ...: a steady drift then cancels as well.
+    """
+    found = []
+    for pair in range(pairs):
+        if pair % 2:
+            after = timed(second, synchronise)
+            found.append((timed(first, synchronise), after))
+        else:
+            before = timed(first, synchronise)
+            found.append((before, timed(second, synchronise)))
+    return found
+
+
+def figure(values: Sequence[float], unit: str, limit: float | None = None, at_least: bool = False) -> Figure:
+    """A measured quantity: the median, the quartiles as its spread, and a target where there is one.
+
+    Args:
+        values: single measurements, at least one.
+        unit: of all of them; `x` for a ratio.
+        limit: the target, or None.
+        at_least: whether the target is a lower limit.
+
+    Returns:
+        `median`, `low` and `high` (quartiles), `n`, `unit`; with a target also `limit`, `bound` and `met`.
+    """
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    made: Figure = {"median": quartiles[1], "low": quartiles[0], "high": quartiles[2], "n": len(values), "unit": unit}
+    if limit is not None:
+        met = quartiles[1] >= limit if at_least else quartiles[1] <= limit
+        made |= {"limit": limit, "bound": ">=" if at_least else "<=", "met": met}
+    return made

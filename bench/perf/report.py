@@ -1,0 +1,113 @@
+"""The record of a run of benchmarks, and the table that is read of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench import provenance
+from bench.execution import cpu_count
+from bench.results import now
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCHEMA = 1
+
+
+def new_record(command: str, device: str, threads: int) -> dict[str, Any]:
+    """What is known before anything is measured: machine, versions, command. The host's name stays out of it."""
+    about = {**provenance.of_command([]), **provenance.of_process(device)}
+    del about["host"]
+    return {
+        "schema": SCHEMA,
+        **about,
+        "command": command,
+        "threads": threads,
+        "cores": cpu_count(),
+        "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "started": now().isoformat(timespec="seconds"),
+        "parts": {},
+    }
+
+
+def figures(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every figure in a tree of parts, by its path: `training engine cnn_cifar none ratio`."""
+    for name, value in tree.items():
+        if not isinstance(value, Mapping):
+            continue
+        if "median" in value:
+            yield " ".join((*path, name)), value
+        else:
+            yield from figures(value, (*path, name))
+
+
+def problems(record: Mapping[str, Any]) -> list[str]:
+    """Algorithms that failed, each with its error."""
+    algorithms = record["parts"].get("training", {}).get("algorithms", {})
+    return [f"{name}: {entry['error']}" for name, entry in algorithms.items() if "error" in entry]
+
+
+def print_record(record: Mapping[str, Any], out: Console) -> None:
+    """The figures as tables."""
+    from rich.table import Table
+
+    out.print(
+        f"{record['device']}, {record['cpu']}, {record['cores']} cores, {record['threads']} threads, "
+        f"torch {record['versions'].get('torch')}, ray {record['versions'].get('ray')}"
+    )
+    parts = record["parts"]
+    table = Table("figure", *_right("median", "quartiles", "target", "met"))
+    plain = {name: {k: v for k, v in part.items() if k != "algorithms"} for name, part in parts.items()}
+    for name, found in figures(plain):
+        table.add_row(name, *_cells(found))
+    out.print(table)
+    training = parts.get("training", {})
+    if training.get("algorithms"):
+        out.print(_algorithms(training["algorithms"]))
+    if training.get("peers"):
+        out.print(_peers(training["peers"]))
+
+
+def _right(*titles: str) -> list[Any]:
+    from rich.table import Column
+
+    return [Column(title, justify="right") for title in titles]
+
+
+def _cells(found: Mapping[str, Any]) -> Sequence[str]:
+    unit = found["unit"]
+    spread = f"{_number(found['low'])} to {_number(found['high'])}" if found["n"] > 1 else ""
+    target = f"{found['bound']} {found['limit']:g}" if "limit" in found else ""
+    met = ("yes" if found["met"] else "no") if "met" in found else ""
+    return f"{_number(found['median'])} {unit}", spread, target, met
+
+
+def _algorithms(entries: Mapping[str, Mapping[str, Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table("algorithm", *_right("time of a round / FedAvg's", "quartiles", "arithmetic", "floor"))
+    for name, entry in entries.items():
+        if "ratio" in entry:
+            median, spread, *_ = _cells(entry["ratio"])
+            table.add_row(name, median, spread, f"{entry['arithmetic']:.2f} x", f"{entry['floor']:.2f} x")
+        else:
+            table.add_row(name, entry.get("left_out") or entry["error"])
+    return table
+
+
+def _peers(entries: Sequence[Mapping[str, Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table("peer", "model", *_right("samples/s", "ours / theirs", "same device and threads"))
+    for entry in entries:
+        ratio = f"{entry['ratio']:.2f} x" if entry["ratio"] else "not measured"
+        alike = "yes" if entry["alike"] else "no"
+        table.add_row(str(entry["peer"]), entry["model"], _number(entry["samples_per_s"]), ratio, alike)
+    return table
+
+
+def _number(value: float) -> str:
+    """Three digits, or the whole number."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,140 @@
+"""What a table is made of: cells with their numbers, states, ranks and marks, in rows under heads. No looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leaderboards.boards import REFERENCES, base_model
+from leaderboards.captions import MARKS, WORDS
+from leaderboards.metrics import Metric
+
+Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
+Place = tuple[float | None, float]  # alpha (None for partitions without it), participation
+
+_COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
+_OWN = ("n", "selected", "selected_on", "configurations", "failed", "stopped", "shortened", "versions_mixed", "cell")
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a column shows: a metric at one alpha and participation.
+
+    Args:
+        place: alpha and participation.
+        label: what tells the place from the table's others; empty where there is only one.
+        metric: shown there.
+    """
+
+    place: Place
+    label: str
+    metric: Metric
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one algorithm, or one of its configurations, reached in one column.
+
+    Args:
+        state: `value`; `diverged` (a run did: the numbers are there, but mean little); `failed`, `stopped` (every run
+            was); `missing`.
+        metric: of the column.
+        record: row of the leaderboard; None where nothing was run.
+        rank: 1 is best among the ranked cells of the column, ties share the smaller; None is not ranked.
+        emphasis: `best` or `second`, where at least two cells of the column are ranked.
+        marks: keys of `captions.MARKS` that apply.
+    """
+
+    state: str
+    metric: Metric
+    record: Record | None = None
+    rank: int | None = None
+    emphasis: str = ""
+    marks: tuple[str, ...] = ()
+
+    def statistic(self, part: str) -> float | None:
+        """`mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions); None where there is none."""
+        value = None if self.record is None else self.record[f"{self.metric.name}_{part}"]
+        return None if value is None else float(value)
+
+    def text(self) -> str:
+        """As printed, without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
+        marks = "".join(MARKS[mark] for mark in self.marks)
+        if self.state != "value" or self.record is None:
+            return WORDS[self.state] + marks
+        values = [value for part in ("mean", "std") if (value := self.statistic(part)) is not None]
+        numbers = [f"{value * self.metric.scale:.{self.metric.decimals}f}" for value in values]
+        return f"{' ± '.join(numbers)} ({self.record['n']}){marks}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: an algorithm, the model it used, and its hyper-parameters as far as they are worth showing."""
+
+    algorithm: str
+    model: str
+    hyperparameters: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def label(self) -> str:
+        """The algorithm, and the variant of the model that it needed: `moon (+head)`."""
+        variant = self.model.removeprefix(base_model(self.model))
+        return f"{self.algorithm} ({variant})" if variant else self.algorithm
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is a bound to read the others against, not a competitor."""
+        return self.algorithm in REFERENCES
+
+
+@dataclass(frozen=True)
+class Table:
+    """Results that differ in nothing but algorithm, alpha and participation.
+
+    Args:
+        title: data set, model, partition and schedule.
+        captions: lines to stand above.
+        heads: one per column, the metrics of one place side by side.
+        rows: best first, reference rows last.
+        notes: lines to stand below: what the marks and words in it mean.
+        setting: every field of the setting but alpha and participation.
+    """
+
+    title: str
+    captions: tuple[str, ...]
+    heads: tuple[Head, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    setting: Mapping[str, Any]
+
+    @property
+    def shows_hyperparameters(self) -> bool:
+        """Whether some row has any to show."""
+        return any(row.hyperparameters for row in self.rows)
+
+    def legend(self, emphasis: str) -> str:
+        """The line below: `emphasis` (how best and second are set off), if some cell is, and the notes."""
+        used = any(cell.emphasis for row in self.rows for cell in row.cells)
+        return "; ".join([emphasis] * used + list(self.notes))
+
+
+def flat(table: Table) -> Iterator[dict[str, Any]]:
+    """Every cell of a table as a flat record, numbers as stored: for CSV, JSON and further computing."""
+    for row in table.rows:
+        for head, cell in zip(table.heads, row.cells, strict=True):
+            record: Record = cell.record or {}
+            yield {
+                **{name: table.setting[name] for name in _COMMON},
+                "alpha": head.place[0],
+                "participation": head.place[1],
+                "algorithm": row.algorithm,
+                "variant": row.model,
+                "hyperparameters": record.get("hp_json"),
+                "metric": head.metric.name,
+                "state": cell.state,
+                **{part: cell.statistic(part) for part in ("mean", "std", "low", "high")},
+                "rank": cell.rank,
+                **{name: record.get(name) for name in _OWN},
+            }

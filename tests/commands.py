@@ -1,0 +1,113 @@
+"""Helpers for tests that run whole commands."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from bench.results import RESULT_COLUMNS
+from leaderboards import Store
+
+EQUAL_COLUMNS = (
+    *RESULT_COLUMNS,
+    "partition_hash",
+    "diverged",
+    "status",
+    "hp_json",
+    "setting_json",
+    "seed",
+    "algorithm",
+)
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def start(*arguments: str, module: str = "bench.sweep") -> subprocess.Popen[str]:
+    """A command as a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+
+
+def command(*arguments: str, module: str = "bench.sweep", timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """A command run to its end."""
+    with start(*arguments, module=module) as process:
+        out, err = process.communicate(timeout=timeout)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Until it holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def saved_round(out: Path) -> int:
+    """The largest round of any saved state under a results folder; 0 without one."""
+    import json
+
+    rounds = [0]
+    for manifest in (out / "state").glob("*/manifest.json"):
+        try:
+            rounds.append(json.loads(manifest.read_text())["round"])
+        except (OSError, ValueError):
+            continue
+    return max(rounds)
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """Every process below `pid`, workers in sessions of their own included."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        parent = int(text.rpartition(")")[2].split()[1])
+        parents.setdefault(parent, []).append(int(stat.parent.name))
+    waiting = list(parents.get(pid, []))
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += parents.get(found, [])
+
+
+def kill_all(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to a command and all its workers."""
+    for pid in [process.pid, *descendants(process.pid)]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait(timeout=30)
+    for pipe in (process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
+
+
+def results(out: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The result columns by run key, and the curves, of a folder."""
+    store = Store(out)
+    runs = store.runs().set_index("run_key").sort_index()
+    curves = store.curves().sort_values(["run_key", "round", "metric"]).reset_index(drop=True)
+    return runs[list(EQUAL_COLUMNS)], curves
+
+
+def assert_equal_results(left: Path, right: Path) -> None:
+    """Equal rows in every result column, bit for bit, and equal curves."""
+    (runs_a, curves_a), (runs_b, curves_b) = results(left), results(right)
+    pd.testing.assert_frame_equal(runs_a, runs_b, check_exact=True)
+    pd.testing.assert_frame_equal(curves_a, curves_b, check_exact=True)

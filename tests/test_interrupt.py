@@ -1,0 +1,90 @@
+"""Interrupted in whatever way and started again, a sweep ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from commands import assert_equal_results, command, kill_all, saved_round, start, wait_for
+
+from leaderboards import Store
+
+# Long enough to be caught in the middle; the state is saved after every round.
+LONG = (
+    "--algo",
+    "fedgkd,fedcad",
+    "--set",
+    "gamma=0.5",
+    "beta=0.3",
+    "buffer=3",
+    "--rounds",
+    "60",
+    "--save-seconds",
+    "0",
+)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sweep, run inline to its end."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    done = command(*LONG, "--executor", "inline", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_killed_and_started_again_inline(undisturbed: Path, tmp_path: Path) -> None:
+    process = start(*LONG, "--executor", "inline", "--out", str(tmp_path))
+    wait_for(lambda: saved_round(tmp_path) >= 8)
+    kill_all(process)
+    assert len(Store(tmp_path).finished()) < 2
+    done = command(*LONG, "--executor", "inline", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert_equal_results(undisturbed, tmp_path)
+    assert not list((tmp_path / "state").glob("*/manifest.json")), "finished runs leave no state"
+
+
+def test_killed_with_its_workers_under_ray_and_finished_there(undisturbed: Path, tmp_path: Path) -> None:
+    process = start(*LONG, "--max-concurrent", "2", "--out", str(tmp_path))
+    wait_for(lambda: saved_round(tmp_path) >= 8)
+    kill_all(process)
+    assert len(Store(tmp_path).finished()) < 2
+    done = command(*LONG, "--max-concurrent", "1", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert_equal_results(undisturbed, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_the_first_signal_saves_and_exits_130(number: signal.Signals, undisturbed: Path, tmp_path: Path) -> None:
+    process = start(*LONG, "--executor", "inline", "--out", str(tmp_path))
+    wait_for(lambda: saved_round(tmp_path) >= 6)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "stopping" in err
+    at = saved_round(tmp_path)
+    assert at >= 6
+    done = command(*LONG, "--executor", "inline", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert_equal_results(undisturbed, tmp_path)
+    assert not list((tmp_path / "state").glob(".stop*"))
+
+
+def test_control_c_under_ray_reaches_the_workers(undisturbed: Path, tmp_path: Path) -> None:
+    process = start(*LONG, "--out", str(tmp_path))
+    wait_for(lambda: saved_round(tmp_path) >= 6)
+    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 130, err
+    assert not Store(tmp_path).failed(), "an interruption is no failure"
+    done = command(*LONG, "--executor", "inline", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert_equal_results(undisturbed, tmp_path)
+
+
+def test_a_time_budget_stops_resumably(tmp_path: Path) -> None:
+    done = command(*LONG, "--rounds", "2000", "--executor", "inline", "--time-budget", "4", "--out", str(tmp_path))
+    assert done.returncode == 130, done.stderr
+    assert saved_round(tmp_path) > 0

@@ -1,0 +1,299 @@
+"""`python -m bench.sweep` from the command line to the leaderboard."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from commands import assert_equal_results, command
+
+from bench import sweep
+from bench.engine.state import StateFolder
+from leaderboards import Store
+
+SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", "--rounds", "2", "--seeds", "2")
+
+
+def run(out: Path, *arguments: str) -> int:
+    """The command in this process, without Ray."""
+    return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("swept")
+    assert run(out, *SHORT) == 0
+    return out
+
+
+def test_a_sweep_ends_in_rows_curves_and_a_leaderboard(swept: Path) -> None:
+    runs = Store(swept).runs()
+    assert len(runs) == 6
+    assert set(runs.status) == {"finished"}
+    assert set(runs.selected_on) == {"validation"}
+    assert runs.partition_hash.nunique() == 2, "one partition per seed, the same for every algorithm"
+    assert (runs.auxiliary_per_class == 8).all()
+    curves = Store(swept).curves()
+    assert set(curves["round"]) == {1, 2}
+    assert (swept / "leaderboard.parquet").exists()
+
+
+def test_the_same_command_again_runs_nothing(
+    swept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.tuning.trial.Simulation", None)
+    assert run(swept, *SHORT) == 0
+    assert "6 already stored, 0 to do" in capsys.readouterr().err
+
+
+def test_a_wider_grid_adds_only_the_new_cells(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wider = ("--algo", "fedcad", "--set", "beta=0,0.3,0.5", "gamma=0.5", "--rounds", "2", "--seeds", "2")
+    assert run(swept, *wider, "--dry-run", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["runs"], plan["to_do"]) == (6, 2)
+
+
+def test_lists_take_spaces_or_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = []
+    for lists in (
+        ("--alpha", "0.1", "0.5", "--participation", "0.5", "1"),
+        ("--alpha", "0.1,0.5", "--participation", "0.5,1.0"),
+    ):
+        assert run(tmp_path, "--algo", "fedavg", *lists, "--dry-run", "--json") == 0
+        keys.append([trial["run_keys"] for trial in json.loads(capsys.readouterr().out)["trials"]])
+    assert keys[0] == keys[1]
+    assert len(keys[0]) == 4
+
+
+def test_a_configuration_file_lies_under_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(
+        'algo = ["fedavg", "fedcad"]\nrounds = 7\nseeds = 3\nalpha = [0.1, 0.5]\n[set]\ngamma = 0.5\nbeta = [0, 0.3]\n'
+    )
+    assert run(tmp_path, "--config", str(file), "--rounds", "2", "--dry-run", "--json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["runs"] == 2 * 3 * 3
+    assert {trial["setting"]["rounds"] for trial in plan["trials"]} == {2}
+    assert plan["origins"]["rounds"] == "command line"
+    assert plan["origins"]["alpha"] == str(file)
+
+
+def test_random_search_draws_distinct_configurations_that_keep_relations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command_ = ("--algo", "fedcad", "--search", "random", "--num-samples", "5", "--dry-run", "--json")
+    drawn = []
+    for _ in range(2):
+        assert run(tmp_path, *command_) == 0
+        trials = json.loads(capsys.readouterr().out)["trials"]
+        drawn.append([(t["hyperparameters"]["beta"], t["hyperparameters"]["gamma"]) for t in trials])
+    assert drawn[0] == drawn[1], "the same command asks for the same configurations"
+    assert len(set(drawn[0])) == 5
+    assert all(beta <= gamma for beta, gamma in drawn[0])
+
+
+def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    search = ("--algo", "fedcad", "--search", "optuna", "--rounds", "2", "--seeds", "2")
+    assert run(tmp_path, *search, "--num-samples", "2") == 0
+    first = set(Store(tmp_path).runs().run_key)
+    assert run(tmp_path, *search, "--num-samples", "3") == 0
+    runs = Store(tmp_path).runs()
+    assert first <= set(runs.run_key)
+    assert len(runs) == len(first) + 2
+    assert (runs.hp_beta <= runs.hp_gamma).all()
+
+
+BAD = {
+    "algorithm": (["--algo", "fedcat"], ["fedcat", "did you mean fedcad?"]),
+    "no algorithm": ([], ["--algo is missing"]),
+    "data set": (["--algo", "fedavg", "--dataset", "cifar1"], ["cifar1", "did you mean cifar10?"]),
+    "paper": (["--algo", "fedavg", "--paper", "fedkad"], ["fedkad", "known"]),
+    "paper without the data set": (["--algo", "fedavg", "--paper", "fedcad"], ["fedcad", "digits", "it has: cifar10"]),
+    "setting or hyper-parameter": (["--algo", "fedcad", "--set", "gama=1"], ["gama", "did you mean gamma?"]),
+    "another algorithm's": (["--algo", "fedavg", "--set", "gamma=1"], ["gamma", "fedavg"]),
+    "set without value": (["--algo", "fedavg", "--set", "lr"], ["name=value", "'lr'"]),
+    "participation 0": (["--algo", "fedavg", "--participation", "0"], ["participation must be in (0, 1], got 0.0"]),
+    "participation 1.5": (["--algo", "fedavg", "--participation", "1.5"], ["participation must be in (0, 1], got 1.5"]),
+    "alpha 0": (["--algo", "fedavg", "--alpha", "0"], ["alpha must be > 0, got 0.0"]),
+    "alpha nan": (["--algo", "fedavg", "--alpha", "nan"], ["alpha must be > 0, got nan"]),
+    "rounds 0": (["--algo", "fedavg", "--rounds", "0"], ["rounds must be >= 1, got 0"]),
+    "rounds text": (["--algo", "fedavg", "--rounds", "ten"], ["rounds must be of type int, got 'ten'"]),
+    "seeds 0": (["--algo", "fedavg", "--seeds", "0"], ["--seeds must be >= 1, got 0"]),
+    "no pair": (["--algo", "fedcad", "--set", "beta=0.7", "gamma=0.3"], ["beta <= gamma", "{0.7}", "{0.3}"]),
+    "gamma out of range": (["--algo", "fedcad", "--set", "gamma=1.5"], ["gamma must be in [0, 1), got 1.5"]),
+    "clients over samples": (["--algo", "fedavg", "--clients", "5000"], ["5000", "clients"]),
+    "impossible partition": (["--algo", "fedavg", "--clients", "100", "--alpha", "0.01"], ["alpha", "draws"]),
+    "unknown partition": (["--algo", "fedavg", "--set", "partition=ldaa"], ["ldaa", "did you mean lda?"]),
+    "model": (["--algo", "fedavg", "--model", "resnet9"], ["resnet9", "did you mean resnet8?"]),
+    "model of another size": (["--algo", "fedavg", "--model", "cnn_cifar"], ["32x32", "8x8", "models that fit"]),
+    "a GPU where there is none": (["--algo", "fedavg", "--gpus-per-trial", "0.5"], ["0.5", "no CUDA GPU"]),
+    "no CPU": (["--algo", "fedavg", "--cpus-per-trial", "0"], ["--cpus-per-trial must be >= 1, got 0"]),
+    "scheduler inline": (["--algo", "fedavg", "--scheduler", "asha"], ["--executor ray"]),
+    "choice without validation": (
+        ["--algo", "fedcad", "--set", "validation_fraction=0"],
+        ["validation_fraction is 0", "beta, gamma"],
+    ),
+    "flips of digits": (["--algo", "fedavg", "--set", "augmentation=flip_crop"], ["mirrors"]),
+    "missing file": (["--config", "nowhere.toml"], ["nowhere.toml"]),
+    "all and one": (["--algo", "all,fedavg"], ["all stands alone"]),
+}
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD.values(), ids=BAD)
+def test_bad_input_exits_2_before_anything_runs(
+    arguments: list[str], words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *arguments) == 2
+    message = capsys.readouterr().err
+    assert message.splitlines()[-1].startswith("error: ")
+    assert all(word in message for word in words), message
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_missing_data_offline_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(tmp_path / "out", "--algo", "fedavg", "--dataset", "cifar10", "--offline", "--data-dir", str(tmp_path)) == 3
+    )
+    message = capsys.readouterr().err
+    assert str(tmp_path) in message
+    assert "--data-dir" in message
+
+
+def test_an_output_folder_that_cannot_be_written_exits_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert run(tmp_path / "file" / "out", "--algo", "fedavg", "--rounds", "1") == 3
+    assert "--out" in capsys.readouterr().err
+
+
+def test_a_full_disk_exits_3_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ("--algo", "fedavg", "--rounds", "4", "--save-seconds", "0")
+    save, calls = StateFolder.save, []
+
+    def full(self: StateFolder, *given: object, **named: object) -> None:
+        calls.append(1)
+        if len(calls) > 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+        save(self, *given, **named)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFolder, "save", full)
+        assert run(tmp_path, *arguments) == 3
+    assert "no space left" in capsys.readouterr().err
+    assert not Store(tmp_path).status(), "a full disk is no failed run"
+    assert run(tmp_path, *arguments) == 0
+    assert run(tmp_path / "undisturbed", *arguments) == 0
+    assert_equal_results(tmp_path, tmp_path / "undisturbed")
+
+
+def test_a_failing_trial_leaves_the_others_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from algorithms.fedcad import FedCAD
+
+    def broken(*_: object) -> None:
+        raise ArithmeticError("the auxiliary set is haunted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FedCAD, "broadcast", broken)
+        assert run(tmp_path, "--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1") == 1
+    assert "haunted" in capsys.readouterr().err
+    runs = Store(tmp_path).runs().set_index("algorithm")
+    assert runs.status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
+    assert "haunted" in runs.error["fedcad"]
+    assert run(tmp_path, "--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1") == 0
+    assert set(Store(tmp_path).runs().status) == {"finished"}
+
+
+def test_a_diverging_run_ends_early_and_says_so(tmp_path: Path) -> None:
+    assert run(tmp_path, "--algo", "fedavg", "--lr", "1e12", "--rounds", "5") == 0
+    row = Store(tmp_path).runs().iloc[0]
+    assert row.diverged
+    assert row.communications < 5
+
+
+def test_reproduce_gives_the_row_again(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = Store(swept).runs().run_key.iloc[0]
+    assert sweep.main(["reproduce", key[:12], "--out", str(swept), "--into", str(tmp_path)]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+    assert sweep.main(["reproduce", "nothing", "--out", str(swept)]) == 2
+
+
+def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
+    for arguments in (
+        ["--help"],
+        ["--list"],
+        ["--algo", "fedcad", "--dataset", "cifar10", "--dry-run"],
+        ["--algo", "fedcad", "--show"],
+    ):
+        code = (
+            "import sys\nfrom bench.sweep import main\n"
+            f"try:\n    main({[*arguments, '--out', str(tmp_path)]!r})\nexcept SystemExit:\n    pass\n"
+            "sys.stderr.write(f\"{'torch' in sys.modules} {'ray' in sys.modules}\")"
+        )
+        import subprocess
+
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stderr.endswith("False False"), (arguments, done.stderr)
+        assert done.stdout
+
+
+def test_ray_gives_the_rows_of_the_inline_executor(swept: Path, tmp_path: Path) -> None:
+    done = command(*SHORT, "--max-concurrent", "2", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert_equal_results(swept, tmp_path)
+    assert "fedcad" in done.stdout
+    assert "Tune" not in done.stderr, "Ray's own chatter stays away"
+    assert not list((tmp_path / "state").iterdir())
+
+
+def test_asha_stops_the_weak_and_stores_them_as_stopped(tmp_path: Path) -> None:
+    arguments = (
+        "--algo",
+        "fedprox",
+        "--set",
+        "mu=0,0.01,1e3,1e4",
+        "--rounds",
+        "20",
+        "--seeds",
+        "2",
+        "--scheduler",
+        "asha",
+    )
+    done = command(*arguments, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    runs = Store(tmp_path).runs()
+    assert set(runs.status) == {"finished", "stopped"}
+    assert (runs.groupby("hp_mu").status.nunique() == 1).all(), "the seeds of a configuration stop together"
+    again = command(*arguments, "--out", str(tmp_path))
+    assert "0 to do" in again.stderr
+
+
+def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom algorithms.fedcad import FedCAD\n"
+        "from bench.tuning import cluster\n"
+        "original = cluster._listed\n"
+        "def deadly(trials, execution):\n"
+        "    made = original(trials, execution)\n"
+        "    def step(self):\n"
+        "        if self.trial.runs[0].unit.algorithm == 'fedcad':\n"
+        "            os._exit(9)\n"
+        "        return self.trial.step()\n"
+        "    made.step = step\n"
+        "    return made\n"
+        "cluster._listed = deadly\n"
+        "from bench.sweep import main\n"
+        f"sys.exit(main(['--algo', 'fedavg,fedcad', '--set', 'beta=0.3', 'gamma=0.5', '--rounds', '1', '--out', {str(tmp_path)!r}]))"
+    )
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stderr
+    runs = Store(tmp_path).runs().set_index("algorithm")
+    assert runs.status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
+    assert "worker died" in runs.error["fedcad"]
