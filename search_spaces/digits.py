@@ -18,7 +18,7 @@ DIGITS = Setting(
     local_epochs=5,
     batch_size=16,
     optimizer="sgd",
-    lr=0.05,
+    lr=0.1,
     validation_fraction=0.1,
     auxiliary_per_class=8,
 )

@@ -33,8 +33,8 @@ Measure this suite: the start-up of its commands, local training beside a bare P
 A table on stdout, progress on stderr; targets are shown beside the figures and never decide the exit status."""
 EPILOG = """\
 examples:
-  python -m bench.perf                                            everything, some minutes
-  python -m bench.perf --part training --model cnn_cifar --algo none
+  python -m bench.perf                                            everything, about ten minutes
+  python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
   python -m bench.perf --part training --device cuda --json --out perf.json
 
 Lists take spaces or commas.
@@ -76,9 +76,9 @@ def _training(group: argparse._ArgumentGroup) -> None:
         help="of the engine (none flip_crop)",
     )
     add("--algo", nargs="+", default=["all"], metavar="NAME", help="algorithms beside FedAvg, all, or none (all)")
-    add("--rounds", type=int, default=9, metavar="N", help="timed rounds of each comparison (9)")
+    add("--rounds", type=int, default=7, metavar="N", help="timed rounds of each comparison (7)")
     add("--clients", type=int, default=10, metavar="K", help="number of clients (10)")
-    add("--cohort", type=int, metavar="N", help="clients in a round (2, short rounds; all of them on a GPU)")
+    add("--cohort", type=int, metavar="N", help="clients that train in a round; few make it short (all)")
     add("--samples", type=int, default=640, metavar="N", help="of each client (640)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
     add("--backend", choices=("auto", "loop", "stacked"), default="auto", help="of the engine (auto)")
@@ -138,8 +138,7 @@ def check(given: argparse.Namespace) -> None:
         check_model(model, info("cifar10").input_shape)
     given.algo = _algorithms(given.algo)
     given.device = resolve_device(given.device, None, remote=False)[0]
-    if given.cohort is None:
-        given.cohort = given.clients if given.device == "cuda" else min(2, given.clients)
+    given.cohort = given.clients if given.cohort is None else given.cohort
     least = {
         "threads": 1,
         "repetitions": 1,

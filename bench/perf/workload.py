@@ -47,7 +47,7 @@ class Workload:
     model: str
     augmentation: str = "none"
     clients: int = 10
-    cohort: int = 2
+    cohort: int = 10
     samples: int = 640
     epochs: int = 2
     batch_size: int = 64
