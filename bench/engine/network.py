@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs, Params
@@ -55,8 +54,9 @@ class Network:
         self._precision = precision
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
-        self._train = copy.deepcopy(module).train()
-        self._eval = copy.deepcopy(module).eval()
+        self._train = _Stateless(copy.deepcopy(module).train())
+        self._eval = _Stateless(copy.deepcopy(module).eval())
+        self._head = _Stateless(copy.deepcopy(module.head))  # type: ignore[arg-type]
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Training mode: BatchNorm uses the batch and updates `params` in place."""
@@ -69,16 +69,16 @@ class Network:
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Logits (B, C) of features (B, D)."""
         own = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
-        result: Tensor = functional_call(self._eval.head, own, (features,), strict=True)  # type: ignore[arg-type]
+        result: Tensor = self._head(own, features)
         return result
 
     def normalise(self, x: Tensor) -> Tensor:
         """Images (..., C, H, W) in [0, 1] as the network expects its inputs."""
         return (x - self._pixel_mean.to(x)) / self._pixel_std.to(x)
 
-    def _call(self, module: nn.Module, params: Params, x: Tensor) -> Outputs:
+    def _call(self, module: _Stateless, params: Params, x: Tensor) -> Outputs:
         with self._autocast(x):
-            out: Outputs = functional_call(module, params, (x,), strict=True)
+            out: Outputs = module(params, x)
         if self._precision == "bf16":
             return Outputs(out.logits.float(), out.features.float())
         return out
@@ -87,6 +87,40 @@ class Network:
         if self._precision != "bf16":
             return nullcontext()
         return torch.autocast(x.device.type, torch.bfloat16)
+
+
+class _Stateless:
+    """A module called with the tensors it shall use.
+
+    `torch.func.functional_call` does the same with checks that cost about 0.1 ms a call, a third of a small model's step;
+    here the places are looked up once.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._places = [
+            (table, key, f"{prefix}.{key}" if prefix else key)
+            for prefix, part in module.named_modules()
+            for table in (part._parameters, part._buffers)
+            for key, value in table.items()
+            if value is not None
+        ]
+
+    def __call__(self, params: Params, x: Tensor) -> Any:
+        """The module's answer.
+
+        Raises:
+            KeyError: a name is missing, or one is given that the module does not have.
+        """
+        try:
+            for table, key, name in self._places:
+                table[key] = params[name]  # type: ignore[assignment]
+        except KeyError as error:
+            raise KeyError(f"the parameters lack {error.args[0]!r}") from None
+        if len(params) != len(self._places):
+            unknown = sorted(set(params) - {name for _, _, name in self._places})
+            raise KeyError(f"the network has no parameter {unknown[0]!r}")
+        return self._module(x)
 
 
 def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]:

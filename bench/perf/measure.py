@@ -17,7 +17,7 @@ class Spent:
 
     Args:
         seconds: on the clock on the wall.
-        cpu_seconds: of this process's threads; other processes of the machine do not add to it.
+        cpu_seconds: of the process that works; what others on the machine do adds little to it.
     """
 
     seconds: float

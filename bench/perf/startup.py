@@ -6,14 +6,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import bench
 from bench.data import labels
 from bench.errors import EnvironmentProblem
-from bench.perf.measure import figure, timed
+from bench.perf.measure import Spent, figure, timed
 
 HEAVY = ("torch", "ray")
 DRY_RUN_DATASET = "cifar10"
@@ -41,21 +41,35 @@ def measure_startup(repetitions: int, say: Callable[[str], None]) -> dict[str, A
     with tempfile.TemporaryDirectory() as out:
         environment = _environment(out)
         imports = {name: _heavy_imports(arguments, environment) for name, arguments in commands.items()}
-        seconds: dict[str, list[float]] = {name: [] for name in commands}
-        for _ in range(repetitions):
-            for name, arguments in commands.items():
-                seconds[name].append(timed(lambda given=arguments: _run(given, environment)).seconds)  # type: ignore[misc]
-    bare = seconds["interpreter"]
-    found: dict[str, Any] = {"interpreter": {"seconds": figure(bare, "s")}}
-    for name, (_, limit) in COMMANDS.items():
-        beyond = [total - base for total, base in zip(seconds[name], bare, strict=True)]
-        found[name] = {
-            "seconds": figure(seconds[name], "s"),
-            "beyond_interpreter": figure(beyond, "s", limit),
-            "imports": imports[name],
-        }
+        turns = [
+            {name: _time(arguments, environment) for name, arguments in commands.items()} for _ in range(repetitions)
+        ]
+    found = {name: _figures(name, turns, imports[name]) for name in commands}
     found["dry_run"]["dataset_present"] = labels(DRY_RUN_DATASET) is not None
     return found
+
+
+def _figures(name: str, turns: Sequence[Mapping[str, Spent]], imports: list[str]) -> dict[str, Any]:
+    """One command's times, alone and beyond the interpreter's of the same turn."""
+    own = [turn[name] for turn in turns]
+    found: dict[str, Any] = {
+        "seconds": figure([spent.seconds for spent in own], "s"),
+        "cpu_seconds": figure([spent.cpu_seconds for spent in own], "s"),
+    }
+    if name in COMMANDS:
+        beyond = [turn[name].seconds - turn["interpreter"].seconds for turn in turns]
+        found["beyond_interpreter"] = figure(beyond, "s", COMMANDS[name][1])
+        found["imports"] = imports
+    return found
+
+
+def _time(arguments: tuple[str, ...], environment: Mapping[str, str]) -> Spent:
+    """Run it once; its processor time shows what it would take on a machine of its own."""
+    before = os.times()
+    seconds = timed(lambda: _run(arguments, environment)).seconds
+    after = os.times()
+    user, system = after.children_user - before.children_user, after.children_system - before.children_system
+    return Spent(seconds, user + system)
 
 
 def _environment(out: str) -> dict[str, str]:

@@ -6,9 +6,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from bench import provenance
@@ -59,17 +60,18 @@ def measure_tune(trials: int, steps: int, threads: int, say: Callable[[str], Non
     """
     say("tune: importing Ray")
     imported = timed(_import_ray).seconds
-    clocks = {}
-    for executor in ("inline", "ray"):
-        say(f"tune: {trials} small trials, {executor}")
-        many = _sweep(executor, {"rounds": (TRIAL_ROUNDS,)}, trials, Execution(out="", threads=threads))
-        say(f"tune: a trial of {steps} reports, {executor}")
-        long = _sweep(executor, {"rounds": (str(steps),)}, 1, Execution(out="", threads=threads, rounds_per_report=1))
-        clocks[executor] = many, long
-    found: dict[str, Any] = {name: _times(*pair) for name, pair in clocks.items()}
-    found["overhead"] = _overhead(found["inline"], found["ray"])
+    before, ray, after = (_both(executor, trials, steps, threads, say) for executor in ("inline", "ray", "inline"))
+    found = {"inline": _times(before, after), "ray": _times(ray)}
     found["ray"]["import_seconds"] = imported
-    return found
+    return {**found, "overhead": _overhead(found["inline"], found["ray"])}
+
+
+def _both(executor: str, trials: int, steps: int, threads: int, say: Callable[[str], None]) -> tuple[Clock, Clock]:
+    """Many small trials, and one long one that reports each of its rounds."""
+    say(f"tune: {trials} small trials, {executor}")
+    many = _sweep(executor, {"rounds": (TRIAL_ROUNDS,)}, trials, Execution(out="", threads=threads))
+    say(f"tune: a trial of {steps} reports, {executor}")
+    return many, _sweep(executor, {"rounds": (str(steps),)}, 1, Execution("", threads=threads, rounds_per_report=1))
 
 
 def _import_ray() -> None:
@@ -78,8 +80,6 @@ def _import_ray() -> None:
 
 def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution) -> Clock:
     """Run FedAvg's seeds into a folder that is thrown away."""
-    from dataclasses import replace
-
     from bench.tuning.runner import Resources, run_plan
 
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
@@ -95,24 +95,25 @@ def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, exe
     return clock
 
 
-def _times(many: Clock, long: Clock) -> dict[str, Any]:
-    """Seconds to the first trial's end, of each later trial, and milliseconds of each later step."""
+def _times(*runs: tuple[Clock, Clock]) -> dict[str, Any]:
+    """Seconds to the first trial's end, of each later trial, and milliseconds of each later step, over all runs."""
+    trials = [after - before for many, _ in runs for before, after in pairwise(many.ends)]
+    steps = [1000 * (after - before) for _, long in runs for before, after in pairwise(long.updates)]
     return {
-        "first_trial_seconds": many.ends[0],
-        "trial": figure([after - before for before, after in pairwise(many.ends)], "s"),
-        "step": figure([1000 * (after - before) for before, after in pairwise(long.updates)], "ms"),
-        # A mean beside the medians: an occasional slow step (a saved state) counts by its whole length.
-        "mean_trial_seconds": (many.ends[-1] - many.ends[0]) / (len(many.ends) - 1),
-        "mean_step_milliseconds": 1000 * (long.updates[-1] - long.updates[0]) / (len(long.updates) - 1),
+        "first_trial": figure([many.ends[0] for many, _ in runs], "s"),
+        "trial": figure(trials, "s"),
+        "step": figure(steps, "ms"),
+        # Beside the medians: an occasional slow step (a saved state) counts here by its whole length.
+        "mean_trial_seconds": fmean(trials),
+        "mean_step_milliseconds": fmean(steps),
     }
 
 
 def _overhead(inline: Mapping[str, Any], ray: Mapping[str, Any]) -> dict[str, Any]:
-    """What Ray takes beyond the same work done inline."""
-    trial = ray["mean_trial_seconds"] - inline["mean_trial_seconds"]
-    step = ray["mean_step_milliseconds"] - inline["mean_step_milliseconds"]
+    """What Ray takes beyond the same work done inline: medians' differences. `start` starts Ray and its first worker."""
+    extra = {name: ray[name]["median"] - inline[name]["median"] for name in ("first_trial", "trial", "step")}
     return {
-        "start": figure([ray["first_trial_seconds"] - ray["mean_trial_seconds"]], "s"),
-        "trial": figure([trial], "s", SECONDS_A_TRIAL),
-        "step": figure([step], "ms", MILLISECONDS_A_STEP),
+        "start": figure([extra["first_trial"]], "s"),
+        "trial": figure([extra["trial"]], "s", SECONDS_A_TRIAL),
+        "step": figure([extra["step"]], "ms", MILLISECONDS_A_STEP),
     }

@@ -1,0 +1,263 @@
+"""The parts of a round, each against a slow and obvious computation."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import INFO, simulate, toy_dataset, toy_split
+
+from algorithms.base import Algorithm
+from bench.engine.federation import Normaliser, crops, draw_crops
+from bench.engine.optimizers import clip, decays
+from bench.engine.streams import stream
+from bench.engine.tasks import Schedule
+from bench.engine.trees import num_bytes
+from bench.results import at_chance, summarise
+
+
+@pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect"])
+def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
+    pixels = torch.randint(0, 256, (5, 8, 6, 3), dtype=torch.uint8)
+    views = crops(pixels, augmentation)
+    mode = {"flip_crop": "constant", "flip_crop_reflect": "reflect"}[augmentation]
+    padded = F.pad(pixels.permute(0, 3, 1, 2).float(), (4, 4, 4, 4), mode=mode)
+    simulation = simulate("fedavg", augmentation=augmentation)
+    source = simulation.federation.source(0, draw_crops(torch.Generator().manual_seed(0), 1, 16))
+    assert source.draws is not None
+    for row in range(9):
+        for column in range(9):
+            window = padded[:, :, row : row + 8, column : column + 6].permute(0, 2, 3, 1).byte()
+            assert torch.equal(views[0, :, row, column], window)
+            # The mirror of a window is the window of the mirror that starts as far from the other edge.
+            assert torch.equal(views[1, :, row, 8 - column], window.flip(2))
+
+
+def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
+    simulation = simulate("fedavg", augmentation="flip_crop")
+    draws = torch.tensor([[[0, 3, 0], [8, 1, 1]]])
+    source = simulation.federation.source(0, draws)
+    x = source.take(0, torch.tensor([2, 5]))
+    raw = simulation.federation.train.pixels[simulation.federation.clients[0]].permute(0, 3, 1, 2).double()
+    padded = F.pad(raw, (4, 4, 4, 4))
+    first = (padded[2, :, 0:8, 3:11] / 255 - 0.5) / 0.25
+    second = (padded[5, :, 8:16, 1:9].flip(2) / 255 - 0.5) / 0.25
+    torch.testing.assert_close(x, torch.stack([first, second]))
+
+
+def test_two_epochs_see_different_crops() -> None:
+    draws = draw_crops(stream(0, "augment", 1, 0), 20, 16)
+    assert draws.shape == (20, 16, 3)
+    assert draws[..., :2].min() == 0
+    assert draws[..., :2].max() == 8
+    assert set(draws[..., 2].unique().tolist()) == {0, 1}
+    assert not torch.equal(draws[0], draws[1])
+
+
+def test_normalisation_is_pixel_over_scale_less_mean_over_std() -> None:
+    normalise = Normaliser(INFO, "standard", torch.device("cpu"), torch.float64)
+    pixels = torch.randint(0, 256, (3, 8, 8, 1), dtype=torch.uint8)
+    expected = (pixels.permute(0, 3, 1, 2).double() / 255 - 0.5) / 0.25
+    torch.testing.assert_close(normalise(pixels), expected)
+
+
+def test_streams_differ_in_every_key_and_repeat() -> None:
+    keys = [(0, "order", 1, 2), (1, "order", 1, 2), (0, "noise", 1, 2), (0, "order", 2, 1), (0, "order", 12)]
+    draws = [torch.rand(4, generator=stream(*key)).tolist() for key in keys]
+    assert len({tuple(draw) for draw in draws}) == len(keys)
+    assert torch.rand(4, generator=stream(*keys[0])).tolist() == draws[0]
+
+
+@pytest.mark.parametrize("size", [1, 5, 16, 21])
+def test_a_schedule_takes_every_sample_once_an_epoch(size: int) -> None:
+    schedule = Schedule.draw(torch.Generator().manual_seed(0), size, epochs=3, batch_size=8)
+    per_epoch = -(-size // 8)
+    assert schedule.positions.shape == (3 * per_epoch, 8)
+    assert sum(schedule.sizes) == 3 * size
+    for epoch in range(3):
+        steps = slice(epoch * per_epoch, (epoch + 1) * per_epoch)
+        real = schedule.positions[steps][schedule.weight[steps] > 0]
+        assert sorted(real.tolist()) == list(range(size))
+
+
+def test_participants_are_half_up_of_the_clients_without_repetition() -> None:
+    simulation = simulate("fedavg", num_clients=4, participation=0.625)  # 2.5 -> 3
+    drawn = [simulation.participants(number) for number in range(1, 50)]
+    assert {len(clients) for clients in drawn} == {3}
+    assert all(len(set(clients)) == 3 for clients in drawn)
+    assert set(sum(drawn, [])) == {0, 1, 2, 3}
+    assert simulate("fedavg", participation=0.01).setting.cohort_size == 1
+
+
+def test_clipping_takes_each_clients_own_norm() -> None:
+    grads = [torch.randn(3, 4, 2) * 5, torch.randn(3, 4)]
+    expected = []
+    for client in range(3):
+        parameters = [torch.nn.Parameter(torch.zeros_like(g[client])) for g in grads]
+        for parameter, grad in zip(parameters, grads, strict=True):
+            parameter.grad = grad[client].clone()
+        torch.nn.utils.clip_grad_norm_(parameters, 2.0)
+        expected.append([parameter.grad for parameter in parameters])
+    clip(grads, 2.0, stacked=True)
+    for client in range(3):
+        for got, want in zip(grads, expected[client], strict=True):
+            torch.testing.assert_close(got[client], want)
+
+
+def test_weight_decay_exemptions() -> None:
+    simulation = simulate("fedavg")
+    names = ("body.conv.weight", "body.norm.weight", "body.blocks.1.shortcut.1.weight")
+    norms = frozenset(names[1:])
+    assert decays(simulation.setting, names, norms) == (True, True, True)
+    for rule, expected in (("norm", (True, False, False)), ("norm_but_shortcut", (True, False, True))):
+        setting = SimpleNamespace(decay_exempt=rule)
+        assert decays(setting, names, norms) == expected  # type: ignore[arg-type]
+
+
+def test_traffic_is_counted_by_distinct_tensor() -> None:
+    model = {"a": torch.zeros(10), "b": torch.zeros(5, dtype=torch.float64)}
+    assert num_bytes({"params": model, "teacher": model}) == 10 * 4 + 5 * 8
+    assert num_bytes({"params": model, "teacher": {k: v.clone() for k, v in model.items()}}) == 2 * 80
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "down"),
+    [
+        ("fedavg", {}, [1, 1, 1]),
+        ("fedprox", {}, [1, 1, 1]),
+        ("fedlsd", {}, [1, 1, 1]),
+        ("fedgkd", {"buffer": 1}, [1, 1, 1]),
+        ("fedgkd", {"buffer": 5}, [1, 1, 2]),
+        ("fedcad", {}, [1, 1, 1]),
+    ],
+)
+def test_traffic_of_a_round_in_model_sizes(name: str, options: dict[str, object], down: list[int]) -> None:
+    from algorithms import build
+
+    simulation = simulate(build(name, **options))
+    model = num_bytes(simulation.server.params)
+    extra = 8 * 3 if name == "fedcad" else 0  # the class weights, float64 here
+    seen = 0
+    for times in down:
+        simulation.advance(1)
+        traffic = simulation.progress.traffic
+        assert traffic.bytes_down - seen == 3 * (times * model + extra)
+        seen = traffic.bytes_down
+    assert traffic.bytes_up == len(down) * 3 * model
+    assert traffic.communications == len(down)
+
+
+def test_train_steps_are_a_clients_mean() -> None:
+    simulation = simulate("fedavg", participation=1.0)
+    simulation.advance(2)
+    per_round = np.mean([2 * -(-size // 8) for size in (21, 13, 9, 5)])
+    assert simulation.progress.traffic.train_steps == 2 * per_round
+    assert simulation.progress.samples == 2 * 2 * 48
+
+
+def test_accuracy_is_that_of_a_plain_pass() -> None:
+    simulation = simulate("fedavg")
+    simulation.advance(1)
+    data = toy_dataset()
+    x = (torch.tensor(data.test_x, dtype=torch.float64) / 255 - 0.5) / 0.25
+    with torch.no_grad():
+        logits = simulation.net.eval(simulation.server.params, x).logits
+    y = torch.tensor(data.test_y)
+    curve = {name: value for _, name, value in simulation.progress.curves[""]}
+    assert curve["accuracy"] == pytest.approx(float((logits.argmax(1) == y).double().mean()))
+    assert curve["loss"] == pytest.approx(float(F.cross_entropy(logits, y)))
+
+
+def test_gradients_from_the_cohort_are_those_of_the_clients() -> None:
+    """One communication; at batches as large as a client the gradient is that of its whole data."""
+    simulation = simulate("fedavg", participation=1.0)
+    trained = [SimpleNamespace(client=k, params=simulation.server.params) for k in range(4)]
+    cohort = simulation._cohort(trained, 0.1)  # type: ignore[arg-type]
+
+    def loss(net, params, local, batch):  # type: ignore[no-untyped-def]
+        return F.cross_entropy(net.eval(params, batch.x).logits, batch.y, reduction="none")
+
+    slopes = cohort.gradients(loss, simulation.server.params, batch_size=100)
+    assert simulation.progress.traffic.communications == 1
+    assert simulation.progress.traffic.bytes_up == num_bytes(slopes)
+    for client, index in enumerate(toy_split().clients):
+        data = simulation.federation.data(torch.tensor(index))
+        leaves = {n: simulation.server.params[n].clone().requires_grad_() for n in simulation.net.trainable}
+        value = F.cross_entropy(simulation.net.eval(leaves, data.x).logits, data.y)
+        expected = torch.autograd.grad(value, list(leaves.values()))
+        for name, want in zip(leaves, expected, strict=True):
+            torch.testing.assert_close(slopes[name][client], want)
+
+
+def test_an_error_inside_a_client_says_which() -> None:
+    class Broken(Algorithm):
+        def local_loss(self, *_: object) -> torch.Tensor:  # type: ignore[override]
+            raise ValueError("no loss today")
+
+    with pytest.raises(RuntimeError, match=r"round 1, client \d: no loss today"):
+        simulate(Broken()).advance(1)
+
+
+def test_a_server_that_does_not_count_its_round_is_told() -> None:
+    class Stuck(Algorithm):
+        def server_step(self, fed, server, uploads, cohort):  # type: ignore[no-untyped-def]
+            return server
+
+    with pytest.raises(RuntimeError, match=r"server\.next"):
+        simulate(Stuck()).advance(1)
+
+
+def test_it_learns(name: str) -> None:
+    simulation = simulate(name, rounds=15, participation=1.0)
+    simulation.advance(15)
+    accuracies = [value for _, metric, value in simulation.progress.curves[""] if metric == "accuracy"]
+    assert accuracies[-1] > 0.8, "three classes whose brightness differs"
+
+
+def test_the_summary_of_a_curve_by_hand() -> None:
+    accuracy = [0.10, 0.50, 0.40, 0.50]
+    validation = [0.20, 0.30, 0.60, 0.60]
+    curve = [(r + 1, "accuracy", a) for r, a in enumerate(accuracy)]
+    curve += [(r + 1, "val_accuracy", v) for r, v in enumerate(validation)]
+    for name, value in (("communications", 4), ("bytes_down", 80), ("bytes_up", 40), ("train_steps", 12.5)):
+        curve.append((4, name, value))
+    row = summarise(curve)
+    assert (row["best_accuracy"], row["best_round"]) == (0.5, 2), "the first of equals"
+    assert row["final_accuracy"] == 0.5
+    assert (row["selected_accuracy"], row["selected_round"], row["best_val_accuracy"]) == (0.4, 3, 0.6)
+    assert row["mean_last10_accuracy"] == pytest.approx(0.375)
+    # 0.1; .6*.1 + .4*.5 = .26; .6*.26 + .4*.4 = .316; .6*.316 + .4*.5 = .3896
+    assert row["ema_accuracy"] == pytest.approx(0.3896)
+    assert row["accuracy_at"] == {1: 0.10, 2: 0.50}
+    assert row["rounds_to"] == {0.05: 1, 0.1: 1, **{t / 100: 2 for t in range(15, 55, 5)}}
+    assert (row["communications"], row["bytes_down"], row["bytes_up"], row["train_steps"]) == (4, 80, 40, 12.5)
+    assert row["amp"] is None
+
+
+def test_chance_is_within_three_standard_errors_of_guessing() -> None:
+    assert at_chance(0.1, 10, 10_000)
+    assert at_chance(0.1089, 10, 10_000)
+    assert not at_chance(0.1091, 10, 10_000)
+
+
+def test_local_test_sets_give_amp_fm_and_wlp() -> None:
+    simulation = simulate("fedavg")
+    tests = (np.arange(0, 6), np.arange(6, 8), np.empty(0, np.int64), np.arange(8, 12))
+    simulation.federation.local_tests = tuple(torch.tensor(index) for index in tests)
+    simulation.advance(1)
+    curve = {name: value for _, name, value in simulation.progress.curves[""]}
+    net, data = simulation.net, simulation.federation
+    hits = []
+    for index in data.local_tests:
+        if len(index):
+            chosen = data.data(index)
+            hits.append(
+                (net.eval(simulation.server.params, chosen.x).logits.argmax(1) == chosen.y).double().mean().item()
+            )
+    sizes = [6, 2, 4]
+    assert curve["amp"] == pytest.approx(sum(s * h for s, h in zip(sizes, hits, strict=True)) / 12)
+    assert curve["fm"] == pytest.approx(np.var(hits))
+    assert curve["wlp"] == pytest.approx(min(hits))
