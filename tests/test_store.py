@@ -420,6 +420,7 @@ def test_a_killed_writer_leaves_only_whole_runs(store):
     for attempt in range(4):
         process = _writer(store.out, first=attempt * 10_000)
         while len(list(store.out.glob("runs/*.parquet"))) <= stored:
+            assert process.poll() is None
             time.sleep(0.001)
         time.sleep(0.05 + 0.013 * attempt)
         _assert_whole(store)

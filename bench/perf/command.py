@@ -23,7 +23,7 @@ from bench.errors import (
     UsageError,
 )
 from bench.execution import cpu_count, resolve_device
-from bench.models import check_model
+from bench.models import MODELS, check_model
 from bench.options import split_list
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
@@ -134,6 +134,8 @@ def check(given: argparse.Namespace) -> None:
         setattr(given, option, list(dict.fromkeys(split_list(getattr(given, option)))))
     _check_names("--part", given.part, PARTS)
     _check_names("--augmentation", given.augmentation, AUGMENTATIONS)
+    if not given.model:
+        raise UsageError(f"--model takes {', '.join(MODELS)}, got nothing")
     for model in given.model:
         check_model(model, info("cifar10").input_shape)
     given.algo = _algorithms(given.algo)
@@ -173,11 +175,15 @@ def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> Non
 
 
 def _algorithms(names: Sequence[str]) -> list[str]:
-    """Registry names; `all` and `none` stand alone."""
-    if names == ["all"]:
-        return [name for name in ALGORITHMS if name != "fedavg"]
-    if names == ["none"]:
-        return []
+    """Registry names; `all` and `none` stand alone.
+
+    Raises:
+        UsageError: an unknown name, or nothing.
+    """
+    if names in (["all"], ["none"]):
+        return [name for name in ALGORITHMS if name != "fedavg"] if names == ["all"] else []
+    if not names or {"all", "none"} & set(names):
+        raise UsageError(f"--algo takes names, or all or none, which stand alone; got {', '.join(names) or 'nothing'}")
     try:
         return [entry(name).name for name in names]
     except KeyError as error:

@@ -110,7 +110,7 @@ def _times(*runs: tuple[Clock, Clock]) -> dict[str, Any]:
 
 
 def _overhead(inline: Mapping[str, Any], ray: Mapping[str, Any]) -> dict[str, Any]:
-    """What Ray takes beyond the same work done inline: medians' differences. `start` starts Ray and its first worker."""
+    """What Ray takes beyond the same work done inline, by medians; `start` is that of Ray and its first worker."""
     extra = {name: ray[name]["median"] - inline[name]["median"] for name in ("first_trial", "trial", "step")}
     return {
         "start": figure([extra["first_trial"]], "s"),

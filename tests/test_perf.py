@@ -1,0 +1,250 @@
+"""The benchmarks' records: their structure and arithmetic. Timings belong to a machine and are never asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.flop_counter import FlopCounterMode
+
+from bench.errors import EnvironmentProblem, UsageError
+from bench.perf import main, startup, training, tune
+from bench.perf.measure import Spent, alternate, figure
+from bench.perf.peers import beside_peers, read_peers
+from bench.perf.report import figures
+from bench.perf.workload import BareLoop, Workload, one_round, simulation
+from bench.tuning import runner
+
+TINY = Workload("cnn_cifar", clients=2, cohort=2, samples=40, epochs=2, batch_size=16)
+COMMAND = ["--part", "training", "--model", "cnn_cifar", "--clients", "2", "--samples", "32", "--rounds", "2"]
+PEER = {"peer": "plain", "model": "cnn", "samples_per_s": 100.0, "device": "cpu", "threads": 1}
+
+
+def silent(text: str) -> None:
+    """Progress that nobody reads."""
+
+
+def lines_file(folder: Path, *records: Any) -> str:
+    file = folder / "peers.jsonl"
+    file.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
+    return str(file)
+
+
+def test_figure_is_median_and_quartiles() -> None:
+    assert figure([4.0, 1.0, 2.0, 3.0, 5.0], "s") == {"median": 3.0, "low": 2.0, "high": 4.0, "n": 5, "unit": "s"}
+    assert figure([7.0], "s")["low"] == figure([7.0], "s")["high"] == 7.0
+
+
+@pytest.mark.parametrize(("value", "at_least", "met"), [(0.9, True, False), (0.9, False, True), (0.95, True, True)])
+def test_figure_says_whether_its_target_is_met(value: float, at_least: bool, met: bool) -> None:
+    found = figure([value], "x", limit=0.95, at_least=at_least)
+    assert found["met"] is met
+    assert found["bound"] == (">=" if at_least else "<=")
+
+
+def test_alternate_turns_the_order_round() -> None:
+    calls: list[str] = []
+    pairs = alternate(lambda: calls.append("a"), lambda: calls.append("b"), 3)
+    assert "".join(calls) == "abbaab"
+    assert len(pairs) == 3
+    assert all(isinstance(spent, Spent) for pair in pairs for spent in pair)
+
+
+@pytest.mark.parametrize("model", ["cnn_cifar", "resnet8"])
+def test_bare_loop_does_the_engines_arithmetic(model: str) -> None:
+    # 40 samples in batches of 16: both take a short last batch.
+    work = replace(TINY, model=model)
+    run, bare = simulation(work, "fedavg"), BareLoop(work)
+    with FlopCounterMode(display=False) as engine:
+        one_round(run)
+    with FlopCounterMode(display=False) as loop:
+        bare.segment()
+    assert engine.get_total_flops() == loop.get_total_flops() > 0
+    assert run.progress.samples == work.processed == 2 * 2 * 40
+
+
+def test_diverged_run_is_not_timed() -> None:
+    run = simulation(TINY, "fedavg")
+    one_round(run)
+    run.progress.diverged = True
+    with pytest.raises(RuntimeError, match="diverged in round 1"):
+        one_round(run)
+
+
+@pytest.mark.parametrize(
+    ("teachers", "augmentation", "expected"), [(0, "none", 1.0), (1, "none", 7 / 6), (1, "flip_crop", 4 / 3)]
+)
+def test_floor_counts_passes(teachers: int, augmentation: str, expected: float) -> None:
+    # Two epochs: six passes of the student; one of the teacher on fixed inputs, two on augmented ones.
+    assert training.floor(teachers, replace(TINY, augmentation=augmentation)) == pytest.approx(expected)
+
+
+def test_algorithms_stand_beside_fedavg() -> None:
+    prox = training.beside_fedavg("fedprox", TINY, rounds=1)
+    distilled = training.beside_fedavg("fedgkd", TINY, rounds=1)
+    assert prox["arithmetic"] == prox["floor"] == 1.0
+    assert distilled["arithmetic"] > 1
+    assert distilled["floor"] == pytest.approx(7 / 6)
+
+
+def test_training_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "perf.json"
+    options = ["--algo", "fedgkd", "--json", "--out", str(out), "--compare", lines_file(tmp_path, PEER)]
+    assert main([*COMMAND, *options]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("\n") == 1
+    record = json.loads(printed)
+    assert record == json.loads(out.read_text())
+    assert {"schema", "command", "versions", "device", "cpu", "cores", "threads", "git_commit", "started"} < set(record)
+    assert "host" not in record
+    part = record["parts"]["training"]
+    assert set(part["engine"]["cnn_cifar"]) == {"none", "flip_crop"}
+    entry = part["engine"]["cnn_cifar"]["none"]
+    assert set(entry) == {"backend", "engine_rate", "bare_rate", "ratio", "cpu_ratio"}
+    assert (entry["ratio"]["limit"], entry["ratio"]["bound"], entry["ratio"]["n"]) == (0.95, ">=", 2)
+    assert "limit" not in part["engine"]["cnn_cifar"]["flip_crop"]["ratio"]
+    assert set(part["algorithms"]) == {"fedgkd"}
+    assert part["peers"][0]["alike"] is True
+    assert part["peers"][0]["ratio"] == pytest.approx(entry["engine_rate"]["median"] / 100)
+
+
+def test_tables_show_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--augmentation", "none", "--algo", "fedprox", "--compare", lines_file(tmp_path, PEER)]
+    assert main([*COMMAND, *options]) == 0
+    printed, progress = capsys.readouterr()
+    for text in ("training engine cnn_cifar none ratio", ">= 0.95", "fedprox", "plain"):
+        assert text in printed
+    assert "beside a bare loop" in progress
+
+
+@pytest.mark.parametrize(
+    ("error", "key", "status"), [(RuntimeError("no"), "error", 1), (UsageError("no"), "left_out", 0)]
+)
+def test_one_algorithms_failure_leaves_the_others(
+    error: Exception, key: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = training.beside_fedavg
+
+    def fail(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]:
+        if algorithm == "fedprox":
+            raise error
+        return measured(algorithm, work, rounds)
+
+    monkeypatch.setattr(training, "beside_fedavg", fail)
+    assert main([*COMMAND, "--augmentation", "none", "--algo", "fedprox", "fedlsd"]) == status
+    assert "no" in capsys.readouterr().out
+    entries = training.measure_training(TINY, ["cnn_cifar"], ["none"], ["fedprox", "fedlsd"], 1, silent)["algorithms"]
+    assert "no" in entries["fedprox"][key]
+    assert "ratio" in entries["fedlsd"]
+
+
+def test_informing_commands_import_neither_torch_nor_ray() -> None:
+    found = startup.measure_startup(1, silent)
+    assert {name: found[name]["imports"] for name in startup.COMMANDS} == {"help": [], "list": [], "dry_run": []}
+    assert {path for path, value in figures(found) if "limit" in value} == {
+        f"{name} beyond_interpreter" for name in startup.COMMANDS
+    }
+    probe = "import sys, bench.perf; sys.exit(bool({'torch', 'ray', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", probe], check=False).returncode in (0, 1)
+    helped = subprocess.run([sys.executable, "-m", "bench.perf", "--help"], capture_output=True, text=True, check=True)
+    assert "--compare" in helped.stdout
+
+
+def test_command_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(startup.COMMANDS, "help", (("-m", "bench.sweep", "--nonsense"), 0.3))
+    with pytest.raises(EnvironmentProblem, match=r"--nonsense` ended with status 2"):
+        startup.measure_startup(1, silent)
+
+
+def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both executors inline here: what is tested is the bookkeeping."""
+    run_plan = runner.run_plan
+    asked: list[str] = []
+
+    def inline(plan: Any, units: Any, execution: Any, resources: runner.Resources, display: Any) -> runner.Outcome:
+        asked.append(resources.executor)
+        return run_plan(plan, units, execution, replace(resources, executor="inline"), display)
+
+    monkeypatch.setattr(runner, "run_plan", inline)
+    monkeypatch.setattr(tune, "_import_ray", lambda: None)
+    check_tune(tune.measure_tune(trials=3, steps=4, threads=1, say=silent))
+    assert asked == ["inline"] * 2 + ["ray"] * 2 + ["inline"] * 2
+
+
+@pytest.mark.slow
+def test_tune_record_of_ray_itself() -> None:
+    check_tune(tune.measure_tune(trials=3, steps=4, threads=1, say=silent))
+
+
+def check_tune(found: dict[str, Any]) -> None:
+    """Three trials have two after the first, four reports three steps; inline runs twice."""
+    assert (found["ray"]["trial"]["n"], found["ray"]["step"]["n"]) == (2, 3)
+    assert (found["inline"]["trial"]["n"], found["inline"]["step"]["n"]) == (4, 6)
+    limits = {name: value["limit"] for name, value in figures(found["overhead"]) if "limit" in value}
+    assert limits == {"trial": 1.0, "step": 10.0}
+    assert found["ray"]["import_seconds"] >= 0
+
+
+def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = runner.Outcome(statuses=["failed"], problems=["no space"])
+    monkeypatch.setattr(runner, "run_plan", lambda *_: failed)
+    monkeypatch.setattr(tune, "_import_ray", lambda: None)
+    with pytest.raises(EnvironmentProblem, match="no space"):
+        tune.measure_tune(trials=2, steps=2, threads=1, say=silent)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--part", "speed"], "--part takes startup, training, tune, got speed"),
+        (["--part", ","], "--part takes startup, training, tune, got nothing"),
+        (["--model", "resnet9"], "did you mean resnet8"),
+        (["--model", "mlp"], "takes 8x8 inputs"),
+        (["--model", ","], "--model takes"),
+        (["--augmentation", "mixup"], "--augmentation takes none, flip_crop"),
+        (["--algo", "fedprx"], "did you mean fedprox"),
+        (["--algo", "all", "fedprox"], "stand alone"),
+        (["--rounds", "0"], "--rounds must be >= 1, got 0"),
+        (["--trials", "1"], "--trials must be >= 2, got 1"),
+        (["--cohort", "11"], "--cohort must be <= --clients, got 11 and 10"),
+        (["--threads", "100000"], "--threads must be <= the"),
+        (["--compare", "missing.jsonl"], "--compare missing.jsonl: No such file"),
+        (["--part", "tune", "--compare", "x"], "--compare needs the part training"),
+        (["--out", "missing/perf.json"], "there is no folder missing"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options) == 2
+    printed, problem = capsys.readouterr()
+    assert printed == ""
+    assert problem.startswith("error: ")
+    assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("no object", "line 2: not a JSON object"),
+        ({"peer": "p", "model": "cnn"}, "line 2: no 'samples_per_s'"),
+        ({**PEER, "samples_per_s": "fast"}, "must be a number > 0, got 'fast'"),
+        ({**PEER, "samples_per_s": 0}, "must be a number > 0, got 0"),
+    ],
+)
+def test_peers_that_are_no_records_are_refused(record: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_peers([lines_file(tmp_path, PEER, record)])
+
+
+def test_peers_are_compared_with_the_same_model_only() -> None:
+    part = {"work": {"device": "cpu"}, "engine": {"cnn_cifar": {"none": {"engine_rate": figure([150.0], "samples/s")}}}}
+    others = [PEER, {**PEER, "model": "resnet8"}, {**PEER, "threads": 2}, {**PEER, "device": "cuda"}]
+    found = beside_peers(others, part, threads=1)
+    assert [entry["ratio"] for entry in found] == [1.5, None, 1.5, 1.5]
+    assert [entry["alike"] for entry in found] == [True, True, False, False]
