@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import traceback
@@ -183,23 +182,18 @@ def _rebuild(store: Store) -> None:
 
 
 def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
-    """The tables of the sweep's own cells."""
+    """The tables of the sweep's own algorithms and settings."""
     from bench.render import print_leaderboard
+    from leaderboards import canonical_json
 
     names = {unit.algorithm + suffix for unit in plan.units for suffix in unit.rows}
     names |= {search.algorithm for search in plan.searches}
-    settings = {_setting_json(unit) for unit in plan.units}
-    del settings
-    if as_json:
-        sys.stdout.write(json.dumps({"out": str(out)}) + "\n")
-        return
-    print_leaderboard(out, where={"algorithm": sorted(names)}, file=sys.stdout)
-
-
-def _setting_json(unit: Unit) -> str:
-    from leaderboards import canonical_json
-
-    return canonical_json(unit.setting.as_dict())
+    settings = {unit.setting for unit in plan.units} | {search.setting for search in plan.searches}
+    where = {
+        "algorithm": sorted(names),
+        "setting_json": sorted(canonical_json(setting.as_dict()) for setting in settings),
+    }
+    print_leaderboard(out, where=where, style="json" if as_json else "table", file=sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`Loop`, `Stacked` and a naive run with `torch.optim` agree. The naive run is the third witness: the first two share code."""
+"""`Loop`, `Stacked` and a naive run with `torch.optim` agree. The naive run shares no code with the first two."""
 
 from __future__ import annotations
 

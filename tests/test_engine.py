@@ -88,7 +88,7 @@ def test_participants_are_half_up_of_the_clients_without_repetition() -> None:
     drawn = [simulation.participants(number) for number in range(1, 50)]
     assert {len(clients) for clients in drawn} == {3}
     assert all(len(set(clients)) == 3 for clients in drawn)
-    assert set(sum(drawn, [])) == {0, 1, 2, 3}
+    assert {client for clients in drawn for client in clients} == {0, 1, 2, 3}
     assert simulate("fedavg", participation=0.01).setting.cohort_size == 1
 
 

@@ -1,6 +1,6 @@
 """Each loss and its gradient against the printed formula, written anew in numpy (float64, 1e-10).
 
-The network is one linear layer, z = W x + b, so that d loss / d z from the formula gives d loss / d W = (dL/dz)^T x exactly.
+The network is one linear layer, z = W x + b, so that dL/dz from the formula gives dL/dW = (dL/dz)^T x exactly.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ class Linear:
     num_classes = C
 
     def __call__(self, params: dict[str, torch.Tensor], x: torch.Tensor) -> Outputs:
+        """Logits and features (B, D)."""
         return Outputs(x @ params["weight"].T + params["bias"], x)
 
-    eval = __call__
+    eval = __call__  # no mode to tell apart
 
 
 @dataclass

@@ -66,7 +66,7 @@ def test_a_cohort_of_one_is_its_client() -> None:
     seen = {}
     step = type(simulation.algorithm).server_step
 
-    def spy(self, fed, server, uploads, cohort):  # noqa: ANN001, ANN202
+    def spy(self, fed, server, uploads, cohort):
         seen.update(uploads["params"])
         return step(self, fed, server, uploads, cohort)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -235,8 +236,6 @@ def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
             f"try:\n    main({[*arguments, '--out', str(tmp_path)]!r})\nexcept SystemExit:\n    pass\n"
             "sys.stderr.write(f\"{'torch' in sys.modules} {'ray' in sys.modules}\")"
         )
-        import subprocess
-
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stderr.endswith("False False"), (arguments, done.stderr)
         assert done.stdout
@@ -274,6 +273,7 @@ def test_asha_stops_the_weak_and_stores_them_as_stopped(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
+    arguments = ["--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1", "--out", str(tmp_path)]
     code = (
         "import os, sys\nfrom algorithms.fedcad import FedCAD\n"
         "from bench.tuning import cluster\n"
@@ -288,10 +288,8 @@ def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
         "    return made\n"
         "cluster._listed = deadly\n"
         "from bench.sweep import main\n"
-        f"sys.exit(main(['--algo', 'fedavg,fedcad', '--set', 'beta=0.3', 'gamma=0.5', '--rounds', '1', '--out', {str(tmp_path)!r}]))"
+        f"sys.exit(main({arguments!r}))"
     )
-    import subprocess
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1, done.stderr
     runs = Store(tmp_path).runs().set_index("algorithm")

@@ -49,6 +49,7 @@ class Network:
         buffers = tuple(name for name, value in module.named_buffers() if value.is_floating_point())
         self.names = self.trainable + buffers
         self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
+        self._statistics = self.batchnorm - set(self.trainable)
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self._precision = precision
@@ -64,6 +65,9 @@ class Network:
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
         """Evaluation mode; gradients flow."""
+        if self._statistics and torch.is_grad_enabled():
+            # The backward pass reads the running statistics again, and a training pass may have moved them by then.
+            params = {name: value.clone() if name in self._statistics else value for name, value in params.items()}
         return self._call(self._eval, params, x)
 
     def head(self, params: Params, features: Tensor) -> Tensor:
@@ -92,8 +96,8 @@ class Network:
 class _Stateless:
     """A module called with the tensors it shall use.
 
-    `torch.func.functional_call` does the same with checks that cost about 0.1 ms a call, a third of a small model's step;
-    here the places are looked up once.
+    `torch.func.functional_call` does the same with checks that cost about 0.1 ms a call, a third of a small model's
+    step; here the places are looked up once.
     """
 
     def __init__(self, module: nn.Module) -> None:

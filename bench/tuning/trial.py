@@ -171,7 +171,7 @@ class Run:
         samples = len(self._dataset.test_y)
         progress = self._running().progress
         for row, curve in rows_of(self.unit, progress, facts, num_classes=info.num_classes, test_samples=samples):
-            self.store.write(row, curve)
+            self.store.write(row, curve, replace=self.execution.force)
         self.status = status
 
     def _facts(self, status: str) -> dict[str, Any]:

@@ -1,0 +1,74 @@
+"""`bench.tuning.trainable`: a class for anyone's own Tuner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.errors import UsageError
+from bench.tuning import trainable
+from leaderboards import Store
+
+ray = pytest.importorskip("ray")
+
+SETTING = {"dataset": "digits", "rounds": 2, "local_epochs": 1}
+
+
+@pytest.fixture(scope="module")
+def _ray() -> object:
+    from bench.tuning.cluster import _start
+    from bench.tuning.runner import Resources
+
+    _start(Resources())
+    yield
+    ray.shutdown()
+
+
+def test_a_class_is_named_after_its_algorithm() -> None:
+    assert trainable("fedcad").__name__ == "fedcad"
+    with pytest.raises(KeyError, match=r"did you mean fedcad\?"):
+        trainable("fedcat")
+
+
+@pytest.mark.usefixtures("_ray")
+def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
+    from ray import tune
+
+    tuner = tune.Tuner(
+        trainable("fedcad", setting=SETTING, gamma=0.5, out=str(tmp_path / "out")),
+        param_space={"beta": tune.grid_search([0.0, 0.3]), "seed": tune.grid_search([0, 1])},
+        tune_config=tune.TuneConfig(metric="objective", mode="max", reuse_actors=True),
+        run_config=tune.RunConfig(storage_path=str(tmp_path / "tune"), verbose=0),
+    )
+    results = tuner.fit()
+    assert not results.errors
+    assert {result.metrics["round"] for result in results} == {2}
+    assert results.get_best_result().metrics["objective"] > 0
+    runs = Store(tmp_path / "out").runs()
+    assert sorted(zip(runs.hp_beta, runs.seed, strict=True)) == [(0.0, 0), (0.0, 1), (0.3, 0), (0.3, 1)]
+    assert (runs.hp_gamma == 0.5).all()
+
+
+def test_a_step_reports_and_a_checkpoint_is_a_pointer(tmp_path: Path) -> None:
+    made = trainable("fedgkd", setting=SETTING, out=str(tmp_path / "out"))
+    trial = made(config={"buffer": 1})
+    report = trial.trial.report()
+    assert (report["round"], report["done"]) == (0, False)
+    pointer = tmp_path / "pointer"
+    pointer.mkdir()
+    trial.save_checkpoint(str(pointer))
+    assert sum(file.stat().st_size for file in pointer.iterdir()) < 1000
+    trial.load_checkpoint(str(pointer))
+    other = made(config={"buffer": 5})
+    with pytest.raises(ValueError, match="cannot start run"):
+        other.load_checkpoint(str(pointer))
+    trial.cleanup()
+    other.cleanup()
+
+
+@pytest.mark.parametrize("config", [{"gama": 1}, {"gamma": -1}, {"setting": {"rounds": 0}}, {"dataset": "cifar11"}])
+def test_a_wrong_configuration_is_refused_in_words(config: dict, tmp_path: Path) -> None:
+    made = trainable("fedgkd", out=str(tmp_path))
+    with pytest.raises(UsageError):
+        made(config=config)
