@@ -118,7 +118,7 @@ class _Stateless:
         """
         try:
             for table, key, name in self._places:
-                table[key] = params[name]  # type: ignore[assignment]
+                table[key] = params[name]
         except KeyError as error:
             raise KeyError(f"the parameters lack {error.args[0]!r}") from None
         if len(params) != len(self._places):
