@@ -107,7 +107,7 @@ def _output(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--list", action="store_true", help="the algorithms that can be run")
     group.add_argument("--json", action="store_true", help="machine-readable output on stdout")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    group.add_argument("-v", "--verbose", action="store_true", help="tracebacks of failures")
+    group.add_argument("-v", "--verbose", action="store_true", help="tracebacks of errors")
 
 
 DEFAULTS: dict[str, Any] = {

@@ -8,16 +8,14 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench import options as command
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
 from bench.plan import Plan, Unit, make_plan
-
-if TYPE_CHECKING:
-    from leaderboards import Store
+from bench.tuning.runner import Resources, group, missing_units, run_plan
+from leaderboards import Store, StoreError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _dispatch(given, origins, argv)
     except UsageError as error:
         return report_problem(error, EXIT_USAGE, verbose)
-    except EnvironmentProblem as error:
+    except (EnvironmentProblem, StoreError) as error:
         return report_problem(error, EXIT_ENVIRONMENT, verbose)
 
 
@@ -77,17 +75,24 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
         UsageError: a partition that no draw satisfies.
         EnvironmentProblem: data missing, `out` not writable.
     """
-    from bench import provenance
-    from bench.tuning.progress import make_display
-    from bench.tuning.runner import Resources, group, missing_units, run_plan
-    from bench.tuning.search import remaining
-    from leaderboards import Store
-
     check_out(out)
     store = Store(out)
-    asha = plan.request.scheduler == "asha"
-    units = missing_units(plan, store, given.force, asha)
-    execution = Execution(
+    units = missing_units(plan, store, given.force, plan.request.scheduler == "asha")
+    _announce(plan, units)
+    status = EXIT_OK
+    if units or plan.searches:
+        execution = _execution(given, argv, out, device, gpus)
+        prepare_data(plan, units, execution)
+        status = _run_missing(plan, units, execution, _resources(given, gpus), given.quiet)
+    _rebuild(store)
+    _print_board(plan, out, given.json)
+    return status
+
+
+def _execution(given: argparse.Namespace, argv: Sequence[str], out: Path, device: str, gpus: float) -> Execution:
+    from bench import provenance
+
+    return Execution(
         out=str(out),
         data_dir=str(Path(given.data_dir).resolve()) if given.data_dir else None,
         offline=given.offline,
@@ -99,7 +104,10 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
         save_seconds=given.save_seconds,
         provenance=provenance.of_command(argv),
     )
-    resources = Resources(
+
+
+def _resources(given: argparse.Namespace, gpus: float) -> Resources:
+    return Resources(
         executor=given.executor,
         concurrent=given.max_concurrent,
         cpus=given.cpus_per_trial,
@@ -107,22 +115,23 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
         address=given.address,
         time_budget=given.time_budget,
     )
-    _announce(plan, units)
-    if units or plan.searches:
-        prepare_data(plan, units, execution)
-        trials = len(group(units, asha)) + sum(remaining(plan, search, str(out)) for search in plan.searches)
-        display = make_display(trials, given.quiet)
-        try:
-            outcome = run_plan(plan, units, execution, resources, display)
-        finally:
-            display.close()
-        status = outcome.exit_status
-        _tell_problems(outcome.problems)
-    else:
-        status = EXIT_OK
-    _rebuild(store)
-    _print_board(plan, out, given.json)
-    return status
+
+
+def _run_missing(plan: Plan, units: Sequence[Unit], execution: Execution, resources: Resources, quiet: bool) -> int:
+    """Run the units and searches with a display; returns the exit status."""
+    from bench.tuning.progress import make_display
+    from bench.tuning.search import remaining
+
+    trials = len(group(units, plan.request.scheduler == "asha"))
+    trials += sum(remaining(plan, search, execution.out) for search in plan.searches)
+    display = make_display(trials, quiet)
+    try:
+        outcome = run_plan(plan, units, execution, resources, display)
+    finally:
+        display.close()
+    for problem in dict.fromkeys(outcome.problems):
+        sys.stderr.write(f"problem: {problem}\n")
+    return outcome.exit_status
 
 
 def check_out(out: Path) -> None:
@@ -164,11 +173,6 @@ def _announce(plan: Plan, units: Sequence[Unit]) -> None:
     if plan.units:
         stored = f", {done} already stored" if done else ""
         sys.stderr.write(f"{len(plan.units)} runs{stored}, {len(units)} to do\n")
-
-
-def _tell_problems(problems: Sequence[str]) -> None:
-    for problem in dict.fromkeys(problems):
-        sys.stderr.write(f"problem: {problem}\n")
 
 
 def _rebuild(store: Store) -> None:

@@ -250,6 +250,31 @@ def test_ray_gives_the_rows_of_the_inline_executor(swept: Path, tmp_path: Path) 
     assert not list((tmp_path / "state").iterdir())
 
 
+def test_the_live_display_of_a_terminal(tmp_path: Path) -> None:
+    import os
+    import pty
+
+    ours, theirs = pty.openpty()
+    arguments = ["--algo", "fedavg", "--rounds", "2", "--seeds", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.sweep", *arguments], stdout=subprocess.DEVNULL, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0, shown.decode()
+    assert b"2/2 trials" in shown
+    assert b"best validation so far" in shown
+
+
 def test_asha_stops_the_weak_and_stores_them_as_stopped(tmp_path: Path) -> None:
     arguments = (
         "--algo",

@@ -222,6 +222,10 @@ class _Watcher(tune.Callback):
         self._trainable, self._names, self._execution = trainable, names, execution
         self._display, self._outcome = display, outcome
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Tune pickles its callbacks into a checkpoint that is never restored; a live display cannot be pickled.
+        return {}
+
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **_: Any
     ) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -93,7 +93,7 @@ class StopFlag:
         folder = out / "state"
         folder.mkdir(parents=True, exist_ok=True)
         # A name of its own: several sweeps may write into one folder.
-        self.path = Path(tempfile.mktemp(prefix=".stop-", dir=folder))
+        self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
 
     def set(self) -> None:
@@ -107,18 +107,16 @@ class StopFlag:
 
 
 @contextmanager
-def interruptible(flag: StopFlag, display: Display, kill: Callable[[], None]) -> Iterator[None]:
+def interruptible(flag: StopFlag, display: Display) -> Iterator[None]:
     """Let the first SIGINT or SIGTERM raise the flag, and a second one kill.
 
     Args:
         flag: what trials look at.
         display: told what happens.
-        kill: called before the process ends at the second signal.
     """
 
     def handle(number: int, _: FrameType | None) -> None:
         if flag.raised:
-            kill()
             flag.remove()
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
@@ -159,7 +157,7 @@ def run_plan(
     outcome = Outcome()
     timer = _budget(resources.time_budget, flag, display)
     try:
-        with interruptible(flag, display, kill=lambda: None):
+        with interruptible(flag, display):
             if resources.executor == "inline":
                 from bench.tuning.inline import run_inline as run
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -94,7 +95,7 @@ class Run:
 
     def fail(self, error: BaseException) -> None:
         """Keep why the run failed in its row."""
-        self.status, self.error = "failed", f"{type(error).__name__}: {error}"
+        self.status, self.error = "failed", describe(error)
         for row in failed_rows(self.unit, self.error, self._facts("failed")):
             self.store.write(row, [])
 
@@ -193,6 +194,14 @@ class Run:
             "finished": now(),
             "status": status,
         }
+
+
+def describe(error: BaseException) -> str:
+    """An error's type, message and place: what a row keeps of it."""
+    first = error.__cause__ or error
+    frames = traceback.extract_tb(first.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(first).__name__}: {error}{place}"
 
 
 def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
