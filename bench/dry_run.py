@@ -172,7 +172,7 @@ def _print_lines(plan: Plan, lines: Sequence[Line]) -> None:
 def _print_summary(plan: Plan, summary: dict[str, Any]) -> None:
     out = console()
     for note in plan.notes:
-        out.print(f"note: {note}", markup=False)
+        out.print(f"note: {note}", markup=False, soft_wrap=True)
     seconds = summary["seconds"]
     time = "unknown (no recorded rate for this model here)" if seconds is None else f"about {duration(seconds)}"
     out.print(
@@ -180,6 +180,7 @@ def _print_summary(plan: Plan, summary: dict[str, Any]) -> None:
         f"once; memory about {summary['memory_bytes_per_trial'] / 2**30:.1f} GiB a trial; disk about "
         f"{summary['disk_bytes'] / 2**20:.1f} MiB in {summary['out']}",
         markup=False,
+        soft_wrap=True,
     )
 
 

@@ -73,12 +73,13 @@ def simulate(
     backend: str = "loop",
     seed: int = 0,
     folder: StateFolder | None = None,
+    device: str = "cpu",
     **fields: object,
 ) -> Simulation:
     """A simulation on the toy federation; `fields` change the setting."""
     made = build(algorithm) if isinstance(algorithm, str) else algorithm
     setting = replace(TINY, **fields)  # type: ignore[arg-type]
-    return Simulation(made, setting, seed, toy_dataset(), INFO, toy_split(), backend=backend, folder=folder)
+    return Simulation(made, setting, seed, toy_dataset(), INFO, toy_split(), device, backend, folder)
 
 
 def largest_gap(left: Simulation, right: Simulation) -> float:

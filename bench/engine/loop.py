@@ -59,8 +59,7 @@ def make_batch(problem: Problem, task: Task, step: int) -> Batch:
         for name, params in task.teachers.items():
             if name not in teacher:
                 teacher[name] = problem.net.eval(params, x)
-    noise = problem.algorithm.noise(problem.fed, task.noise, problem.setting.batch_size)
-    return Batch(x, task.data.y[positions], task.schedule.weight[step, :size], noise, teacher)
+    return Batch(x, task.data.y[positions], task.schedule.weight[step, :size], problem.noise(task.noise), teacher)
 
 
 def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:

@@ -108,13 +108,12 @@ class _Stack:
 
     def _batch(self, step: int) -> tuple[Any, ...]:
         """x, y, weight, noise and teachers of one step, each with a leading client axis: `Batch`'s fields in order."""
-        tasks, problem = self.tasks, self.problem
+        tasks = self.tasks
         positions = [task.schedule.positions[step] for task in tasks]
         x = torch.stack([task.source.take(step, at) for task, at in zip(tasks, positions, strict=True)])
         y = torch.stack([task.data.y[at] for task, at in zip(tasks, positions, strict=True)])
         weight = torch.stack([task.schedule.weight[step] for task in tasks])
-        size = problem.setting.batch_size
-        noise = stack([problem.algorithm.noise(problem.fed, task.noise, size) for task in tasks])
+        noise = stack([self.problem.noise(task.noise) for task in tasks])
         teacher = stack([task.table(at) for task, at in zip(tasks, positions, strict=True)])
         return x, y, weight, noise, {**teacher, **self._ask_teachers(x)}
 

@@ -16,7 +16,7 @@ from bench.engine.federation import CHUNK, Federation, Source, draw_crops
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.streams import stream
-from bench.engine.trees import own, tensors
+from bench.engine.trees import own, tensors, to
 from search_spaces.setting import Setting
 
 
@@ -31,6 +31,11 @@ class Problem:
     fed: Fed
     federation: Federation
     optimizer: Optimizer
+
+    def noise(self, generator: torch.Generator) -> Any:
+        """What the algorithm draws for one step, on the training device. Always of a whole batch."""
+        drawn = self.algorithm.noise(self.fed, generator, self.setting.batch_size)
+        return to(drawn, self.federation.device)
 
     @cached_property
     def acts_before_steps(self) -> bool:

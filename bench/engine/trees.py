@@ -35,13 +35,15 @@ def leaves(tree: Any) -> Iterator[Tensor]:
 
 
 def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """`tree` with plain numbers turned into tensors: floats and booleans in `dtype`, integers as int64."""
+    """`tree` on `device`, plain numbers turned into tensors: floats and booleans in `dtype`, integers as int64."""
     if isinstance(tree, Mapping):
         return {key: tensors(value, device, dtype) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return type(tree)(tensors(value, device, dtype) for value in tree)
     if isinstance(tree, bool | float):
         return torch.tensor(float(tree), device=device, dtype=dtype)
+    if isinstance(tree, Tensor):
+        return tree.to(device)  # drawn on the CPU, perhaps; one that is there already stays the same object
     return torch.tensor(tree, device=device) if isinstance(tree, int) else tree
 
 

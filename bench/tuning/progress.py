@@ -73,7 +73,7 @@ class Tally:
 
     def line(self) -> str:
         """All of it in one line."""
-        parts = [f"{self.done}/{self.total} trials"]
+        parts = [f"{self.done}/{self.total} trials", *([] if self._first else ["starting"])]
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.best_trial:

@@ -101,9 +101,10 @@ class Run:
 
     def release(self) -> None:
         """Give the claim back, and what the run holds in memory."""
-        self._lock.release(force=True)
-        if self.status != "interrupted" and not self.folder.path.exists():
+        if self.status == "finished":
+            # Safe under a waiting sweep: whoever gets the claim next, on this file or a new one, finds the rows.
             Path(self._lock.lock_file).unlink(missing_ok=True)
+        self._lock.release(force=True)
         self.simulation = None
 
     def measure(self, metric: str) -> float:
