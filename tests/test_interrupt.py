@@ -72,10 +72,14 @@ def test_the_first_signal_saves_and_exits_130(number: signal.Signals, undisturbe
     assert not list((tmp_path / "state").glob(".stop*"))
 
 
-def test_control_c_under_ray_reaches_the_workers(undisturbed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_under_ray_reaches_the_workers(number: signal.Signals, undisturbed: Path, tmp_path: Path) -> None:
     process = start(*LONG, "--out", str(tmp_path))
     wait_for(lambda: saved_round(tmp_path) >= 6)
-    os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # what a terminal does
+    else:
+        process.send_signal(number)  # what a batch system does
     _, err = process.communicate(timeout=90)
     assert process.returncode == 130, err
     assert not Store(tmp_path).failed(), "an interruption is no failure"

@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,7 @@ def run_ray(
     resources: Resources,
     display: Display,
     outcome: Outcome,
+    arm: Callable[[], None],
 ) -> None:
     """Every trial through Ray Tune.
 
@@ -56,6 +57,7 @@ def run_ray(
     if not trials and not plan.searches:
         return
     _start(resources)
+    arm()  # Ray takes SIGTERM for itself
     try:
         concurrent = _concurrent(resources)
         if trials:
@@ -244,9 +246,13 @@ class _Watcher(tune.Callback):
         self._outcome.note(report)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """The worker itself died: its rows are written here."""
+        """The worker itself died: its rows are written here, unless an interruption took it."""
         from bench.tuning.trial import record_failure
 
+        if self._execution.stopping:
+            self._display.finish(self._name(trial), {"status": "interrupted"})
+            self._outcome.note({"status": "interrupted"})
+            return
         reason = f"the worker died: {_last_line(trial)}"
         for unit in self._units(trial):
             record_failure(unit, self._execution, reason)

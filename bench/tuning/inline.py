@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.errors import UsageError
@@ -23,8 +23,9 @@ def run_inline(
     resources: Resources,
     display: Display,
     outcome: Outcome,
+    arm: Callable[[], None],
 ) -> None:
-    """Every trial in order.
+    """Every trial in order. `arm` is for executors that start a library which takes signals for itself.
 
     Raises:
         UsageError: a scheduler is asked for: one trial at a time leaves nothing to compare.

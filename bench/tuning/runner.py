@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -86,52 +85,54 @@ def group(units: Sequence[Unit], by_configuration: bool) -> list[list[Unit]]:
     return [list(members) for _, members in groupby(sorted(units, key=lambda u: (same(u), u.seed)), key=same)]
 
 
-class StopFlag:
-    """The file that tells trials, which are processes of their own, to end their round and save."""
+class Interruption:
+    """Ends a sweep gently: a file that trials, which are processes of their own, look at after each round.
 
-    def __init__(self, out: Path) -> None:
+    As a context it lets the first SIGINT or SIGTERM raise the flag, and a second one kill.
+
+    Args:
+        out: results folder.
+        display: told what happens.
+    """
+
+    def __init__(self, out: Path, display: Display) -> None:
         folder = out / "state"
         folder.mkdir(parents=True, exist_ok=True)
         # A name of its own: several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
+        self._display = display
+        self._before: dict[int, Any] = {}
 
-    def set(self) -> None:
-        """Raise the flag."""
-        self.raised = True
-        self.path.touch()
+    def __enter__(self) -> Interruption:
+        self.arm()
+        return self
 
-    def remove(self) -> None:
-        """Take it down."""
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
         self.path.unlink(missing_ok=True)
 
+    def arm(self) -> None:
+        """Take the signals; again after a library that takes them for itself has started."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before.setdefault(number, signal.getsignal(number))
+            signal.signal(number, self._handle)
 
-@contextmanager
-def interruptible(flag: StopFlag, display: Display) -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM raise the flag, and a second one kill.
+    def stop(self, why: str) -> None:
+        """Raise the flag: the sweep ends as interrupted."""
+        self.raised = True
+        self.path.touch()
+        self._display.say(f"stopping ({why}): rounds in hand are finished and saved; once more to kill")
 
-    Args:
-        flag: what trials look at.
-        display: told what happens.
-    """
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if flag.raised:
-            flag.remove()
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.raised:
+            self.path.unlink(missing_ok=True)
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        flag.set()
-        display.say("stopping: rounds in hand are finished and saved; once more to kill")
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        self.stop(signal.Signals(number).name)
 
 
 def run_plan(
@@ -149,37 +150,39 @@ def run_plan(
     Raises:
         EnvironmentProblem: no cluster, or no trial could be placed.
     """
-    flag = StopFlag(Path(execution.out))
-    execution = replace(execution, stop_file=str(flag.path))
+    interruption = Interruption(Path(execution.out), display)
+    execution = replace(execution, stop_file=str(interruption.path))
     asha = plan.request.scheduler == "asha"
     if asha:  # a rung is a number of rounds
         execution = replace(execution, rounds_per_report=max(1, plan.settings[0].rounds // 20))
     outcome = Outcome()
-    timer = _budget(resources.time_budget, flag, display)
+    timer = _budget(resources.time_budget, interruption)
     try:
-        with interruptible(flag, display):
-            if resources.executor == "inline":
-                from bench.tuning.inline import run_inline as run
-            else:
-                from bench.tuning.cluster import run_ray as run
-            run(plan, group(units, asha), execution, resources, display, outcome)
+        with interruption:
+            _executor(resources.executor)(
+                plan, group(units, asha), execution, resources, display, outcome, interruption.arm
+            )
     finally:
         if timer:
             timer.cancel()
-        outcome.interrupted = flag.raised
-        flag.remove()
+        outcome.interrupted = interruption.raised
     return outcome
 
 
-def _budget(seconds: float | None, flag: StopFlag, display: Display) -> threading.Timer | None:
+def _executor(name: str) -> Callable[..., None]:
+    if name == "inline":
+        from bench.tuning.inline import run_inline
+
+        return run_inline
+    from bench.tuning.cluster import run_ray
+
+    return run_ray
+
+
+def _budget(seconds: float | None, interruption: Interruption) -> threading.Timer | None:
     if seconds is None:
         return None
-
-    def end() -> None:
-        display.say(f"time budget of {seconds:g} s spent: stopping")
-        flag.set()
-
-    timer = threading.Timer(seconds, end)
+    timer = threading.Timer(seconds, interruption.stop, [f"time budget of {seconds:g} s spent"])
     timer.daemon = True
     timer.start()
     return timer

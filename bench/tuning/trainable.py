@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 
 from algorithms import entry
@@ -29,6 +32,9 @@ class FederatedTrial(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the runs that the configuration asks for; their saved state is taken up by itself."""
+        if _is_worker():
+            # Ctrl-C reaches workers as well; they are told to end by the sweep's stop file.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.trial = Trial(*self.resolve(config))
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
@@ -75,6 +81,13 @@ class SweepTrial(FederatedTrial):
     """Base of what `bench.sweep` gives to Tune; `bench.tuning.cluster` binds it to a plan."""
 
     varied: Sequence[str] = ()
+
+
+def _is_worker() -> bool:
+    """Whether this is the main thread of a Ray actor."""
+    if threading.current_thread() is not threading.main_thread() or not ray.is_initialized():
+        return False
+    return ray.get_runtime_context().get_actor_id() is not None
 
 
 def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrial]:

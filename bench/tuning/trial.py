@@ -273,7 +273,8 @@ class Trial:
             run.release()
 
     def _active(self) -> list[Run]:
-        return [run for run in self.runs if run.status == "running" and not self._environment]
+        """The runs to go on with; one that was never opened, because the sweep was stopping, is not."""
+        return [run for run in self.runs if run.status == "running" and run.simulation and not self._environment]
 
     def _guard(self, run: Run, action: Callable[[], None]) -> None:
         """Do it; a failure ends this run only, a machine that is not ready ends the trial."""

@@ -1,0 +1,100 @@
+"""A trial by itself: what it reports, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from algorithms import ALGORITHMS
+from bench.execution import Execution
+from bench.plan import Unit
+from bench.provenance import of_command
+from bench.tuning.trial import Trial
+from leaderboards import Store
+from search_spaces import SETTINGS
+
+SETTING = replace(SETTINGS["fedkd", "digits"], rounds=3, local_epochs=1)
+
+
+def unit(seed: int = 0, algorithm: str = "fedavg") -> Unit:
+    return Unit(algorithm, ALGORITHMS[algorithm].defaults(), SETTING, seed)
+
+
+@pytest.fixture
+def execution(tmp_path: Path) -> Execution:
+    return Execution(
+        out=str(tmp_path), rounds_per_report=1, stop_file=str(tmp_path / "stop"), provenance=of_command([])
+    )
+
+
+def test_a_trial_that_begins_while_the_sweep_stops_touches_nothing(execution: Execution, tmp_path: Path) -> None:
+    (tmp_path / "stop").touch()
+    trial = Trial([unit()], execution)
+    report = trial.step()
+    trial.close()
+    assert (report["status"], report["done"]) == ("interrupted", True)
+    assert not Store(tmp_path).status()
+
+
+def test_seeds_go_side_by_side_and_the_objective_is_their_mean(execution: Execution) -> None:
+    trial = Trial([unit(0), unit(1)], execution)
+    report = trial.step()
+    assert report["round"] == 1
+    assert [run.round for run in trial.runs] == [1, 1]
+    values = [run.measure("val_accuracy") for run in trial.runs]
+    assert report["objective"] == pytest.approx(sum(values) / 2)
+    trial.close()
+
+
+def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_path: Path) -> None:
+    trial = Trial([unit()], execution)
+    trial.step()
+    trial.close()
+    row = Store(tmp_path).runs().iloc[0]
+    assert (row.status, row.communications) == ("stopped", 1)
+    again = Trial([unit()], execution)
+    assert again.runs[0].round == 1, "its state stays, for a command without the scheduler to go on from"
+    again.step()
+    assert again.step()["status"] == "finished"
+    again.close()
+    assert Store(tmp_path).runs().iloc[0].status == "finished"
+
+
+def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Execution, tmp_path: Path) -> None:
+    first = Trial([unit()], execution)
+    first.step()
+    reports = []
+
+    def second() -> None:
+        trial = Trial([unit()], execution)
+        reports.append(trial.report())
+        trial.close()
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    while not first.step()["done"]:
+        pass
+    first.close()
+    thread.join(timeout=30)
+    assert reports[0]["status"] == "finished"
+    assert reports[0]["objective"] > 0, "the stored value is told to whoever proposed the run again"
+    assert len(Store(tmp_path).runs(replicates=True)) == 1
+
+
+def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial([unit(0), unit(1)], execution)
+
+    def broken(rounds: int) -> None:
+        raise ArithmeticError("seed 0 is unlucky")
+
+    monkeypatch.setattr(trial.runs[0], "advance", broken)
+    while not (report := trial.step())["done"]:
+        pass
+    trial.close()
+    assert report["status"] == "failed"
+    assert "unlucky" in report["error"]
+    statuses = Store(Path(execution.out)).runs().set_index("seed").status.to_dict()
+    assert statuses == {0: "failed", 1: "finished"}
