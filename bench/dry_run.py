@@ -23,7 +23,7 @@ from bench.tuning.runner import missing_units, trial_name, varied_names
 from leaderboards import Store
 from search_spaces import Setting
 
-PROCESS_BYTES = 700 * 2**20  # python, torch and ray in one worker, measured
+PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
 ROW_BYTES = 60 * 2**10  # a row and its curve file
 
 
@@ -132,12 +132,12 @@ def _model_bytes(setting: Setting) -> int:
 
 
 def _memory(setting: Setting) -> float:
-    """Bytes of one trial, estimated: the process, the data set twice, a client's crops, models of a round."""
+    """Bytes of one trial, estimated: process, the data set thrice, a client's crops and inputs, a round's models."""
     info = DATASETS[setting.dataset]
     image = math.prod(info.input_shape)
     pixels = (info.train_size + info.test_size) * image
-    client = info.train_size / setting.num_clients * image * 4
-    return PROCESS_BYTES + 2 * pixels + client + 8 * setting.cohort_size * _model_bytes(setting)
+    client = info.train_size / setting.num_clients * image * 8
+    return PROCESS_BYTES + 3 * pixels + client + 8 * setting.cohort_size * _model_bytes(setting)
 
 
 def _disk(plan: Plan, missing: set[str], concurrent: int) -> float:

@@ -85,6 +85,7 @@ def identity_columns(
     return {
         "run_key": run_key(algorithm, version, hyperparameters, setting, seed),
         "algorithm": algorithm,
+        "algorithm_version": version,
         "hp_json": canonical_json(hyperparameters),
         **{HP_PREFIX + name: value for name, value in hyperparameters.items()},
         "setting_json": canonical_json(setting),

@@ -54,6 +54,7 @@ COLUMNS: tuple[Column, ...] = (
         "run_key", "string", "", "SHA-256 of algorithm, its version, hyper-parameters, setting and seed", "identity"
     ),
     Column("algorithm", "string", "", "registry name", "identity"),
+    Column("algorithm_version", "int64", "1", "in the registry; raised when its results change", "identity"),
     Column(
         "hp_json", "string", "", "all hyper-parameters as canonical JSON; also one hp_<name> column each", "identity"
     ),
@@ -134,7 +135,7 @@ CURVE_COLUMNS: tuple[Column, ...] = (
     ),
 )
 
-_NOT_SETTING = {"run_key", "algorithm", "hp_json", "setting_json", "seed"}
+_NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed"}
 SETTING_COLUMNS = tuple(c.name for c in COLUMNS if c.group == "identity" and c.name not in _NOT_SETTING)
 
 

@@ -145,8 +145,12 @@ def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, str]:
 
 
 def _hyperparameters(shown: Mapping[Place, Record], names: Sequence[str]) -> str:
-    """The values of `names`: `mu=0.1`, or `mu=0.1|1` where the places, from left to right, have different ones."""
+    """The values of `names`: `mu=0.1`, or `mu=0.1|1` where the places, from left to right, have different ones.
+
+    Switches that are off everywhere, and empty values, are left out.
+    """
     values = [json.loads(shown[place]["hp_json"]) for place in sorted(shown, key=_order)]
+    names = [name for name in names if any(value.get(name) not in (None, False) for value in values)]
     texts = {name: [_show(value[name]) for value in values if name in value] for name in names}
     return " ".join(
         f"{name}={found[0] if len(set(found)) == 1 else '|'.join(found)}" for name, found in texts.items() if found
