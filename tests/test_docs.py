@@ -17,8 +17,8 @@ README = (ROOT / "README.md").read_text()
 def columns_page() -> str:
     """What docs/columns.md must hold; `python tests/test_docs.py` writes it."""
     return (
-        "# Columns\n\nMade from `leaderboards/schema.py`. Accuracies are fractions, of the global model on the global test "
-        "set unless\nthe name says otherwise. A `runs` row also has `hp_<name>` for each hyper-parameter of its algorithm."
+        "# Columns\n\nMade from `leaderboards/schema.py`. Accuracies are fractions, of the global model on the global "
+        "test set unless\nthe name says otherwise. A `runs` row also has `hp_<name>` for each of its hyper-parameters."
         f"\n\n## runs\n\n{as_markdown()}\n## curves\n\n{as_markdown(CURVE_COLUMNS)}"
     )
 
