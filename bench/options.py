@@ -88,7 +88,9 @@ def _execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--max-concurrent", type=int, metavar="N", help="trials at once (default: as many as fit)")
     group.add_argument("--cpus-per-trial", type=int, metavar="N", help="cores, and threads, of a trial (1)")
     group.add_argument("--gpus-per-trial", type=float, metavar="F", help="share of a GPU of a trial (0.25 with a GPU)")
-    group.add_argument("--address", metavar="HOST", help="an existing Ray cluster, or auto")
+    group.add_argument(
+        "--address", metavar="HOST", help="an existing Ray cluster, or auto; all its nodes must see --out"
+    )
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to train (auto)")
     group.add_argument(
         "--backend", choices=("auto", "loop", "stacked"), help="clients one by one, or as one stack (auto)"

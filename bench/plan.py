@@ -224,6 +224,8 @@ def _check_names(request: Request) -> None:
             raise UsageError("--algo all stands alone: name the algorithms, or all of them")
     if len(set(request.algorithms)) != len(request.algorithms):
         raise UsageError(f"--algo names an algorithm twice: {', '.join(request.algorithms)}")
+    if "dataset" in request.values:
+        raise UsageError("the data set decides whose setting is used: give it as --dataset, not with --set")
     if request.dataset not in DATASETS:
         raise unknown("data set", request.dataset, DATASETS)
     if request.paper and request.paper not in PAPERS:

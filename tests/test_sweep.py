@@ -115,6 +115,7 @@ BAD = {
     "paper without the data set": (["--algo", "fedavg", "--paper", "fedcad"], ["fedcad", "digits", "it has: cifar10"]),
     "setting or hyper-parameter": (["--algo", "fedcad", "--set", "gama=1"], ["gama", "did you mean gamma?"]),
     "another algorithm's": (["--algo", "fedavg", "--set", "gamma=1"], ["gamma", "fedavg"]),
+    "dataset by --set": (["--algo", "fedavg", "--set", "dataset=cifar10"], ["give it as --dataset"]),
     "set without value": (["--algo", "fedavg", "--set", "lr"], ["name=value", "'lr'"]),
     "participation 0": (["--algo", "fedavg", "--participation", "0"], ["participation must be in (0, 1], got 0.0"]),
     "participation 1.5": (["--algo", "fedavg", "--participation", "1.5"], ["participation must be in (0, 1], got 1.5"]),

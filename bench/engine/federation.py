@@ -15,6 +15,7 @@ from bench.data.splits import Split
 from search_spaces.setting import Setting
 
 CROP_PADDING = 4
+KEPT_PARTS = 4  # training and test parts of two data sets
 CHUNK = 500  # samples a forward pass outside training takes at once
 
 
@@ -26,10 +27,19 @@ class Images:
     labels: Tensor
 
     @staticmethod
-    def load(x: np.ndarray, y: np.ndarray, device: torch.device) -> Images:
-        """From (N, C, H, W) uint8 and (N,) integers."""
-        pixels = torch.from_numpy(np.array(x.transpose(0, 2, 3, 1), order="C")).to(device)
-        return Images(pixels, torch.from_numpy(np.array(y, np.int64)).to(device))
+    def of(dataset: Dataset, part: str, device: torch.device) -> Images:
+        """The `train` or `test` part of a data set; one copy serves all runs of a process."""
+        key = (dataset.hash, part, str(device))
+        if key not in _LOADED:
+            x, y = (getattr(dataset, f"{part}_{axis}") for axis in "xy")
+            while len(_LOADED) >= KEPT_PARTS:
+                _LOADED.pop(next(iter(_LOADED)))
+            pixels = torch.from_numpy(np.array(x.transpose(0, 2, 3, 1), order="C")).to(device)
+            _LOADED[key] = Images(pixels, torch.from_numpy(np.array(y, np.int64)).to(device))
+        return _LOADED[key]
+
+
+_LOADED: dict[tuple[str, str, str], Images] = {}
 
 
 class Normaliser:
@@ -79,8 +89,8 @@ class Federation:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        self.train = Images.load(dataset.train_x, dataset.train_y, device)
-        self.test = Images.load(dataset.test_x, dataset.test_y, device)
+        self.train = Images.of(dataset, "train", device)
+        self.test = Images.of(dataset, "test", device)
         self.normalise = Normaliser(info, setting.normalization, device, dtype)
         self.augmentation = setting.augmentation
         self.device, self.dtype = device, dtype
