@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from algorithms import ALGORITHMS, Entry, entry
+from algorithms import ALGORITHMS, Entry
 from bench.data import DATASETS
 from bench.data.partition import partition
 from bench.errors import UsageError
@@ -214,16 +214,7 @@ def choose_setting(entries: list[Entry], request: Request) -> tuple[str | None, 
 
 
 def _check_names(request: Request) -> None:
-    for name in request.algorithms:
-        if name != "all":
-            try:
-                entry(name)
-            except KeyError as error:
-                raise UsageError(str(error.args[0])) from None
-        elif len(request.algorithms) > 1:
-            raise UsageError("--algo all stands alone: name the algorithms, or all of them")
-    if len(set(request.algorithms)) != len(request.algorithms):
-        raise UsageError(f"--algo names an algorithm twice: {', '.join(request.algorithms)}")
+    _check_algorithms(request.algorithms)
     if "dataset" in request.values:
         raise UsageError("the data set decides whose setting is used: give it as --dataset, not with --set")
     if request.dataset not in DATASETS:
@@ -233,6 +224,16 @@ def _check_names(request: Request) -> None:
     for name, value in (("--seeds", request.seeds), ("--num-samples", request.num_samples)):
         if value < 1:
             raise UsageError(f"{name} must be >= 1, got {value}")
+
+
+def _check_algorithms(names: tuple[str, ...]) -> None:
+    if "all" in names and len(names) > 1:
+        raise UsageError("--algo all stands alone: name the algorithms, or all of them")
+    if len(set(names)) != len(names):
+        raise UsageError(f"--algo names an algorithm twice: {', '.join(names)}")
+    for name in names:
+        if name not in ALGORITHMS and name != "all":
+            raise unknown("algorithm", name, ALGORITHMS)
 
 
 def _sort_values(

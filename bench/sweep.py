@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import options as command
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
-from bench.execution import Execution, default_out, resolve_device
+from bench.execution import Execution, cpu_count, default_out, resolve_device
 from bench.plan import Plan, Unit, make_plan
 from bench.tuning.runner import Resources, group, missing_units, run_plan
 from leaderboards import Store, StoreError
@@ -64,6 +64,10 @@ def _check_numbers(given: argparse.Namespace) -> None:
         value = getattr(given, option)
         if value is not None and value < lowest:
             raise UsageError(f"--{option.replace('_', '-')} must be >= {lowest}, got {value}")
+    if not given.address and given.cpus_per_trial > cpu_count():
+        raise UsageError(
+            f"--cpus-per-trial {given.cpus_per_trial} is more than the {cpu_count()} cores of this machine"
+        )
     if given.executor == "inline" and given.scheduler != "none":
         raise UsageError(f"--scheduler {given.scheduler} compares running trials: use --executor ray")
 

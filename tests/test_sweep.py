@@ -133,6 +133,7 @@ BAD = {
     "model of another size": (["--algo", "fedavg", "--model", "cnn_cifar"], ["32x32", "8x8", "models that fit"]),
     "a GPU where there is none": (["--algo", "fedavg", "--gpus-per-trial", "0.5"], ["0.5", "no CUDA GPU"]),
     "no CPU": (["--algo", "fedavg", "--cpus-per-trial", "0"], ["--cpus-per-trial must be >= 1, got 0"]),
+    "more CPUs than cores": (["--algo", "fedavg", "--cpus-per-trial", "4096"], ["4096", "cores of this machine"]),
     "scheduler inline": (["--algo", "fedavg", "--scheduler", "asha"], ["--executor ray"]),
     "choice without validation": (
         ["--algo", "fedcad", "--set", "validation_fraction=0"],

@@ -10,32 +10,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-# Read by Ray when it is imported or started; what a user has set stays.
-for _name, _value in {
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "600",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-}.items():
-    os.environ.setdefault(_name, _value)
+import ray
+from ray import tune
+from ray.tune.experiment import Trial as TuneTrial
 
-import ray  # noqa: E402 (after the environment it reads)
-from ray import tune  # noqa: E402
-from ray.tune.experiment import Trial as TuneTrial  # noqa: E402
-
-import bench  # noqa: E402
-from bench.errors import EnvironmentProblem  # noqa: E402
-from bench.execution import Execution, cpu_count  # noqa: E402
-from bench.plan import Plan, Search, Unit  # noqa: E402
-from bench.tuning.progress import Display  # noqa: E402
-from bench.tuning.runner import Outcome, Resources, trial_name, varied_names  # noqa: E402
-from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, units_for, varied  # noqa: E402
-from bench.tuning.trainable import SweepTrial  # noqa: E402
+import bench
+from bench.errors import EnvironmentProblem
+from bench.execution import Execution, cpu_count
+from bench.plan import Plan, Search, Unit
+from bench.tuning.progress import Display
+from bench.tuning.runner import Outcome, Resources, trial_name, varied_names
+from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, units_for, varied
+from bench.tuning.trainable import SweepTrial
 
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
 
@@ -83,7 +69,7 @@ def _start(resources: Resources) -> None:
         {}
         if resources.address
         else {
-            "num_cpus": max(cpu_count(), resources.cpus),
+            "num_cpus": cpu_count(),
             "object_store_memory": OBJECT_STORE_BYTES,
             "include_dashboard": False,
         }

@@ -174,6 +174,9 @@ def _executor(name: str) -> Callable[..., None]:
         from bench.tuning.inline import run_inline
 
         return run_inline
+    from bench.tuning.quiet import quiet_ray
+
+    quiet_ray()
     from bench.tuning.cluster import run_ray
 
     return run_ray
