@@ -19,7 +19,9 @@ def mean_of(models: Sequence[Params]) -> Params:
 
 def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
     """||left - right||^2 summed over the entries of `names`: a scalar."""
-    return torch.stack([(left[name] - right[name]).square().sum() for name in names]).sum()
+    names = list(names)  # one long vector a side: a step costs less than with an operation per tensor
+    a, b = (torch.cat([model[name].flatten() for name in names]) for model in (left, right))
+    return (a - b).square().sum()
 
 
 def mean_squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:

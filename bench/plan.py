@@ -15,7 +15,6 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry
 from bench.data import DATASETS
-from bench.data.partition import partition
 from bench.errors import UsageError
 from bench.names import unknown
 from bench.needs import shared_supplies, supply
@@ -289,6 +288,8 @@ def _checked(setting: Setting) -> Setting:
     Raises:
         UsageError: the data set has no such normalisation or no mirror image, or there is no such partition.
     """
+    from bench.data.partition import partition  # numpy, which `--help` does without
+
     info = DATASETS[setting.dataset]
     info.normalization(setting.normalization)
     if setting.augmentation != "none" and not info.flip:

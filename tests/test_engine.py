@@ -11,36 +11,34 @@ import torch.nn.functional as F
 from conftest import INFO, simulate, toy_dataset, toy_split
 
 from algorithms.base import Algorithm
-from bench.engine.federation import Normaliser, crops, draw_crops
+from bench.engine.crops import Crops, draw_crops
+from bench.engine.federation import Images, Normaliser
 from bench.engine.optimizers import clip, decays
 from bench.engine.streams import stream
 from bench.engine.tasks import Schedule
 from bench.engine.trees import num_bytes
 from bench.results import at_chance, summarise
 
+CPU = torch.device("cpu")
+
 
 @pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect"])
 def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
-    pixels = torch.randint(0, 256, (5, 8, 6, 3), dtype=torch.uint8)
-    views = crops(pixels, augmentation)
+    images = Images(np.random.RandomState(0).randint(0, 256, (5, 3, 8, 6)).astype(np.uint8), np.zeros(5), CPU)
+    crops, every = Crops(images.flat, 8, 6, augmentation), torch.arange(5)
     mode = {"flip_crop": "constant", "flip_crop_reflect": "reflect"}[augmentation]
-    padded = F.pad(pixels.permute(0, 3, 1, 2).float(), (4, 4, 4, 4), mode=mode)
-    simulation = simulate("fedavg", augmentation=augmentation)
-    source = simulation.federation.source(0, draw_crops(torch.Generator().manual_seed(0), 1, 16))
-    assert source.draws is not None
+    padded = F.pad(images.pixels.permute(0, 3, 1, 2).float(), (4, 4, 4, 4), mode=mode)
     for row in range(9):
         for column in range(9):
             window = padded[:, :, row : row + 8, column : column + 6].permute(0, 2, 3, 1).byte()
-            assert torch.equal(views[0, :, row, column], window)
-            # The mirror of a window is the window of the mirror that starts as far from the other edge.
-            assert torch.equal(views[1, :, row, 8 - column], window.flip(2))
+            assert torch.equal(crops(every, torch.tensor([[row, column, 0]]).repeat(5, 1)), window)
+            assert torch.equal(crops(every, torch.tensor([[row, column, 1]]).repeat(5, 1)), window.flip(2))
 
 
 def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
     simulation = simulate("fedavg", augmentation="flip_crop")
     draws = torch.tensor([[[0, 3, 0], [8, 1, 1]]])
-    source = simulation.federation.source(0, draws)
-    x = source.take(0, torch.tensor([2, 5]))
+    x = simulation.federation.source(0, torch.tensor([[2, 5]]), draws).take(0, 2)
     raw = simulation.federation.train.pixels[simulation.federation.clients[0]].permute(0, 3, 1, 2).double()
     padded = F.pad(raw, (4, 4, 4, 4))
     first = (padded[2, :, 0:8, 3:11] / 255 - 0.5) / 0.25

@@ -12,30 +12,44 @@ from torch import Tensor
 from algorithms.base import Data
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
+from bench.engine.crops import Crops
 from search_spaces.setting import Setting
 
-CROP_PADDING = 4
 KEPT_PARTS = 4  # training and test parts of two data sets
+READY_BYTES = 16 * 2**20  # inputs up to this size are made once: small batches are bound by calls, not by memory
 CHUNK = 500  # samples a forward pass outside training takes at once
 
 
-@dataclass(frozen=True)
 class Images:
-    """Images (N, H, W, C) uint8 and labels (N,) int64 on a device: N images of height H, width W and C channels."""
+    """Images and labels on a device: N images of height H, width W and C channels.
 
-    pixels: Tensor
-    labels: Tensor
+    Args:
+        x: (N, C, H, W) uint8.
+        y: (N,) integers.
+        device: where they shall lie.
+
+    Attributes:
+        flat: (N * H * W + 1, C) uint8, pixel after pixel, and a black one behind the last.
+        pixels: (N, H, W, C), a view of it.
+        labels: (N,) int64.
+    """
+
+    def __init__(self, x: np.ndarray, y: np.ndarray, device: torch.device) -> None:
+        count, channels, height, width = x.shape
+        flat = np.zeros((count * height * width + 1, channels), np.uint8)
+        flat[:-1].reshape(count, height, width, channels)[:] = x.transpose(0, 2, 3, 1)
+        self.flat = torch.from_numpy(flat).to(device)
+        self.pixels = self.flat[:-1].view(count, height, width, channels)
+        self.labels = torch.from_numpy(np.array(y, np.int64)).to(device)
 
     @staticmethod
     def of(dataset: Dataset, part: str, device: torch.device) -> Images:
         """The `train` or `test` part of a data set; one copy serves all runs of a process."""
         key = (dataset.hash, part, str(device))
         if key not in _LOADED:
-            x, y = (getattr(dataset, f"{part}_{axis}") for axis in "xy")
             while len(_LOADED) >= KEPT_PARTS:
                 _LOADED.pop(next(iter(_LOADED)))
-            pixels = torch.from_numpy(np.array(x.transpose(0, 2, 3, 1), order="C")).to(device)
-            _LOADED[key] = Images(pixels, torch.from_numpy(np.array(y, np.int64)).to(device))
+            _LOADED[key] = Images(getattr(dataset, f"{part}_x"), getattr(dataset, f"{part}_y"), device)
         return _LOADED[key]
 
 
@@ -64,8 +78,15 @@ class Normaliser:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """(B, C, H, W)."""
-        flat = pixels.reshape(len(pixels), -1).to(self._dtype)
-        return torch.addcmul(self._offset, flat, self._factor).view(self._shape).permute(0, 3, 1, 2)
+        return self.shaped(self.rows(pixels.reshape(len(pixels), -1)))
+
+    def rows(self, pixels: Tensor) -> Tensor:
+        """(B, H * W * C) inputs of pixels (B, H * W * C)."""
+        return torch.addcmul(self._offset, pixels, self._factor)
+
+    def shaped(self, rows: Tensor) -> Tensor:
+        """(B, C, H, W) of rows (B, H * W * C)."""
+        return rows.view(self._shape).permute(0, 3, 1, 2)
 
 
 class Federation:
@@ -92,7 +113,10 @@ class Federation:
         self.train = Images.of(dataset, "train", device)
         self.test = Images.of(dataset, "test", device)
         self.normalise = Normaliser(info, setting.normalization, device, dtype)
-        self.augmentation = setting.augmentation
+        _, height, width, _ = self.train.pixels.shape
+        self._crops = Crops(self.train.flat, height, width, setting.augmentation)
+        rows = self.train.pixels.flatten(1)
+        self._ready = self.normalise.rows(rows) if rows.numel() * dtype.itemsize <= READY_BYTES else None
         self.device, self.dtype = device, dtype
         self.clients = tuple(torch.from_numpy(index).to(device) for index in split.clients)
         self.local_tests = tuple(torch.from_numpy(index).to(device) for index in split.local_tests)
@@ -104,12 +128,19 @@ class Federation:
         weight = torch.ones(len(index), device=self.device, dtype=self.dtype)
         return Data(lambda: self.normalise(self.train.pixels[index]), self.train.labels[index], weight)
 
-    def source(self, client: int, draws: Tensor | None) -> Source:
-        """A client's samples for one round, ready to be batched."""
-        pixels = self.train.pixels[self.clients[client]]
-        if self.augmentation == "none":
-            return Source(self.normalise, self.normalise(pixels))
-        return Source(self.normalise, crops(pixels, self.augmentation), draws)
+    def inputs(self, index: Tensor, draws: Tensor | None = None) -> Tensor:
+        """Training samples (B, C, H, W) by index (B,), augmented where draws (B, 3) are given."""
+        if draws is not None:
+            return self.normalise(self._crops(index, draws))
+        if self._ready is not None:
+            return self.normalise.shaped(self._ready.index_select(0, index))
+        # Not `pixels[index]`: that copies byte by byte.
+        return self.normalise(self.train.pixels.index_select(0, index))
+
+    def source(self, client: int, positions: Tensor, draws: Tensor | None) -> Source:
+        """A client's inputs of one round; `positions` (steps, B) are those of its samples that each step takes."""
+        index = self.clients[client]
+        return Source(self, index, index[positions], draws)
 
     def chunks(self, images: Images, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """(inputs, labels) of all images, or of those at `index`, a chunk at a time."""
@@ -121,53 +152,25 @@ class Federation:
 
 @dataclass(frozen=True)
 class Source:
-    """One client's inputs in one round.
+    """One client's inputs in one round, made batch by batch: a round's clients keep no images of their own.
 
     Args:
-        normalise: pixels to inputs.
-        samples: the inputs (n, C, H, W) themselves; or, with `draws`, every crop as `crops` lays them out.
-        draws: (steps, B, 3) int64 of row offset, column offset and mirror for each place in the schedule.
+        federation: whose pixels they are.
+        index: (n,) the client's samples, as all indices here into the training set.
+        rows: (steps, B) those that each step takes.
+        draws: (steps, B, 3) int64 of `draw_crops` for each place in the schedule, or None without augmentation.
     """
 
-    normalise: Normaliser
-    samples: Tensor
+    federation: Federation
+    index: Tensor
+    rows: Tensor
     draws: Tensor | None = None
 
-    def take(self, step: int, positions: Tensor) -> Tensor:
-        """Inputs (b, C, H, W) of the first b places of a step, whose samples are `positions` (b,)."""
-        if self.draws is None:
-            return self.samples[positions].contiguous(memory_format=torch.channels_last)
-        row, column, mirror = self.draws[step, : len(positions)].unbind(1)
-        # In the mirrored copy the same window starts as far from the other edge.
-        column = torch.where(mirror.bool(), 2 * CROP_PADDING - column, column)
-        return self.normalise(self.samples[mirror, positions, row, column])
+    def take(self, step: int, size: int) -> Tensor:
+        """Inputs (size, C, H, W) of the first places of a step."""
+        draws = None if self.draws is None else self.draws[step, :size]
+        return self.federation.inputs(self.rows[step, :size], draws)
 
-
-def crops(pixels: Tensor, augmentation: str) -> Tensor:
-    """Every crop of every image, mirrored and not, as one strided view: (2, n, rows, columns, H, W, C), uint8.
-
-    Args:
-        pixels: (n, H, W, C) uint8.
-        augmentation: `flip_crop` pads by 4 with zeros, `flip_crop_reflect` by reflection.
-    """
-    _, height, width, _ = pixels.shape
-    if augmentation == "flip_crop_reflect":
-        padded = pixels[:, _reflected(height, pixels.device)][:, :, _reflected(width, pixels.device)]
-    else:
-        around = (0, 0, CROP_PADDING, CROP_PADDING, CROP_PADDING, CROP_PADDING)
-        padded = torch.nn.functional.pad(pixels, around)
-    both = torch.stack([padded, padded.flip(2)])
-    return both.unfold(2, height, 1).unfold(3, width, 1).permute(0, 1, 2, 3, 5, 6, 4)
-
-
-def _reflected(size: int, device: torch.device) -> Tensor:
-    """Indices of an axis padded by reflection, the edge itself not repeated."""
-    index = torch.arange(-CROP_PADDING, size + CROP_PADDING, device=device).abs()
-    return torch.where(index >= size, 2 * (size - 1) - index, index)
-
-
-def draw_crops(generator: torch.Generator, steps: int, batch_size: int) -> Tensor:
-    """(steps, batch_size, 3) int64: row and column offsets in [0, 8], mirror in {0, 1}."""
-    offsets = torch.randint(0, 2 * CROP_PADDING + 1, (steps, batch_size, 2), generator=generator)
-    mirror = torch.randint(0, 2, (steps, batch_size, 1), generator=generator)
-    return torch.cat([offsets, mirror], dim=2)
+    def chunks(self) -> Iterator[Tensor]:
+        """All inputs, not augmented, a chunk at a time."""
+        yield from map(self.federation.inputs, torch.split(self.index, CHUNK))

@@ -53,7 +53,7 @@ def make_batch(problem: Problem, task: Task, step: int) -> Batch:
     """The batch of one step: short where the epoch ends, filled up only for BatchNorm's sake."""
     size = problem.setting.batch_size if problem.net.batchnorm else task.schedule.sizes[step]
     positions = task.schedule.positions[step, :size]
-    x = task.source.take(step, positions)
+    x = task.source.take(step, size)
     teacher: dict[str, Outputs] = task.table(positions)
     with torch.no_grad():
         for name, params in task.teachers.items():

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Batch, Local, Memory, Message, Outputs, Params, Plan
 from bench.engine.loop import masked_mean
@@ -53,6 +54,7 @@ class _Stack:
         self.leaves = self._leaves()
         self.state: State = problem.optimizer.init(self.leaves)
         self.teachers = self._teachers()
+        self.steps = _Steps(tasks)
         self.done: list[Trained] = []
 
     def run(self) -> list[Trained]:
@@ -108,14 +110,15 @@ class _Stack:
 
     def _batch(self, step: int) -> tuple[Any, ...]:
         """x, y, weight, noise and teachers of one step, each with a leading client axis: `Batch`'s fields in order."""
-        tasks = self.tasks
-        positions = [task.schedule.positions[step] for task in tasks]
-        x = torch.stack([task.source.take(step, at) for task, at in zip(tasks, positions, strict=True)])
-        y = torch.stack([task.data.y[at] for task, at in zip(tasks, positions, strict=True)])
-        weight = torch.stack([task.schedule.weight[step] for task in tasks])
-        noise = stack([self.problem.noise(task.noise) for task in tasks])
-        teacher = stack([task.table(at) for task, at in zip(tasks, positions, strict=True)])
-        return x, y, weight, noise, {**teacher, **self._ask_teachers(x)}
+        tasks, problem, steps = self.tasks, self.problem, self.steps
+        index = steps.index[step, : len(tasks)]
+        draws = None if steps.draws is None else steps.draws[step, : len(tasks)].flatten(0, 1)
+        x = problem.federation.inputs(index.flatten(), draws)
+        x = x.view(*index.shape, *x.shape[1:])
+        y = problem.federation.train.labels[index]
+        noise = stack([problem.noise(task.noise) for task in tasks])
+        teacher = {**steps.table(step, len(tasks)), **self._ask_teachers(x)}
+        return x, y, steps.weight[step, : len(tasks)], noise, teacher
 
     @torch.no_grad()
     def _ask_teachers(self, x: Tensor) -> dict[str, Outputs]:
@@ -151,3 +154,32 @@ class _Stack:
         local = own(tree_map(lambda tensor: tensor[position], self.local))
         loss = self.total[position] / task.steps
         return finish(self.problem, task, local, loss, self.message, self._plan(self.num_steps[position]))
+
+
+class _Steps:
+    """The schedules of a round's clients side by side, so that a step's batches are one gather.
+
+    Attributes:
+        index: (steps, m, B) training samples; whatever stands after a client's last step is never read.
+        weight: (steps, m, B).
+        draws: (steps, m, B, 3) of `draw_crops`, or None.
+    """
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self.index = pad_sequence([task.source.rows for task in tasks])
+        self.weight = pad_sequence([task.schedule.weight for task in tasks])
+        draws = [task.source.draws for task in tasks if task.source.draws is not None]
+        self.draws = pad_sequence(draws) if draws else None
+        # The clients' tables one under another, and the row where each client's begins.
+        sizes = torch.tensor([0, *(len(task.source.index) for task in tasks[:-1])]).cumsum(0).tolist()
+        self._rows = pad_sequence([task.schedule.positions + first for task, first in zip(tasks, sizes, strict=True)])
+        self._tables = {name: _joined([task.tables[name] for task in tasks]) for name in tasks[0].tables}
+
+    def table(self, step: int, clients: int) -> dict[str, Outputs]:
+        """The teachers' stored outputs on a step's samples."""
+        rows = self._rows[step, :clients]
+        return {name: Outputs(out.logits[rows], out.features[rows]) for name, out in self._tables.items()}
+
+
+def _joined(tables: list[Outputs]) -> Outputs:
+    return Outputs(torch.cat([out.logits for out in tables]), torch.cat([out.features for out in tables]))

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Outputs, Params, Plugin, Upload
-from bench.engine.federation import CHUNK, Federation, Source, draw_crops
+from bench.engine.crops import draw_crops
+from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.streams import stream
@@ -132,7 +133,7 @@ def make_task(problem: Problem, client: int, round: int, message: Message, memor
         generator = stream(seed, "augment", round, client)
         draws = draw_crops(generator, len(schedule.sizes), batch_size).to(federation.device)
     start = problem.algorithm.start(problem.fed, message, memory, stream(seed, "start", round, client))
-    source = federation.source(client, draws)
+    source = federation.source(client, schedule.positions.to(federation.device), draws)
     teachers = problem.algorithm.teachers(message, memory)
     return Task(
         client=client,
@@ -154,7 +155,7 @@ def make_task(problem: Problem, client: int, round: int, message: Message, memor
 @torch.no_grad()
 def outputs_on(net: Network, params: Params, source: Source) -> Outputs:
     """A frozen model's outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features."""
-    parts = [net.eval(params, x) for x in torch.split(source.samples, CHUNK)]
+    parts = [net.eval(params, x) for x in source.chunks()]
     return Outputs(torch.cat([p.logits for p in parts]), torch.cat([p.features for p in parts]))
 
 
