@@ -45,7 +45,8 @@ def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str)
     rates = _rates(store, device)
     lines = _lines(plan, missing, rates, given.data_dir)
     seeds = len({unit.seed for unit in plan.units}) or plan.request.seeds
-    concurrent = given.max_concurrent or max(1, cpu_count() // given.cpus_per_trial)
+    fitting = 1 if given.executor == "inline" else max(1, cpu_count() // given.cpus_per_trial)
+    concurrent = given.max_concurrent or fitting
     total = sum(line.seconds * line.to_do for line in lines)
     summary = {
         "paper": plan.paper,

@@ -26,6 +26,7 @@ class Execution:
         threads: of each trial.
         gpus: share of a GPU that each trial holds.
         force: run again what is finished.
+        keep_stopped: leave a run alone that a scheduler stopped before.
         rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
         report_seconds: see above.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
@@ -41,6 +42,7 @@ class Execution:
     threads: int = 1
     gpus: float = 0.0
     force: bool = False
+    keep_stopped: bool = False
     rounds_per_report: int = 0
     report_seconds: float = 1.0
     save_seconds: float = 15.0

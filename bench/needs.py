@@ -47,6 +47,8 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         setting = replace(setting, model=setting.model + "+head")
     if "batchnorm" in entry.needs and "+bn" not in setting.model:
         setting = replace(setting, model=setting.model + "+bn")
+    if "+bn" in setting.model and setting.batch_size == 1:
+        raise UsageError(f"model {setting.model!r} takes its statistics over a batch: batch_size must be > 1, got 1")
     models.check_model(setting.model, DATASETS[setting.dataset].input_shape)
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
         raise _refusal(entry, "server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")

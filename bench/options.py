@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.errors import UsageError
+from bench.names import unknown
 from bench.plan import EMBEDDED_DATASET, Request
 
 # Options that are settings under a shorter name.
@@ -55,26 +57,31 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _what(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--algo", nargs="+", metavar="NAME", help="one algorithm, several, or all")
+    _list(group, "--algo", "NAME", "one algorithm, several, or all")
     group.add_argument("--dataset", metavar="NAME", help=f"data set (default {EMBEDDED_DATASET}, which is embedded)")
     group.add_argument("--paper", metavar="NAME", help="whose setting and grids (default: the algorithm's own paper)")
-    group.add_argument("--model", nargs="+", metavar="NAME", help="model; +head and +bn are its forms")
-    group.add_argument("--alpha", nargs="+", metavar="A", help="Dirichlet concentration; small is non-IID")
-    group.add_argument("--participation", nargs="+", metavar="C", help="share of the clients in a round, in (0, 1]")
-    group.add_argument("--clients", nargs="+", metavar="K", help="number of clients")
-    group.add_argument("--rounds", nargs="+", metavar="T", help="communication rounds")
-    group.add_argument("--local-epochs", nargs="+", metavar="E", help="passes over a client's data in a round")
-    group.add_argument("--batch-size", nargs="+", metavar="B", help="examples in a local step")
-    group.add_argument("--lr", nargs="+", metavar="LR", help="local learning rate")
-    group.add_argument("--precision", nargs="+", metavar="P", help="fp32 (strict), tf32, bf16 (autocast) or fp64")
+    _list(group, "--model", "NAME", "model; +head and +bn are its forms")
+    _list(group, "--alpha", "A", "Dirichlet concentration; small is non-IID")
+    _list(group, "--participation", "C", "share of the clients in a round, in (0, 1]")
+    _list(group, "--clients", "K", "number of clients")
+    _list(group, "--rounds", "T", "communication rounds")
+    _list(group, "--local-epochs", "E", "passes over a client's data in a round")
+    _list(group, "--batch-size", "B", "examples in a local step")
+    _list(group, "--lr", "LR", "local learning rate")
+    _list(group, "--precision", "P", "fp32 (strict), tf32, bf16 (autocast) or fp64")
     group.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 for every configuration (default 1)")
-    group.add_argument(
+    _list(
+        group,
         "--set",
-        nargs="+",
-        metavar="NAME=V[,V...]",
-        help="any setting field, or a hyper-parameter of any chosen algorithm (fedcad.gamma=0.5 names one)",
+        "NAME=V[,V...]",
+        "any setting field, or a hyper-parameter of any chosen algorithm (fedcad.gamma=0.5 names one)",
     )
     group.add_argument("--config", metavar="FILE", help="TOML file of these options; the command line goes over it")
+
+
+def _list(group: argparse._ArgumentGroup, option: str, metavar: str, text: str) -> None:
+    """An option of several values; given twice, it takes both."""
+    group.add_argument(option, nargs="+", action="extend", metavar=metavar, help=text)
 
 
 def _search(group: argparse._ArgumentGroup) -> None:
@@ -141,46 +148,68 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str]]:
-    """The options, filled up from `--config` and the defaults, and where each given one came from.
+@dataclass(frozen=True)
+class Layer:
+    """Options from one place, those of later layers going over them. `origin` names the place."""
+
+    origin: str
+    options: Mapping[str, Any]
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[Layer]]:
+    """The options, filled up from `--config` and the defaults, and the layers they came in.
 
     Raises:
         UsageError: the file cannot be read or names an option that does not exist.
-        SystemExit: argparse's own, for `--help` and malformed options.
+        SystemExit: argparse's own, for `--help` and malformed options, in the file as well.
     """
-    given = vars(make_parser().parse_args(argv))
-    origins = dict.fromkeys(given, "command line")
-    for name, value in _read_config(given.get("config")).items():
-        if name == "set":
-            # Names merge one by one; the command line's come last and win.
-            given["set"] = [*value, *given.get("set", [])]
-        elif name not in given:
-            given[name], origins[name] = value, str(given["config"])
-    return argparse.Namespace(**{**DEFAULTS, **given}), origins
+    parser = make_parser()
+    given = vars(parser.parse_args(argv))
+    layers = [Layer("command line", given)]
+    if "config" in given:
+        # The file goes through the same parser, so that types and choices are those of the command line.
+        layers.insert(0, Layer(given["config"], vars(parser.parse_args(_file_arguments(given["config"])))))
+    merged = {name: value for layer in layers for name, value in layer.options.items()}
+    return argparse.Namespace(**{**DEFAULTS, **merged}), layers
 
 
-def _read_config(path: str | None) -> dict[str, Any]:
-    if path is None:
-        return {}
+def _file_arguments(path: str) -> list[str]:
+    """A TOML file's options as the words of a command line."""
     try:
         content = tomllib.loads(Path(path).read_text())
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"--config {path} is no TOML file: {error}") from None
     known = {*DEFAULTS, *SETTING_OPTIONS, "algo", "set"}
-    options = {name.replace("-", "_"): value for name, value in content.items()}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise UsageError(f"--config {path}: no option {unknown[0]!r}; known: {', '.join(sorted(known))}")
-    return {name: _from_toml(name, value) for name, value in options.items()}
+    words: list[str] = []
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            raise unknown(f"option for --config {path}", key, known)
+        if (name == "set") != isinstance(value, dict):
+            raise UsageError(
+                f"--config {path}: values for --set stand under [set], and only there; got {key} = {value!r}"
+            )
+        words += _words("--" + name.replace("_", "-"), value)
+    return words
 
 
-def _from_toml(name: str, value: Any) -> Any:
-    """A file's value as the command line would have given it."""
-    if name == "set":
-        return [f"{key}={','.join(split_list(_texts(values)))}" for key, values in value.items()]
-    return _texts(value) if name in SETTING_OPTIONS or name == "algo" else value
+def _words(option: str, value: Any) -> list[str]:
+    if isinstance(value, bool):
+        return [option] if value else []
+    if isinstance(value, dict):
+        return [option, *(f"{name}={','.join(_texts(texts))}" for name, texts in _flat(value))] if value else []
+    return [option, *_texts(value)]
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`fedcad.gamma = 0.5` is a table within a table to TOML: its names joined by dots again."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def _texts(value: Any) -> list[str]:
@@ -192,36 +221,52 @@ def split_list(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
 
 
-def make_request(options: argparse.Namespace, origins: dict[str, str]) -> Request:
+def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Request:
     """What the options ask to run.
 
     Raises:
-        UsageError: no algorithm, or a malformed `--set`.
+        UsageError: no algorithm, a malformed `--set`, or one value given in two ways.
     """
     if not getattr(options, "algo", None):
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
     values: dict[str, tuple[str, ...]] = {}
-    where: dict[str, str] = {}
-    for option, name in SETTING_OPTIONS.items():
-        if hasattr(options, option):
-            values[name], where[name] = split_list(getattr(options, option)), origins[option]
-    for name, texts in parse_set(getattr(options, "set", [])).items():
-        values[name], where[name] = texts, origins.get("set", str(getattr(options, "config", "")))
+    origins: dict[str, str] = {}
+    for layer in layers:
+        given = _values_of(layer)
+        # A plain name goes over what an earlier layer said of one algorithm's.
+        hidden = [name for name in values if name.rpartition(".")[2] in given and name not in given]
+        for name in hidden:
+            del values[name]
+        values |= given
+        origins |= dict.fromkeys(given, layer.origin)
     return Request(
         algorithms=split_list(options.algo),
         dataset=options.dataset,
         paper=options.paper,
         values=values,
-        origins=where,
+        origins=origins,
         seeds=options.seeds,
         search=options.search,
         num_samples=options.num_samples,
         scheduler=options.scheduler,
+        force=options.force,
     )
 
 
+def _values_of(layer: Layer) -> dict[str, tuple[str, ...]]:
+    """One layer's settings and hyper-parameters, by name."""
+    options = {name: option for option, name in SETTING_OPTIONS.items() if option in layer.options}
+    values = {name: split_list(layer.options[option]) for name, option in options.items()}
+    extra = parse_set(layer.options.get("set", []))
+    twice = sorted(set(values) & set(extra))
+    if twice:
+        option = "--" + options[twice[0]].replace("_", "-")
+        raise UsageError(f"{option} and --set {twice[0]}= are the same thing, and both are given: leave one out")
+    return values | extra
+
+
 def parse_set(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """`name=v,v name=v` as a mapping; a later one of the same name wins.
+    """`name=v,v name=v` as a mapping; values of a name that comes twice are put together.
 
     Raises:
         UsageError: a word without `=`, a name or a value.
@@ -232,5 +277,5 @@ def parse_set(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
         parts = split_list([text])
         if not sign or not name.strip() or not parts:
             raise UsageError(f"--set takes name=value[,value...], got {word!r}")
-        values[name.strip()] = parts
+        values[name.strip()] = tuple(dict.fromkeys((*values.get(name.strip(), ()), *parts)))
     return values

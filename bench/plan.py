@@ -25,7 +25,6 @@ from search_spaces import (
     Grid,
     Range,
     Setting,
-    Space,
     Value,
     cast,
     combinations,
@@ -53,6 +52,7 @@ class Request:
         search: `grid`, `random` or `optuna`.
         num_samples: configurations per algorithm, for random and Optuna.
         scheduler: `none` or `asha`.
+        force: run again what is stored.
     """
 
     algorithms: tuple[str, ...]
@@ -64,6 +64,7 @@ class Request:
     search: str = "grid"
     num_samples: int = 10
     scheduler: str = "none"
+    force: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Search:
-    """One algorithm's space in one setting, for a sampler that chooses configurations as it goes."""
+    """One algorithm's space in one setting: the values of every hyper-parameter and the relations they keep."""
 
     algorithm: str
     setting: Setting
@@ -146,9 +147,10 @@ def make_plan(request: Request) -> Plan:
     entries = [ALGORITHMS[name] for name in (ALGORITHMS if skip_unfit else request.algorithms)]
     paper, base = choose_setting(entries, request)
     fields, hyper = _sort_values(request, entries)
-    fields.setdefault("dataset", (request.dataset,))
-    settings, origins = _settings(base, fields, entries, request)
-    units, searches, notes = [], [], _Notes()
+    notes = _Notes()
+    settings, origins = _settings(base, fields, entries, request, notes)
+    units: list[Unit] = []
+    searches: list[Search] = []
     for setting, found in product(settings, entries):
         try:
             fitted = supply(found, setting)
@@ -157,22 +159,24 @@ def make_plan(request: Request) -> Plan:
                 raise
             notes.add(f"left out: {error}")
             continue
-        space = _space(found, setting.dataset, paper)
-        values = _values(found, space, {k: v for k, v in hyper.items() if k[0] in (None, found.name)})
-        short = _shortened(fitted, base)
-        if request.search == "optuna":
-            searches.append(Search(found.name, fitted, values, found.where, paper, short))
-            continue
-        configurations = _configurations(found, values, request, notes)
-        _check_selectable(found, setting, configurations)
-        units += [
-            Unit(found.name, configuration, fitted, seed, paper, short)
-            for configuration in configurations
-            for seed in range(request.seeds)
-        ]
+        search = _space_of(found, fitted, paper, hyper, _shortened(fitted, base))
+        configurations = _configurations(found, search, request, notes)
+        _check_selectable(found, fitted, configurations, request)
+        if request.search == "optuna" and len(configurations) > 1:
+            searches.append(search)
+        else:
+            units += [unit for values in configurations for unit in units_of(search, values, request.seeds)]
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
     return Plan(request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines))
+
+
+def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
+    """All seeds of a configuration."""
+    return [
+        Unit(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
+        for seed in range(seeds)
+    ]
 
 
 class _Notes:
@@ -266,7 +270,7 @@ def _sort_values(
 
 
 def _settings(
-    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request
+    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: _Notes
 ) -> tuple[list[Setting], dict[str, str]]:
     """Every combination of the given setting values, with what the command's algorithms need."""
     kinds = setting_fields()
@@ -279,11 +283,15 @@ def _settings(
         made = [replace(base, **{**extra, **cell}) for cell in combinations(given)]
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return list(dict.fromkeys(_checked(setting) for setting in made)), origins
+    checked = [_checked(setting) for setting in made]
+    for name in given:
+        if all(getattr(a, name) != getattr(b, name) for a, b in zip(made, checked, strict=True)):
+            notes.add(f"{name} has no effect with the other settings: it is left at {getattr(checked[0], name)}")
+    return list(dict.fromkeys(checked)), origins
 
 
 def _checked(setting: Setting) -> Setting:
-    """The setting, its partition and normalisation known, and no alpha where the partition has none.
+    """The setting with its names known, and fields that have no effect in it at one value: equal runs get equal keys.
 
     Raises:
         UsageError: the data set has no such normalisation or no mirror image, or there is no such partition.
@@ -296,9 +304,17 @@ def _checked(setting: Setting) -> Setting:
         raise UsageError(
             f"augmentation={setting.augmentation} mirrors images, which {info.title} do not bear: use none"
         )
-    if not partition(setting.partition).needs_alpha:
-        return replace(setting, alpha=None)
-    return setting
+    default = Setting()
+    inert: dict[str, Any] = {"alpha": None} if not partition(setting.partition).needs_alpha else {}
+    if setting.optimizer == "adam":
+        inert |= {"momentum": 0.0, "nesterov": False}
+    else:
+        inert |= {name: getattr(default, name) for name in ("adam_beta1", "adam_beta2", "adam_eps")}
+    if not setting.weight_decay:
+        inert["decay_exempt"] = default.decay_exempt
+    if not setting.validation_fraction:
+        inert["validation_rule"] = default.validation_rule
+    return replace(setting, **inert)
 
 
 def _distinct(name: str, values: Iterable[str], kind: str) -> Grid:
@@ -309,60 +325,66 @@ def _distinct(name: str, values: Iterable[str], kind: str) -> Grid:
         raise UsageError(str(error)) from None
 
 
-def _space(found: Entry, dataset: str, paper: str | None) -> Space | None:
-    """The command's paper's space for the algorithm, else its own paper's."""
-    return (find(found.name, dataset, paper) if paper else None) or own_space(found.name, dataset, found.paper)
-
-
-def _values(
-    found: Entry, space: Space | None, given: Mapping[tuple[str | None, str], tuple[str, ...]]
-) -> dict[str, Grid | Range]:
-    """The values of every hyper-parameter: given, else the space's, else the default."""
+def _space_of(
+    found: Entry,
+    setting: Setting,
+    paper: str | None,
+    given: Mapping[tuple[str | None, str], tuple[str, ...]],
+    shortened: bool,
+) -> Search:
+    """What every hyper-parameter may be: as given, else the command's paper's, its own paper's, or the default."""
+    space = (find(found.name, setting.dataset, paper) if paper else None) or own_space(
+        found.name, setting.dataset, found.paper
+    )
     values: dict[str, Grid | Range] = {field.name: Grid(field.default) for field in found.fields}
+    relations = found.where
     if space:
-        values |= {name: Grid(value) for name, value in space.fixed.items()}
-        values |= space.grid
+        values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}
+        relations = tuple(dict.fromkeys((*found.where, *space.where)))
     for field_ in found.fields:
         texts = given.get((found.name, field_.name)) or given.get((None, field_.name))
         if texts:
             values[field_.name] = _distinct(f"{found.name}.{field_.name}", texts, field_.kind)
-    return values
+    return Search(found.name, setting, values, relations, paper, shortened)
 
 
-def _configurations(
-    found: Entry, values: Mapping[str, Grid | Range], request: Request, notes: _Notes
-) -> list[dict[str, Value]]:
-    """The configurations of a grid or random search that keep the algorithm's relations, each checked.
+def _configurations(found: Entry, search: Search, request: Request, notes: _Notes) -> list[dict[str, Value]]:
+    """The configurations of a grid or random search that keep the relations, each checked.
+
+    For Optuna, which chooses as it goes: those of the grid, an interval standing for its two ends.
 
     Raises:
         UsageError: a value is not allowed, or no combination keeps the relations.
     """
+    values = search.values
     if request.search == "random":
         candidates = _draws(found, values, request.num_samples)
     else:
-        grids = {name: value for name, value in values.items() if isinstance(value, Grid)}
-        missing = sorted(set(values) - set(grids))
-        if missing:
-            raise UsageError(
-                f"{found.name}.{missing[0]} is an interval {values[missing[0]]}: give values with "
-                f"--set {missing[0]}=..., or use --search random or optuna"
-            )
-        candidates = list(combinations(grids))
-    kept = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in found.where)]
+        candidates = list(combinations({name: _as_grid(found, name, value, request) for name, value in values.items()}))
+    kept = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in search.where)]
     if not kept:
         raise UsageError(
-            f"{found.name}: no combination keeps {' and '.join(found.where)}; got "
-            + ", ".join(f"{name} in {value}" for name, value in values.items() if name in " ".join(found.where))
+            f"{found.name}: no combination keeps {' and '.join(search.where)}; got "
+            + ", ".join(f"{name} in {value}" for name, value in values.items() if name in " ".join(search.where))
         )
     if len(kept) < len(candidates):
         dropped = len(candidates) - len(kept)
-        notes.add(
-            f"{found.name}: {dropped} of {len(candidates)} combinations break {' and '.join(found.where)}: left out"
-        )
+        broken = " and ".join(search.where)
+        notes.add(f"{found.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
     try:
         return [found.resolve(candidate) for candidate in kept]
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def _as_grid(found: Entry, name: str, value: Grid | Range, request: Request) -> Grid:
+    if isinstance(value, Grid):
+        return value
+    if request.search == "optuna":
+        return Grid(value.low, value.high)
+    raise UsageError(
+        f"{found.name}.{name} is an interval {value}: give values with --set {name}=..., or --search random or optuna"
+    )
 
 
 def _draws(found: Entry, values: Mapping[str, Grid | Range], count: int) -> list[dict[str, Value]]:
@@ -395,7 +417,9 @@ def _shortened(setting: Setting, base: Setting) -> bool:
     return any(getattr(setting, name) < getattr(base, name) for name in ("rounds", "local_epochs", "fraction"))
 
 
-def _check_selectable(found: Entry, setting: Setting, configurations: list[dict[str, Value]]) -> None:
+def _check_selectable(found: Entry, setting: Setting, configurations: list[dict[str, Value]], request: Request) -> None:
+    if request.scheduler == "asha" and not setting.validation_fraction:
+        raise UsageError("--scheduler asha compares validation accuracies: set validation_fraction above 0")
     if len(configurations) > 1 and not setting.validation_fraction:
         raise UsageError(
             f"{found.name} has {len(configurations)} configurations to choose among and validation_fraction is 0: "

@@ -16,7 +16,7 @@ from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Env
 from bench.execution import Execution, default_out, resolve_device
 from bench.plan import Unit
 from bench.results import RESULT_COLUMNS
-from leaderboards import Store
+from leaderboards import Store, StoreError
 from search_spaces import Setting
 
 
@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
         return _reproduce(arguments)
     except UsageError as error:
         return report_problem(error, EXIT_USAGE)
-    except EnvironmentProblem as error:
+    except (EnvironmentProblem, StoreError) as error:
         return report_problem(error, EXIT_ENVIRONMENT)
 
 
@@ -77,7 +77,9 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     if report["status"] == "failed":
         sys.stderr.write(f"failed: {report['error']}\n")
         return EXIT_FAILED
-    return _compare(row, _find(Store(into), unit.key, into))
+    made = Store(into).runs(replicates=True)
+    newest = made[made.run_key == unit.key].sort_values("finished").iloc[-1]
+    return _compare(row, {str(name): value for name, value in newest.items()})
 
 
 def _find(store: Store, key: str, out: Path) -> dict[str, Any]:

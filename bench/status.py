@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProbl
 from bench.execution import default_out
 from bench.plan import make_plan
 from bench.tuning.runner import trial_name, varied_names
-from leaderboards import Store, StoreError
+from leaderboards import Store, StoreError, canonical_json
 
 DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _help()
         return EXIT_OK
     try:
-        given, origins = command.parse(argv)
+        given, layers = command.parse(argv)
         out = Path(given.out).resolve() if given.out else default_out().resolve()
-        rows = _of_plan(given, origins, out) if hasattr(given, "algo") else _of_folder(out)
+        rows = _of_plan(given, layers, out) if hasattr(given, "algo") else _of_folder(out)
     except UsageError as error:
         return report_problem(error, EXIT_USAGE)
     except (EnvironmentProblem, StoreError) as error:
@@ -53,8 +53,8 @@ def _help() -> None:
     parser.print_help()
 
 
-def _of_plan(given: argparse.Namespace, origins: dict[str, str], out: Path) -> list[dict[str, Any]]:
-    plan = make_plan(command.make_request(given, origins))
+def _of_plan(given: argparse.Namespace, layers: Sequence[command.Layer], out: Path) -> list[dict[str, Any]]:
+    plan = make_plan(command.make_request(given, layers))
     store = Store(out)
     statuses, varied = store.status(), varied_names(plan.units)
     rows = []
@@ -62,7 +62,8 @@ def _of_plan(given: argparse.Namespace, origins: dict[str, str], out: Path) -> l
         found = {statuses.get(key, "missing") for key in unit.rows.values()}
         status = found.pop() if len(found) == 1 else "missing"
         rows.append({"run_key": unit.key, "run": trial_name([unit], varied), **_standing(out, unit.key, status)})
-    return rows
+    wanted = {(search.algorithm, canonical_json(search.setting.as_dict())) for search in plan.searches}
+    return rows + [row for identity, row in _stored(store, out) if identity in wanted]
 
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:
@@ -71,13 +72,7 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     Raises:
         UsageError: nothing is there.
     """
-    store = Store(out)
-    rows = []
-    if store.status():
-        for row in store.runs().to_dict("records"):
-            cell = f"{row['dataset']} {row['model']} alpha={row['alpha']} participation={row['participation']}"
-            name = f"{row['algorithm']} {row['hp_json']} {cell} seed {row['seed']}"
-            rows.append({"run_key": row["run_key"], "run": name, **_standing(out, row["run_key"], row["status"])})
+    rows = [row for _, row in _stored(Store(out), out)]
     known = {row["run_key"] for row in rows}
     for manifest in sorted((out / "state").glob("*/manifest.json")):
         key = manifest.parent.name
@@ -88,12 +83,28 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def _stored(store: Store, out: Path) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """(algorithm, setting as JSON) and the line of every stored run."""
+    if not store.status():
+        return
+    for row in store.runs().to_dict("records"):
+        cell = f"{row['dataset']} {row['model']} alpha={row['alpha']} participation={row['participation']}"
+        name = f"{row['algorithm']} {row['hp_json']} {cell} seed {row['seed']}"
+        line = {"run_key": row["run_key"], "run": name, **_standing(out, row["run_key"], row["status"])}
+        yield (row["algorithm"], row["setting_json"]), line
+
+
 def _standing(out: Path, key: str, status: str) -> dict[str, Any]:
     """The status, `saved` where a state waits to be taken up, and its round."""
     manifest = out / "state" / key / "manifest.json"
     rounds = None
     if status != "finished" and manifest.exists():
-        rounds = json.loads(manifest.read_text()).get("round")
+        try:
+            rounds = json.loads(manifest.read_text())["round"]
+        except FileNotFoundError:  # finished meanwhile
+            return {"status": status, "saved_round": None}
+        except (OSError, ValueError, KeyError):
+            return {"status": "damaged", "saved_round": None}
         status = "saved" if status == "missing" else status
     return {"status": status, "saved_round": rounds}
 

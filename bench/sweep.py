@@ -8,14 +8,19 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench import options as command
 from bench.console import report_problem
-from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, cpu_count, default_out, resolve_device
 from bench.plan import Plan, Unit, make_plan
 from bench.tuning.runner import Resources, group, missing_units, run_plan
 from leaderboards import Store, StoreError
+from search_spaces import Setting
+
+if TYPE_CHECKING:
+    from bench.data.splits import Split
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,21 +32,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return reproduce(argv[1:])
     verbose = "-v" in argv or "--verbose" in argv
     try:
-        given, origins = command.parse(argv)
-        return _dispatch(given, origins, argv)
+        given, layers = command.parse(argv)
+        return _dispatch(given, layers, argv)
     except UsageError as error:
         return report_problem(error, EXIT_USAGE, verbose)
     except (EnvironmentProblem, StoreError) as error:
         return report_problem(error, EXIT_ENVIRONMENT, verbose)
+    except KeyboardInterrupt:
+        return report_problem(KeyboardInterrupt("interrupted before anything ran"), EXIT_INTERRUPTED)
 
 
-def _dispatch(given: argparse.Namespace, origins: dict[str, str], argv: list[str]) -> int:
+def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: list[str]) -> int:
     if given.list:
         from bench.show import print_registry
 
         print_registry(given.json)
         return EXIT_OK
-    request = command.make_request(given, origins)
+    request = command.make_request(given, layers)
     plan = make_plan(request)
     if given.show:
         from bench.show import print_spaces
@@ -159,7 +166,7 @@ def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> Non
         EnvironmentProblem: the data are missing or altered.
     """
     from bench import data
-    from bench.data.splits import feasible
+    from bench.data.splits import feasible, split
 
     dataset = data.load(plan.request.dataset, execution.data_dir, execution.offline)
     settings = [(unit.setting, unit.seed) for unit in units]
@@ -168,6 +175,18 @@ def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> Non
         reason = feasible(setting, dataset.train_y, seed)
         if reason:
             raise UsageError(reason)
+        if "+bn" in setting.model:
+            _check_statistics(setting, split(setting, dataset.train_y, seed))
+
+
+def _check_statistics(setting: Setting, shares: Split) -> None:
+    """Refuse a client of one sample where BatchNorm would have to take a variance of it."""
+    smallest = min(len(index) for index in shares.clients)
+    if smallest < 2:
+        raise UsageError(
+            f"model {setting.model!r} takes its statistics over a batch, and a client has {smallest} sample: use fewer "
+            "clients, a larger alpha, or a model without +bn"
+        )
 
 
 def _announce(plan: Plan, units: Sequence[Unit]) -> None:

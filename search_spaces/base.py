@@ -90,7 +90,7 @@ class Space:
     Args:
         algorithm: name in the registry.
         setting: the problem.
-        grid: values tried, by hyper-parameter; a name that is also a setting field is tuned in the setting.
+        grid: values tried, by hyper-parameter.
         fixed: values the paper states without tuning them, where they differ from the algorithm's default.
         where: relations that every configuration keeps, as `name op name`.
         source: section or table of the paper.

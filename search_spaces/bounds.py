@@ -75,7 +75,7 @@ def cast(name: str, value: Any, kind: str) -> Value:
         if base == "int":
             return int(text) if re.fullmatch(r"[+-]?\d+", text) else _whole(float(text))
         if base == "float" and not isinstance(value, bool):
-            return float(text)
+            return float(text) + 0.0  # -0 is 0
     except (KeyError, ValueError, OverflowError):
         pass
     else:

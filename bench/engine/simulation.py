@@ -157,7 +157,7 @@ class Simulation:
         """Write the state: the server whole, of the memories those that changed since the last save."""
         assert self.folder is not None, "a simulation without a folder cannot be saved"
         server = {"params": self.server.params, "extra": dict(self.server.extra), "progress": asdict(self.progress)}
-        changed = {client: self.memories[client] for client in self._changed if self.memories[client]}
+        changed = {client: self.memories[client] for client in self._changed}
         self.folder.save(self.round, server, changed, {"backend": self.backend})
         self._changed.clear()
 
@@ -234,7 +234,7 @@ class Simulation:
         traffic = self.progress.traffic
         traffic.communications += 1
         traffic.bytes_down += len(trained) * num_bytes(message)
-        traffic.bytes_up += sum(num_bytes(result.upload) for result in trained)
+        traffic.bytes_up += sum(result.bytes_up for result in trained)
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
         examples = sum(len(self.federation.clients[result.client]) for result in trained)
         self.progress.samples += examples * self.setting.local_epochs

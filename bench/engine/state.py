@@ -62,9 +62,11 @@ class StateFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         old = self.manifest() or {"memories": {}}
-        files = {str(client): f"memory-{client}-{round}.pt" for client in memories}
+        # An empty memory needs no file, but must be known: it is not what a client begins with.
+        files = {str(client): f"memory-{client}-{round}.pt" if memory else "" for client, memory in memories.items()}
         for client, memory in memories.items():
-            self._write(files[str(client)], memory)
+            if memory:
+                self._write(files[str(client)], memory)
         self._write(f"server-{round}.pt", dict(server))
         kept = {**old["memories"], **files}
         manifest = {"version": VERSION, "round": round, "server": f"server-{round}.pt", "memories": kept, **facts}
@@ -81,7 +83,9 @@ class StateFolder:
         if manifest is None:
             raise FileNotFoundError(f"no state in {self.path}")
         server = self._read(manifest["server"], device)
-        memories = {int(client): self._read(name, "cpu") for client, name in manifest["memories"].items()}
+        memories = {
+            int(client): self._read(name, "cpu") if name else {} for client, name in manifest["memories"].items()
+        }
         return server, memories, manifest
 
     def remove(self) -> None:

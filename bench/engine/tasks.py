@@ -17,7 +17,7 @@ from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.streams import stream
-from bench.engine.trees import own, tensors, to
+from bench.engine.trees import num_bytes, own, tensors, to
 from search_spaces.setting import Setting
 
 
@@ -111,11 +111,12 @@ class Task:
 
 @dataclass
 class Trained:
-    """What came of a task: the final local model, the upload, the memory to keep, the mean training loss in nats."""
+    """What came of a task: final local model, upload and its bytes, memory, mean training loss in nats."""
 
     client: int
     params: Params
     upload: Upload
+    bytes_up: int
     memory: Memory
     loss: Tensor
     steps: int
@@ -174,10 +175,12 @@ def finish(problem: Problem, task: Task, local: Local, loss: Tensor, message: Me
     """Ask the algorithm for the upload and the memory, and make both the client's own."""
     upload, memory = problem.algorithm.upload(problem.net, local, task.data, message, task.memory, plan)
     federation = problem.federation
+    upload = tensors(upload, federation.device, federation.dtype)
     return Trained(
         client=task.client,
         params=local["params"],
-        upload=own(tensors(upload, federation.device, federation.dtype)),
+        upload=own(upload),
+        bytes_up=num_bytes(upload),  # before the copy, which tells one tensor under two names apart
         memory=own(tensors(memory, federation.device, federation.dtype)),
         loss=loss,
         steps=task.steps,

@@ -6,7 +6,8 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ from ray.tune.experiment import Trial as TuneTrial
 import bench
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution, cpu_count
-from bench.plan import Plan, Search, Unit
+from bench.plan import Plan, Search, Unit, units_of
 from bench.tuning.progress import Display
-from bench.tuning.runner import Outcome, Resources, trial_name, varied_names
-from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, units_for, varied
+from bench.tuning.runner import Interruption, Outcome, Resources, trial_name, varied_names
+from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
 from bench.tuning.trainable import SweepTrial
+from search_spaces import Setting
 
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
 
@@ -33,7 +35,7 @@ def run_ray(
     resources: Resources,
     display: Display,
     outcome: Outcome,
-    arm: Callable[[], None],
+    interruption: Interruption,
 ) -> None:
     """Every trial through Ray Tune.
 
@@ -42,24 +44,43 @@ def run_ray(
     """
     if not trials and not plan.searches:
         return
-    _start(resources)
-    arm()  # Ray takes SIGTERM for itself
     try:
-        concurrent = _concurrent(resources)
-        if trials:
-            differing = varied_names([unit for units in trials for unit in units])
-            names = [trial_name(units, differing) for units in trials]
-            sweep = _Sweep(execution, resources, concurrent, display, outcome)
-            sweep.run(
-                _listed(trials, execution),
-                names,
-                {"index": tune.grid_search(list(range(len(trials))))},
-                _scheduler(plan),
-            )
+        _start(resources)
+    except SystemExit:  # what Ray makes of a SIGTERM while it starts
+        interruption.stop("SIGTERM")
+        return
+    interruption.arm()  # Ray takes SIGTERM for itself
+    try:
+        sweep = _Sweep(execution, resources, _concurrent(resources), display, outcome)
+        _run_trials(plan, trials, sweep)
         for search in plan.searches:
-            _search(plan, search, _Sweep(execution, resources, concurrent, display, outcome))
+            _search(plan, search, sweep)
     finally:
         ray.shutdown()
+
+
+def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> None:
+    """All trials at once; under ASHA one algorithm and setting after another, for only these compare."""
+    differing = varied_names([unit for units in trials for unit in units])
+    contests: dict[Any, list[Sequence[Unit]]] = {}
+    for units in trials:
+        contest = (units[0].algorithm, units[0].setting) if plan.request.scheduler == "asha" else None
+        contests.setdefault(contest, []).append(units)
+    for members in contests.values():
+        if sweep.execution.stopping:
+            return
+        setting = members[0][0].setting
+        execution = _reporting(plan, setting, sweep.execution)
+        names = [trial_name(units, differing) for units in members]
+        space = {"index": tune.grid_search(list(range(len(members))))}
+        sweep.run(_listed(members, execution), names, space, _scheduler(plan, setting))
+
+
+def _reporting(plan: Plan, setting: Setting, execution: Execution) -> Execution:
+    """Under ASHA, whose rungs are rounds, trials report after a number of them instead of by the clock."""
+    if plan.request.scheduler == "none":
+        return execution
+    return replace(execution, rounds_per_report=max(1, setting.rounds // 20), keep_stopped=True)
 
 
 def _start(resources: Resources) -> None:
@@ -114,15 +135,15 @@ def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTria
     """A trainable whose configuration is a sampler's choice."""
 
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
-        return units_for(search, decode(search, config), seeds), execution
+        return units_of(search, decode(search, config), seeds), execution
 
     return type(search.algorithm, (SweepTrial,), {"resolve": resolve, "varied": varied(search)})
 
 
-def _scheduler(plan: Plan) -> Any:
+def _scheduler(plan: Plan, setting: Setting) -> Any:
     if plan.request.scheduler == "none":
         return None
-    rounds = max(setting.rounds for setting in plan.settings)
+    rounds = setting.rounds
     return tune.schedulers.ASHAScheduler(
         time_attr="round", metric="objective", mode="max", max_t=rounds, grace_period=max(1, rounds // 10)
     )
@@ -130,14 +151,15 @@ def _scheduler(plan: Plan) -> Any:
 
 def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
     """Sample until enough configurations are stored: on a small grid a sampler repeats itself."""
-    for attempt in range(PATIENCE):
+    failed = sweep.outcome.statuses.count("failed")
+    trainable = _sampled(search, plan.request.seeds, _reporting(plan, search.setting, sweep.execution))
+    for attempt in range(1 if plan.request.force else PATIENCE):
         missing = remaining(plan, search, sweep.execution.out)
-        if not missing or sweep.execution.stopping or "failed" in sweep.outcome.statuses:
+        if not missing or sweep.execution.stopping or sweep.outcome.statuses.count("failed") > failed:
             return
         known = known_results(plan, search, sweep.execution.out)
-        trainable = _sampled(search, plan.request.seeds, sweep.execution)
         searcher = _searcher(search, known, seed=len(known) + attempt)
-        sweep.run(trainable, None, {}, _scheduler(plan), searcher, missing)
+        sweep.run(trainable, None, {}, _scheduler(plan, search.setting), searcher, missing)
 
 
 def _searcher(search: Search, known: list[tuple[dict[str, Any], float]], seed: int) -> Any:

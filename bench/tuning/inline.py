@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bench.errors import UsageError
 from bench.execution import Execution
-from bench.plan import Plan, Search, Unit
+from bench.plan import Plan, Search, Unit, units_of
 from bench.tuning.progress import Display
-from bench.tuning.runner import Outcome, Resources, trial_name, varied_names
-from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, units_for, varied
+from bench.tuning.runner import Interruption, Outcome, Resources, trial_name, varied_names
+from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, varied
 from bench.tuning.trial import Trial
 from leaderboards import canonical_json
 
@@ -23,9 +22,9 @@ def run_inline(
     resources: Resources,
     display: Display,
     outcome: Outcome,
-    arm: Callable[[], None],
+    interruption: Interruption,
 ) -> None:
-    """Every trial in order. `arm` is for executors that start a library which takes signals for itself.
+    """Every trial in order, until one finds that the machine is not ready.
 
     Raises:
         UsageError: a scheduler is asked for: one trial at a time leaves nothing to compare.
@@ -34,9 +33,12 @@ def run_inline(
         raise UsageError(f"--scheduler {plan.request.scheduler} compares running trials: use --executor ray")
     differing = varied_names([unit for units in trials for unit in units])
     for units in trials:
-        _run(list(units), trial_name(units, differing), execution, display, outcome)
+        report = _run(list(units), trial_name(units, differing), execution, display, outcome)
+        if report["status"] == "environment":
+            return
     for search in plan.searches:
-        _search(plan, search, execution, display, outcome)
+        if "environment" not in outcome.statuses:
+            _search(plan, search, execution, display, outcome)
 
 
 def _run(units: list[Unit], name: str, execution: Execution, display: Display, outcome: Outcome) -> dict[str, Any]:
@@ -63,11 +65,15 @@ def _search(plan: Plan, search: Search, execution: Execution, display: Display, 
         asked = study.ask(distributions(search))
         tried.add(canonical_json(asked.params))
         configuration = decode(search, asked.params)
-        units = units_for(search, configuration, plan.request.seeds)
+        units = units_of(search, configuration, plan.request.seeds)
         name = trial_name(units, varied(search))
         report = _run(units, name, execution, display, outcome)
-        value = report["objective"]
-        study.tell(asked, None if math.isnan(value) else value, state=None if not math.isnan(value) else _failed())
+        if report["status"] == "environment":
+            return
+        if report["status"] == "finished":
+            study.tell(asked, report["objective"])
+        else:
+            study.tell(asked, state=_failed())
 
 
 def _failed() -> Any:

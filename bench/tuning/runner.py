@@ -153,15 +153,12 @@ def run_plan(
     interruption = Interruption(Path(execution.out), display)
     execution = replace(execution, stop_file=str(interruption.path))
     asha = plan.request.scheduler == "asha"
-    if asha:  # a rung is a number of rounds
-        execution = replace(execution, rounds_per_report=max(1, plan.settings[0].rounds // 20))
     outcome = Outcome()
     timer = _budget(resources.time_budget, interruption)
+    execute = _executor(resources.executor)
     try:
         with interruption:
-            _executor(resources.executor)(
-                plan, group(units, asha), execution, resources, display, outcome, interruption.arm
-            )
+            execute(plan, group(units, asha), execution, resources, display, outcome, interruption)
     finally:
         if timer:
             timer.cancel()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS
-from bench.plan import Plan, Search, Unit
+from bench.plan import Plan, Search, units_of
 from leaderboards import Store, canonical_json
 from search_spaces import Grid, Range, Value, holds
 
@@ -89,27 +89,30 @@ def remaining(plan: Plan, search: Search, out: str) -> int:
     return int(max(0, min(plan.request.num_samples, size(search)) - len(known_results(plan, search, out))))
 
 
-def units_for(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
-    """All seeds of a configuration: the objective is a mean over them."""
-    return [
-        Unit(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
-        for seed in range(seeds)
-    ]
-
-
 def known_results(plan: Plan, search: Search, out: str) -> list[tuple[dict[str, Any], float]]:
-    """(Optuna's values, objective) of stored configurations that have all the seeds."""
+    """(Optuna's values, objective) of stored configurations that have all the seeds; none if they shall run again.
+
+    Under ASHA a configuration that was stopped counts as tried, with what it had reached.
+    """
     runs = Store(Path(out)).runs()
-    if runs.empty:
+    if runs.empty or plan.request.force:
         return []
+    tried = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
     setting = canonical_json(search.setting.as_dict())
-    wanted = (runs.algorithm == search.algorithm) & (runs.setting_json == setting) & (runs.status == "finished")
-    seeds = range(plan.request.seeds)
+    runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == setting) & runs.status.isin(tried)]
+    values = {
+        str(key): float(value) for key, value in zip(runs.run_key, runs.best_val_accuracy.astype(float), strict=True)
+    }
     found = []
-    for text, group in runs[wanted & runs.seed.isin(seeds)].groupby("hp_json", sort=True):
-        chosen = encode(search, json.loads(str(text)))
-        if chosen is not None and group.seed.nunique() == len(seeds):
-            found.append((chosen, float(group.best_val_accuracy.mean())))
+    for text in sorted(set(runs.hp_json)):
+        try:
+            configuration = ALGORITHMS[search.algorithm].resolve(json.loads(text))
+        except ValueError:  # stored by a version of the algorithm with other fields
+            continue
+        chosen = encode(search, configuration)
+        keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
+        if chosen is not None and all(key in values for key in keys):
+            found.append((chosen, math.fsum(values[key] for key in keys) / len(keys)))
     return found
 
 

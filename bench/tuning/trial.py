@@ -58,9 +58,7 @@ class Run:
         self.folder.path.parent.mkdir(parents=True, exist_ok=True)
         if not self._claim():
             self.status = "interrupted"
-        elif not self.execution.force and self.store.finished(list(self.unit.rows.values())) >= set(
-            self.unit.rows.values()
-        ):
+        elif self._is_stored():
             self.status = "finished"
             self._recall()
         else:
@@ -134,6 +132,14 @@ class Run:
             except Timeout:
                 if self.execution.stopping:
                     return False
+
+    def _is_stored(self) -> bool:
+        if self.execution.force:
+            return False
+        enough = ("finished", "stopped") if self.execution.keep_stopped else ("finished",)
+        keys = list(self.unit.rows.values())
+        statuses = self.store.status(keys)
+        return all(statuses.get(key) in enough for key in keys)
 
     def _recall(self) -> None:
         """What a stored run reached: a sampler that proposes it again must learn its value."""
@@ -254,11 +260,15 @@ class Trial:
             "round": max(run.round for run in self.runs),
             "accuracy": _mean([run.latest() for run in self.runs]),
             "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
-            "objective": _mean([run.measure("val_accuracy") for run in self.runs]),
+            "objective": self._objective(statuses),
             "status": status,
             "error": self._environment or "; ".join(run.error for run in self.runs if run.error),
             "done": status != "running",
         }
+
+    def _objective(self, statuses: list[str]) -> float:
+        """The mean over all seeds; NaN once one failed: a mean over the others would compare with means over all."""
+        return math.nan if "failed" in statuses else _mean([run.measure("val_accuracy") for run in self.runs])
 
     def save(self) -> None:
         """Write every run's state now."""
