@@ -305,6 +305,38 @@ def test_gradient_requests_are_communications() -> None:
     assert simulation.progress.traffic.communications == 2 * (1 + 3)
 
 
+@dataclass(frozen=True)
+class Forgetful(Algorithm):
+    """A memory that is used up, and an upload that names one tensor twice."""
+
+    def init_client(self, fed, params):
+        return {"first": 1.0}
+
+    def local_loss(self, net, local, batch, message, memory, plan):
+        return cross_entropy(net(local["params"], batch.x).logits, batch.y) * (2.0 if "first" in memory else 1.0)
+
+    def upload(self, net, local, data, message, memory, plan):
+        return {"params": local["params"], "again": local["params"]}, {}
+
+
+def test_an_emptied_memory_stays_empty(tmp_path: Path) -> None:
+    whole = simulate(Forgetful())
+    whole.advance(4)
+    first = simulate(Forgetful(), folder=StateFolder(tmp_path))
+    first.advance(2)
+    first.save()
+    second = simulate(Forgetful(), folder=StateFolder(tmp_path))
+    assert second.load()
+    second.advance(2)
+    assert identical(whole, second)
+
+
+def test_one_tensor_under_two_names_travels_once() -> None:
+    simulation = simulate(Forgetful())
+    simulation.advance(1)
+    assert simulation.progress.traffic.bytes_up == 3 * num_bytes(simulation.server.params)
+
+
 def test_one_run_may_give_several_rows() -> None:
     simulation = simulate(Overall(Algorithm()), participation=1.0)
     simulation.advance(1)

@@ -193,6 +193,20 @@ def test_a_full_disk_exits_3_and_the_same_command_goes_on(
     assert_equal_results(tmp_path, tmp_path / "undisturbed")
 
 
+def test_a_machine_that_is_not_ready_ends_an_inline_sweep_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes = []
+
+    def full(*_: object, **__: object) -> None:
+        writes.append(1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Store, "write", full)
+    assert run(tmp_path, *SHORT) == 3
+    assert len(writes) == 1
+
+
 def test_a_failing_trial_leaves_the_others_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +237,8 @@ def test_reproduce_gives_the_row_again(swept: Path, tmp_path: Path, capsys: pyte
     key = Store(swept).runs().run_key.iloc[0]
     assert sweep.main(["reproduce", key[:12], "--out", str(swept), "--into", str(tmp_path)]) == 0
     assert "bit for bit" in capsys.readouterr().out
+    rows = Store(tmp_path).runs().set_index("run_key")
+    assert rows.index.tolist() == [key]
     assert sweep.main(["reproduce", "nothing", "--out", str(swept)]) == 2
 
 
@@ -297,6 +313,15 @@ def test_asha_stops_the_weak_and_stores_them_as_stopped(tmp_path: Path) -> None:
     assert (runs.groupby("hp_mu").status.nunique() == 1).all(), "the seeds of a configuration stop together"
     again = command(*arguments, "--out", str(tmp_path))
     assert "0 to do" in again.stderr
+
+
+def test_asha_lets_only_like_compete_with_like(tmp_path: Path) -> None:
+    """At alpha 100 everything learns faster than at 0.05: in one contest the hard cell would lose all its runs."""
+    arguments = ["--algo", "fedprox", "--alpha", "100", "0.05", "--set", "mu=0,0.01,1e3,1e4", "--local-epochs", "1"]
+    done = command(*arguments, "--rounds", "20", "--scheduler", "asha", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    finished = Store(tmp_path).runs().query("status == 'finished'")
+    assert set(finished.alpha) == {100.0, 0.05}
 
 
 def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""Options: repeated, from a file, over one another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench import options
+from bench.errors import UsageError
+from bench.plan import Plan, Request, make_plan
+
+
+def plan_of(*arguments: str) -> Plan:
+    given, layers = options.parse(arguments)
+    return make_plan(options.make_request(given, layers))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "sweep.toml"
+
+
+def test_an_option_given_twice_takes_both() -> None:
+    plan = plan_of("--algo", "fedprox", "--set", "mu=0.5", "--set", "momentum=0.9", "--algo", "fedavg")
+    assert {unit.algorithm for unit in plan.units} == {"fedprox", "fedavg"}
+    assert {unit.hyperparameters.get("mu") for unit in plan.units} == {0.5, None}
+    assert {unit.setting.momentum for unit in plan.units} == {0.9}
+
+
+def test_one_value_in_two_ways_is_refused() -> None:
+    with pytest.raises(UsageError, match="--lr and --set lr= are the same thing"):
+        plan_of("--algo", "fedavg", "--lr", "0.5", "--set", "lr=0.1")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('search = "bogus"', "invalid choice: 'bogus'"),
+        ('seeds = "many"', "invalid int value: 'many'"),
+        ("seeds = 1.5", "invalid int value: '1.5'"),
+        ('device = "tpu"', "invalid choice: 'tpu'"),
+    ],
+)
+def test_a_file_goes_through_the_same_parser(
+    content: str, words: str, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(content)
+    with pytest.raises(SystemExit) as caught:
+        plan_of("--algo", "fedavg", "--config", str(config))
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [('set = "lr=1"', "under [set]"), ("sedes = 3", "did you mean seeds?"), ("a = ", "no TOML file")],
+)
+def test_a_wrong_file_is_refused(content: str, words: str, config: Path) -> None:
+    config.write_text(content)
+    with pytest.raises(UsageError) as caught:
+        plan_of("--algo", "fedavg", "--config", str(config))
+    assert words in str(caught.value)
+
+
+def test_the_command_line_goes_over_the_file_however_a_value_is_given(config: Path) -> None:
+    config.write_text('algo = "fedcad"\nquiet = true\n[set]\nlr = 0.1\nmomentum = 0.5\nfedcad.gamma = 0.5\nbeta = 0\n')
+    plan = plan_of("--config", str(config), "--lr", "0.5")
+    assert {unit.setting.lr for unit in plan.units} == {0.5}
+    assert {unit.setting.momentum for unit in plan.units} == {0.5}
+    assert {unit.hyperparameters["gamma"] for unit in plan.units} == {0.5}
+    assert (plan.origins["lr"], plan.origins["momentum"]) == ("command line", str(config))
+    plan = plan_of("--config", str(config), "--set", "gamma=0.7")
+    assert {unit.hyperparameters["gamma"] for unit in plan.units} == {0.7}, (
+        "a plain name goes over the file's qualified"
+    )
+
+
+def test_qualified_names_reach_one_algorithm() -> None:
+    plan = plan_of("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "fedgkd.gamma=2", "beta=0", "buffer=1")
+    assert {(unit.algorithm, unit.hyperparameters["gamma"]) for unit in plan.units} == {
+        ("fedgkd", 2.0),
+        ("fedcad", 0.5),
+    }
+
+
+def key_of(*values: str) -> str:
+    return plan_of("--algo", "fedprox", "--set", "mu=0.1", *values).units[0].key
+
+
+def test_equal_runs_have_equal_keys() -> None:
+    assert key_of("weight_decay=-0") == key_of("weight_decay=0")
+    assert key_of("optimizer=adam", "momentum=0.9") == key_of("optimizer=adam")
+    assert key_of("adam_eps=1e-3") == key_of()
+    assert key_of("partition=iid", "alpha=0.1") == key_of("partition=iid", "alpha=5")
+    assert key_of("decay_exempt=norm") == key_of()
+
+
+def test_what_changes_results_changes_the_key() -> None:
+    others = ["lr=0.2", "batch_size=8", "optimizer=adam", "momentum=0.9", "weight_decay=0.1", "clip_norm=1", "seed=1"]
+    others = ["fraction=0.5", "precision=fp64", "model=mlp+bn", "evaluate_every=2", *others[:-1]]
+    keys = [key_of(), *(key_of(value) for value in others)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_field_without_effect_is_said() -> None:
+    plan = plan_of("--algo", "fedavg", "--set", "partition=iid", "--alpha", "0.1", "0.5")
+    assert len(plan.units) == 1
+    assert any(note.startswith("alpha has no effect") for note in plan.notes)
+
+
+def test_optuna_searches_only_where_there_is_a_choice() -> None:
+    plan = make_plan(Request(("fedavg", "fedprox"), search="optuna"))
+    assert [search.algorithm for search in plan.searches] == ["fedprox"]
+    assert [unit.algorithm for unit in plan.units] == ["fedavg"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"beta": ("0.7",), "gamma": ("0.3",)}, "no combination keeps beta <= gamma"),
+        ({"gamma": ("5",)}, "gamma must be in [0, 1)"),
+        ({"validation_fraction": ("0",)}, "a choice on the test set is not offered"),
+    ],
+)
+def test_optunas_plans_are_checked_as_grids_are(values: dict[str, tuple[str, ...]], words: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make_plan(Request(("fedcad",), values=values, search="optuna"))
+    assert words in str(caught.value)
+
+
+def test_asha_needs_validation() -> None:
+    with pytest.raises(UsageError, match="asha compares validation"):
+        make_plan(Request(("fedavg",), values={"validation_fraction": ("0",)}, scheduler="asha"))
+
+
+def test_batchnorm_needs_batches() -> None:
+    with pytest.raises(UsageError, match="batch_size must be > 1"):
+        make_plan(Request(("fedavg",), values={"model": ("mlp+bn",), "batch_size": ("1",)}))
