@@ -148,7 +148,7 @@ def _show(value: Any) -> str:
 
 
 def _complain(error: Exception, status: int) -> int:
-    sys.stderr.write(f"compare: {error}\n")
+    sys.stderr.write(f"error: {error}\n")
     return status
 
 

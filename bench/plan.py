@@ -5,7 +5,6 @@ Command line goes over preset, preset over default; the plan remembers where eac
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -14,6 +13,7 @@ from itertools import product
 from typing import Any
 
 from algorithms import ALGORITHMS, Entry
+from bench.configurations import configurations_of
 from bench.data import DATASETS
 from bench.errors import UsageError
 from bench.names import unknown
@@ -29,7 +29,6 @@ from search_spaces import (
     cast,
     combinations,
     find,
-    holds,
     own_space,
     setting_fields,
 )
@@ -147,7 +146,7 @@ def make_plan(request: Request) -> Plan:
     entries = [ALGORITHMS[name] for name in (ALGORITHMS if skip_unfit else request.algorithms)]
     paper, base = choose_setting(entries, request)
     fields, hyper = _sort_values(request, entries)
-    notes = _Notes()
+    notes = Notes()
     settings, origins = _settings(base, fields, entries, request, notes)
     units: list[Unit] = []
     searches: list[Search] = []
@@ -160,7 +159,7 @@ def make_plan(request: Request) -> Plan:
             notes.add(f"left out: {error}")
             continue
         search = _space_of(found, fitted, paper, hyper, _shortened(fitted, base))
-        configurations = _configurations(found, search, request, notes)
+        configurations = configurations_of(found, search, request, notes)
         _check_selectable(found, fitted, configurations, request)
         if request.search == "optuna" and len(configurations) > 1:
             searches.append(search)
@@ -179,13 +178,14 @@ def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> 
     ]
 
 
-class _Notes:
+class Notes:
     """Sentences for the user, each said once."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def add(self, line: str) -> None:
+        """Say it, unless it was said."""
         if line not in self.lines:
             self.lines.append(line)
 
@@ -263,14 +263,14 @@ def _sort_values(
             near = get_close_matches(short if dot else name, known, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(
-                f"--set {name}: no setting and no hyper-parameter of {', '.join(having)} has that name{hint}; "
-                "`--show` lists them"
+                f"no setting, and no hyper-parameter of {', '.join(having)}, is called {name!r}{hint}; settings are "
+                "listed by --dry-run, hyper-parameters by --list"
             )
     return fields, hyper
 
 
 def _settings(
-    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: _Notes
+    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: Notes
 ) -> tuple[list[Setting], dict[str, str]]:
     """Every combination of the given setting values, with what the command's algorithms need."""
     kinds = setting_fields()
@@ -346,70 +346,6 @@ def _space_of(
         if texts:
             values[field_.name] = _distinct(f"{found.name}.{field_.name}", texts, field_.kind)
     return Search(found.name, setting, values, relations, paper, shortened)
-
-
-def _configurations(found: Entry, search: Search, request: Request, notes: _Notes) -> list[dict[str, Value]]:
-    """The configurations of a grid or random search that keep the relations, each checked.
-
-    For Optuna, which chooses as it goes: those of the grid, an interval standing for its two ends.
-
-    Raises:
-        UsageError: a value is not allowed, or no combination keeps the relations.
-    """
-    values = search.values
-    if request.search == "random":
-        candidates = _draws(found, values, request.num_samples)
-    else:
-        candidates = list(combinations({name: _as_grid(found, name, value, request) for name, value in values.items()}))
-    kept = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in search.where)]
-    if not kept:
-        raise UsageError(
-            f"{found.name}: no combination keeps {' and '.join(search.where)}; got "
-            + ", ".join(f"{name} in {value}" for name, value in values.items() if name in " ".join(search.where))
-        )
-    if len(kept) < len(candidates):
-        dropped = len(candidates) - len(kept)
-        broken = " and ".join(search.where)
-        notes.add(f"{found.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
-    try:
-        return [found.resolve(candidate) for candidate in kept]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def _as_grid(found: Entry, name: str, value: Grid | Range, request: Request) -> Grid:
-    if isinstance(value, Grid):
-        return value
-    if request.search == "optuna":
-        return Grid(value.low, value.high)
-    raise UsageError(
-        f"{found.name}.{name} is an interval {value}: give values with --set {name}=..., or --search random or optuna"
-    )
-
-
-def _draws(found: Entry, values: Mapping[str, Grid | Range], count: int) -> list[dict[str, Value]]:
-    """`count` distinct configurations drawn from the space; all of them if it holds no more.
-
-    The draws depend on the algorithm's name alone: the same command asks for the same configurations.
-    """
-    generator = random.Random(f"fedkd-bench random search {found.name}")
-    drawn: dict[tuple[Value, ...], dict[str, Value]] = {}
-    for _ in range(100 * count):
-        candidate = {name: draw(value, generator) for name, value in values.items()}
-        if all(holds(relation, candidate) for relation in found.where):
-            drawn[tuple(candidate.values())] = candidate
-        if len(drawn) == count:
-            break
-    return list(drawn.values())
-
-
-def draw(value: Grid | Range, generator: random.Random) -> Value:
-    """One value of a grid or an interval."""
-    if isinstance(value, Grid):
-        return generator.choice(value.values)
-    if value.log:
-        return float(value.low * (value.high / value.low) ** generator.random())
-    return generator.uniform(value.low, value.high)
 
 
 def _shortened(setting: Setting, base: Setting) -> bool:

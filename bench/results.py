@@ -122,7 +122,9 @@ def rows_of(
     for suffix in unit.rows:
         curve = progress.curves[suffix]
         results = summarise(curve)
-        diverged = progress.diverged or at_chance(results["final_accuracy"], num_classes, test_samples)
+        # A run that was cut short may be at chance because it has hardly begun.
+        lost = not unit.shortened and at_chance(results["final_accuracy"], num_classes, test_samples)
+        diverged = progress.diverged or lost
         made.append(({**_common(unit, suffix), **results, **facts, "error": None, "diverged": diverged}, curve))
     return made
 

@@ -48,6 +48,8 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
 
         print_registry(given.json)
         return EXIT_OK
+    if given.show and not hasattr(given, "algo"):
+        given.algo = ["all"]
     request = command.make_request(given, layers)
     plan = make_plan(request)
     if given.show:
@@ -140,6 +142,8 @@ def _run_missing(plan: Plan, units: Sequence[Unit], execution: Execution, resour
         outcome = run_plan(plan, units, execution, resources, display)
     finally:
         display.close()
+    if outcome.interrupted:
+        sys.stderr.write("interrupted: what was under way is saved; the same command goes on from there\n")
     for problem in dict.fromkeys(outcome.problems):
         sys.stderr.write(f"problem: {problem}\n")
     return outcome.exit_status
@@ -195,7 +199,8 @@ def _announce(plan: Plan, units: Sequence[Unit]) -> None:
     done = len(plan.units) - len(units)
     if plan.units:
         stored = f", {done} already stored" if done else ""
-        sys.stderr.write(f"{len(plan.units)} runs{stored}, {len(units)} to do\n")
+        runs = "1 run" if len(plan.units) == 1 else f"{len(plan.units)} runs"
+        sys.stderr.write(f"{runs}{stored}, {len(units)} to do\n")
 
 
 def _rebuild(store: Store) -> None:

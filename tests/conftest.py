@@ -88,9 +88,10 @@ def largest_gap(left: Simulation, right: Simulation) -> float:
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    """Bit-equality holds at equal threads; one is also the fastest for models this small."""
+def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread: bit-equality holds at equal threads. No width of a terminal: what starts the tests may set one."""
     torch.set_num_threads(1)
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture(params=list(ALGORITHMS))

@@ -50,6 +50,15 @@ def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     assert (runs.hp_gamma == 0.5).all()
 
 
+def test_setting_fields_stand_beside_hyper_parameters(tmp_path: Path) -> None:
+    trial = trainable("fedcad", dataset="digits", rounds=3, out=str(tmp_path))(config={"lr": 0.2, "gamma": 0.5})
+    (run,) = trial.trial.runs
+    assert (run.unit.setting.rounds, run.unit.setting.lr, run.unit.hyperparameters["gamma"]) == (3, 0.2, 0.5)
+    trial.cleanup()
+    with pytest.raises(UsageError, match="is called 'roundz'"):
+        trainable("fedcad", roundz=3)
+
+
 def test_a_step_reports_and_a_checkpoint_is_a_pointer(tmp_path: Path) -> None:
     made = trainable("fedgkd", setting=SETTING, out=str(tmp_path / "out"))
     trial = made(config={"buffer": 1})

@@ -16,9 +16,9 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
 
     Args:
         algorithm: registry name.
-        defaults: values for the trial's configuration, which it may override: hyper-parameters, `setting` (a mapping
-            of fields over the paper's setting), `dataset`, `paper`, `seed`, `out`, `data_dir`, `offline`, `device`,
-            `backend`.
+        defaults: values for the trial's configuration, which it may override: hyper-parameters and setting fields by
+            name (`setting`, a mapping, takes fields as well), `dataset`, `paper`, `seed`, `out`, `data_dir`, `offline`,
+            `device`, `backend`.
 
     Returns:
         A class named after the algorithm. Each `step` reports `round`, `accuracy`, `best_accuracy`, `objective` (the
@@ -26,6 +26,7 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
 
     Raises:
         KeyError: no such algorithm.
+        UsageError: a default has an unknown name or a value that is not allowed.
     """
     from bench.tuning.trainable import make_trainable
 

@@ -38,7 +38,7 @@ class Tally:
         self.total = total
         self.done = self.failed = 0
         self.shares: dict[str, float] = {}
-        self.best, self.best_trial, self.best_of = math.nan, "", "validation"
+        self.best, self.best_trial, self.best_of = math.nan, "", ""
         # Time and work at the first report: what came before is start-up, and says nothing of what is left.
         self._first: tuple[float, float] | None = None
 
@@ -46,14 +46,16 @@ class Tally:
         """Note a report."""
         self.shares[trial] = share
         self._first = self._first or (time.monotonic(), self.fraction)
-        value, self.best_of = report.get("objective", math.nan), "validation"
-        if math.isnan(value):
-            value, self.best_of = report.get("best_accuracy", math.nan), "test"
+        value, of = report.get("objective", math.nan), "validation"
+        if math.isnan(value) and self.best_of != of:
+            value, of = report.get("best_accuracy", math.nan), "test"
         if not math.isnan(value) and not value <= self.best:
-            self.best, self.best_trial = value, trial
+            self.best, self.best_trial, self.best_of = value, trial, of
 
     def finish(self, trial: str, report: Mapping[str, Any]) -> None:
         """Note an end."""
+        if report.get("status") == "interrupted":
+            return
         self.shares[trial] = 1.0
         self.done += 1
         self.failed += report.get("status") == "failed"

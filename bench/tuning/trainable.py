@@ -97,18 +97,22 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(Path(bound[key]).resolve())
+    unit_of(name, bound)  # a wrong name or value is said here, not by every worker
     return type(name, (FederatedTrial,), {"algorithm": name, "defaults": bound})
 
 
 def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
-    """One run from a flat configuration: hyper-parameters by name, `setting`, `dataset`, `paper`, `seed`.
+    """One run from a flat configuration: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
     special = {"setting", "dataset", "paper", "seed", *EXECUTION_KEYS}
+    own = entry(algorithm).defaults()
     values: dict[str, tuple[str, ...]] = {
-        f"{algorithm}.{name}": (str(value),) for name, value in given.items() if name not in special
+        f"{algorithm}.{name}" if name in own else name: (str(value),)
+        for name, value in given.items()
+        if name not in special
     }
     setting = dict(given.get("setting", {}))
     dataset = setting.pop("dataset", given.get("dataset", "digits"))
