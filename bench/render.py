@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from leaderboards.tables import Cell, Table
 
 STYLES = ("table", "md", "latex", "csv", "json")
-PLAIN_WIDTH = 120  # columns of text where there is no terminal to ask
-_HYPERPARAMETER_WIDTH = 26
+PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
+_HYPERPARAMETER_WIDTH = 28
 _ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "✓": "<"}
 
 

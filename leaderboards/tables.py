@@ -150,11 +150,16 @@ def _hyperparameters(shown: Mapping[Place, Record], names: Sequence[str]) -> str
     Switches that are off everywhere, and empty values, are left out.
     """
     values = [json.loads(shown[place]["hp_json"]) for place in sorted(shown, key=_order)]
-    names = [name for name in names if any(value.get(name) not in (None, False) for value in values)]
+    names = [name for name in names if any(not _off(value.get(name)) for value in values)]
     texts = {name: [_show(value[name]) for value in values if name in value] for name in names}
     return " ".join(
         f"{name}={found[0] if len(set(found)) == 1 else '|'.join(found)}" for name, found in texts.items() if found
     )
+
+
+def _off(value: object) -> bool:
+    """Whether a value is empty or a switch that is off; 0 is neither."""
+    return value is None or value is False
 
 
 def _tuned(records: Sequence[Record]) -> Tuned:

@@ -154,6 +154,15 @@ def test_an_encoding_without_greek_gets_plain_characters(out):
     assert "62.00 +- 2.00 (3)" in shown
 
 
+def test_switches_that_are_off_are_not_shown_but_zeros_are():
+    from leaderboards.tables import _off
+
+    assert _off(None)
+    assert _off(False)
+    assert not _off(0)
+    assert not _off(0.0)
+
+
 def test_markdown(out, capsys):
     assert compare(out, "--format", "md", "--dataset", "cifar10", "--metric", "best") == 0
     shown = capsys.readouterr().out
