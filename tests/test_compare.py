@@ -105,7 +105,7 @@ def test_the_plain_table(out, capsys):
         f"centralized                         90.00 (1)           {DASH}\n"
         "\n"
         f"* best, + second; (1) a single seed, no spread; {DASH} not run, or not measured; failed every run failed; "
-        "reference rows\n(last) are not ranked\n"
+        "reference rows (last)\nare not ranked\n"
     )
     assert shown.err == f"13 runs in {out}: 12 finished, 1 failed\n"
 
