@@ -24,7 +24,6 @@ class Execution:
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
         threads: of each trial.
-        gpus: share of a GPU that each trial holds.
         force: run again what is finished.
         keep_stopped: leave a run alone that a scheduler stopped before.
         rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
@@ -40,7 +39,6 @@ class Execution:
     device: str = "cpu"
     backend: str = "auto"
     threads: int = 1
-    gpus: float = 0.0
     force: bool = False
     keep_stopped: bool = False
     rounds_per_report: int = 0

@@ -94,7 +94,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     _announce(plan, units)
     status = EXIT_OK
     if units or plan.searches:
-        execution = _execution(given, argv, out, device, gpus)
+        execution = _execution(given, argv, out, device)
         prepare_data(plan, units, execution)
         status = _run_missing(plan, units, execution, _resources(given, gpus), given.quiet)
     _rebuild(store)
@@ -102,7 +102,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     return status
 
 
-def _execution(given: argparse.Namespace, argv: Sequence[str], out: Path, device: str, gpus: float) -> Execution:
+def _execution(given: argparse.Namespace, argv: Sequence[str], out: Path, device: str) -> Execution:
     from bench import provenance
 
     return Execution(
@@ -112,7 +112,6 @@ def _execution(given: argparse.Namespace, argv: Sequence[str], out: Path, device
         device=device,
         backend=given.backend,
         threads=given.cpus_per_trial,
-        gpus=gpus,
         force=given.force,
         save_seconds=given.save_seconds,
         provenance=provenance.of_command(argv),

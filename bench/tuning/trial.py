@@ -26,7 +26,6 @@ from bench.results import failed_rows, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
-DONE = ("finished", "failed", "stopped", "interrupted", "environment")
 
 
 class Run:
@@ -37,7 +36,7 @@ class Run:
         execution: how.
 
     Attributes:
-        status: `running`, or one of `DONE`.
+        status: `running`, `finished`, `failed`, `stopped` or `interrupted`.
         error: why it failed.
     """
 
