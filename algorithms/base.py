@@ -260,6 +260,8 @@ class Algorithm:
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    communicates: ClassVar[bool] = True  # clients upload their model as `params`: what DKD and T1 build on
+    rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` gives
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -331,6 +333,16 @@ class Plugin(Algorithm):
     def needs(self) -> frozenset[str]:  # type: ignore[override]
         """What the base needs, and what the plug-in adds."""
         return self.base.needs
+
+    @property
+    def communicates(self) -> bool:  # type: ignore[override]
+        """The base's."""
+        return self.base.communicates
+
+    @property
+    def rows(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The base's, and those that the plug-in adds."""
+        return self.base.rows
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """The base's."""

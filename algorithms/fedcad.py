@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, Params, Plan, Server, hyper
+from algorithms.forward import logits_of
 from algorithms.losses import cross_entropy, kl, one_hot
 
 
@@ -100,9 +101,9 @@ class FedCAD(Algorithm):
 
     def class_weights(self, fed: Fed, params: Params) -> Tensor:
         """a_y of every class, (C,), in [beta, gamma]: Eq. 6 in closed form."""
-        x, y = fed.auxiliary.x, fed.auxiliary.y
+        y = fed.auxiliary.y
         temperature = self.temperature if self.phi_temperature is None else self.phi_temperature
-        p = (fed.net.eval(params, x).logits / temperature).softmax(-1)
+        p = (logits_of(fed.net, params, fed.auxiliary.x) / temperature).softmax(-1)
         p_y = p.gather(1, y[:, None]).squeeze(1)
         members = one_hot(y, fed.num_classes).to(p_y.dtype)
         return self.beta + (self.gamma - self.beta) * (members.T @ p_y) / members.sum(0)

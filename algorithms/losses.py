@@ -38,6 +38,59 @@ def kl(teacher: Tensor, student: Tensor, temperature: float | Tensor = 1.0) -> T
     return (log_p.exp() * (log_p - log_q)).sum(-1)
 
 
+def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
+    """-sum_c softmax(teacher)_c log softmax(student)_c: KL(teacher || student) plus the teacher's entropy.
+
+    Args:
+        teacher: (B, C) logits; gradients flow unless the caller detached them.
+        student: (B, C) logits.
+
+    Returns:
+        (B,), nats.
+    """
+    return -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1)
+
+
+def contrastive(anchor: Tensor, positive: Tensor, negative: Tensor, temperature: float | Tensor) -> Tensor:
+    """-log( e^(s_p / T) / (e^(s_p / T) + e^(s_n / T)) ), s the cosine similarity with the anchor.
+
+    Args:
+        anchor: (B, D) features.
+        positive: (B, D).
+        negative: (B, D).
+        temperature: T > 0.
+
+    Returns:
+        (B,), nats.
+    """
+    near = F.cosine_similarity(anchor, positive, dim=-1)
+    far = F.cosine_similarity(anchor, negative, dim=-1)
+    return F.softplus((far - near) / temperature)
+
+
+def not_true_kl(teacher: Tensor, student: Tensor, labels: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
+    """KL between the softmax functions over the C - 1 classes other than the true one, without the factor T^2.
+
+    Args:
+        teacher: (B, C) logits; gradients flow unless the caller detached them.
+        student: (B, C) logits.
+        labels: (B,) int64 in [0, C).
+        temperature: T > 0.
+
+    Returns:
+        (B,), nats, >= 0; the same whatever the true class's logits are.
+    """
+    true = F.one_hot(labels, student.shape[-1]).bool()
+    log_p, log_q = (_log_softmax_without(logits / temperature, true) for logits in (teacher, student))
+    return (log_p.exp() * (log_p - log_q)).masked_fill(true, 0.0).sum(-1)
+
+
+def _log_softmax_without(logits: Tensor, left_out: Tensor) -> Tensor:
+    """Logarithm of the softmax over the other entries; those left out hold 0, which stays finite in products."""
+    kept = logits.masked_fill(left_out, -float("inf"))
+    return (logits - kept.logsumexp(-1, keepdim=True)).masked_fill(left_out, 0.0)
+
+
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """(B, C) int64: 1 in each label's column. Convert before a product with floats."""
     return F.one_hot(labels, num_classes)

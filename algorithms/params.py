@@ -17,6 +17,23 @@ def mean_of(models: Sequence[Params]) -> Params:
     return {name: torch.stack([model[name] for model in models]).mean(0) for name in models[0]}
 
 
+def difference(left: Params, right: Params, names: Iterable[str]) -> Params:
+    """The difference left - right, name by name; axes that one of them lacks in front are broadcast."""
+    return {name: left[name] - right[name] for name in names}
+
+
+def zeros_like(model: Params, names: Iterable[str]) -> Params:
+    """Zeros shaped as the entries of `names`."""
+    return {name: torch.zeros_like(model[name]) for name in names}
+
+
+def inner_product(left: Params, right: Params, names: Iterable[str]) -> Tensor:
+    """<left, right> summed over the entries of `names`: a scalar."""
+    names = list(names)
+    a, b = (torch.cat([model[name].flatten() for name in names]) for model in (left, right))
+    return (a * b).sum()
+
+
 def squared_distance(left: Params, right: Params, names: Iterable[str]) -> Tensor:
     """||left - right||^2 summed over the entries of `names`: a scalar."""
     names = list(names)  # one long vector a side: a step costs less than with an operation per tensor

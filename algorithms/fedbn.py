@@ -1,0 +1,51 @@
+"""FedBN: Federated Learning on Non-IID Features via Local Batch Normalization.
+
+Li, Jiang, Zhang, Kamp, Dou, ICLR 2021, Algorithm 1. https://arxiv.org/abs/2102.07623
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Net, Params, Plan, Server, Upload
+
+
+def shared_names(net: Net) -> list[str]:
+    """The names that belong to no BatchNorm layer."""
+    return [name for name in net.names if name not in net.batchnorm]
+
+
+@dataclass(frozen=True)
+class FedBN(Algorithm):
+    """FedAvg on everything but BatchNorm layers, whose weights, biases and running statistics each client keeps.
+
+    There is one model per client, the shared part with its own layers; accuracy is the unweighted mean over clients.
+    Without BatchNorm layers it is FedAvg.
+
+    Differences from the paper:
+        1. Clients are averaged by examples; the authors' code weighs its five sources alike.
+        2. Layers are told by their type, not by their name.
+    """
+
+    needs = frozenset({"batchnorm"})
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """The shared part of w_0."""
+        return Server({name: params[name] for name in shared_names(fed.net)})
+
+    def init_client(self, fed: Fed, params: Params) -> Memory:
+        """The BatchNorm layers of w_0."""
+        return {name: params[name] for name in fed.net.names if name in fed.net.batchnorm}
+
+    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+        """The received part with the client's own layers."""
+        return {"params": {**message["params"], **memory}}
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """The shared part goes, the BatchNorm layers stay."""
+        w = local["params"]
+        return {"params": {name: w[name] for name in shared_names(net)}}, {name: w[name] for name in memory}

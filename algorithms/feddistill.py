@@ -1,0 +1,121 @@
+"""FedDistill+: federated distillation of per-label logits, with parameters averaged too.
+
+Distillation: Jeong, Oh, Kim, Park, Bennis, Kim 2018, Algorithm 1. https://arxiv.org/abs/1811.11479. With parameter
+sharing: the baseline of Zhu, Hong, Zhou (FedGen), ICML 2021, and of FedGKD (Yao et al. 2021, section 5.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from algorithms.base import (
+    Algorithm,
+    Batch,
+    Cohort,
+    Data,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Params,
+    Plan,
+    Server,
+    Upload,
+    hyper,
+)
+from algorithms.losses import cross_entropy, kl, one_hot
+
+
+@dataclass(frozen=True)
+class FedDistill(Algorithm):
+    """Local objective CE + lambda T^2 KL( softmax(zbar_y / T) || softmax(z / T) ), zbar_y the others' mean logits.
+
+    A client's table A_k (C, C) holds, for each label, the mean logits of its training passes; zbar_c is the mean of
+    A_j[c] over the other clients that have reported label c. A sample whose label no other client has reported has no
+    distillation term, so round 1 has none. Server state: every client's latest table (`feddistill_tables`, (K, C, C))
+    and which labels it holds (`feddistill_reported`, (K, C)).
+
+    Args:
+        distillation_weight: lambda >= 0; 0 is FedAvg. FedGKD prints 0.1, FedGen's code has 1.
+        temperature: T > 0.
+        fd_exclude_self: leave the client's own table out of zbar, as federated distillation defines it.
+        fd_cumulative: sum logits over all rounds of a client instead of the round's alone.
+
+    Differences from the papers:
+        1. FedGen's code averages the tables of the previous round's clients, its own included; FedGKD's divides by
+           K - 1 whether or not a client has reported. Both start counts at 1 and never reset them. Here a label's
+           mean is over those who have reported it, and tables are made anew each round.
+        2. Logits are taken in evaluation mode, on the model before each step.
+    """
+
+    distillation_weight: float = hyper(0.1, 0)
+    temperature: float = hyper(1.0, 0, open_low=True)
+    fd_exclude_self: bool = hyper(True, packable=False)
+    fd_cumulative: bool = hyper(False, packable=False)
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """No table yet."""
+        like, classes = next(iter(params.values())), fed.num_classes
+        tables = like.new_zeros(fed.num_clients, classes, classes)
+        reported = like.new_zeros(fed.num_clients, classes)
+        return Server(params, extra={"feddistill_tables": tables, "feddistill_reported": reported})
+
+    def broadcast(self, fed: Fed, server: Server) -> Message:
+        """The sum of all tables and how many clients hold each label: a client takes its own out."""
+        tables, reported = server.extra["feddistill_tables"], server.extra["feddistill_reported"]
+        return {"params": server.params, "table_sum": tables.sum(0), "holders": reported.sum(0)}
+
+    def init_client(self, fed: Fed, params: Params) -> Memory:
+        """No logits yet."""
+        like = next(iter(params.values()))
+        return {"sums": like.new_zeros(fed.num_classes, fed.num_classes), "counts": like.new_zeros(fed.num_classes)}
+
+    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+        """The received model, and the sums to go on with."""
+        sums, counts = memory["sums"], memory["counts"]
+        if not self.fd_cumulative:
+            sums, counts = torch.zeros_like(sums), torch.zeros_like(counts)
+        return {"params": message["params"], "sums": sums, "counts": counts}
+
+    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+        """Add the batch's logits to the rows of their labels."""
+        with torch.no_grad():
+            logits = net.eval(local["params"], batch.x).logits
+        members = one_hot(batch.y, net.num_classes).to(logits.dtype) * batch.weight[:, None]
+        return {**local, "sums": local["sums"] + members.T @ logits, "counts": local["counts"] + members.sum(0)}
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """Cross entropy and the distillation from the others' mean logits of each sample's label."""
+        table_sum, holders = message["table_sum"], message["holders"]
+        if self.fd_exclude_self:
+            table_sum = table_sum - _table(memory["sums"], memory["counts"])
+            holders = holders - (memory["counts"] > 0).to(holders.dtype)
+        teacher = table_sum / holders.clamp(min=1)[:, None]
+        student = net(local["params"], batch.x).logits
+        term = self.temperature**2 * kl(teacher[batch.y], student, self.temperature)
+        known: Tensor = (holders > 0).to(student.dtype)[batch.y]
+        return cross_entropy(student, batch.y) + self.distillation_weight * known * term
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """The model, the table and the labels it holds; the client keeps what the table is made of."""
+        sums, counts = local["sums"], local["counts"]
+        upload = {"params": local["params"], "table": _table(sums, counts), "reported": (counts > 0).to(counts.dtype)}
+        return upload, {"sums": sums, "counts": counts}
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """FedAvg's mean, and the latest tables."""
+        tables = server.extra["feddistill_tables"].index_copy(0, cohort.ids, uploads["table"])
+        reported = server.extra["feddistill_reported"].index_copy(0, cohort.ids, uploads["reported"])
+        params = cohort.mean(uploads["params"])
+        return server.next(params, feddistill_tables=tables, feddistill_reported=reported)
+
+
+def _table(sums: Tensor, counts: Tensor) -> Tensor:
+    """(C, C) mean logits of each label; zeros where there is none."""
+    return sums / counts.clamp(min=1)[:, None]

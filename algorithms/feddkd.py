@@ -1,0 +1,126 @@
+"""FedDKD: Federated Learning with Decentralized Knowledge Distillation.
+
+Li, Chen, Lu 2022, Algorithms 1, 2 and 5. https://arxiv.org/abs/2205.00706
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from algorithms.base import Batch, Cohort, Fed, Net, Params, Plugin, Server, Upload, hyper
+from algorithms.fedavg import FedAvg
+from algorithms.fedbn import FedBN
+from algorithms.fedmax import FedMAX
+from algorithms.losses import soft_cross_entropy
+
+
+@dataclass(frozen=True)
+class DKD(Plugin):
+    """After the base's averaging, the server distils the round's local models into the mean, without data of its own.
+
+    For j = 1..J each client sends the gradient, at the server's model w, of the mean over a fresh mini-batch of
+    -sum_c softmax(z_k)_c log softmax(z(w))_c, z_k being its own local model's logits; then
+    w <- w - gamma_{t,j} mean_k(gradient_k), with gamma_{t,j} = lr lr_decay^(t-1) step_decay^(j-1). Labels are not used.
+
+    Args:
+        base: what clients train and the server averages: FedAvg, FedMAX, FedBN, or any other.
+        steps: J >= 0; 0 is the base.
+        lr: gamma_0 >= 0 (eta_d in the paper's CIFAR section); 0 is the base at J times the traffic.
+        lr_decay: factor after each round, in (0, 1].
+        step_decay: factor after each request, in (0, 1], restarted every round; 0.97 on the digits, else 1.
+        batch_size: samples of a mini-batch.
+        warmup_rounds: first rounds without requests; 30 on CIFAR-100.
+        dkd_student_mode: `eval` or `train`, the mode of the student; only gradients leave a client either way.
+
+    Differences from the paper:
+        1. Line 10 of Algorithm 1 writes q_k outside the sum: the mean of gradients is meant.
+        2. Modes of the two models and how a mini-batch is drawn are not printed: both models are in evaluation mode,
+           batches are drawn uniformly without replacement, independently for each request.
+        3. When requests begin after a warm-up, the decay counts all rounds.
+        4. Over FedBN the student is the server's part with the client's own BatchNorm layers (Algorithm 5).
+
+    Raises:
+        ValueError: the base's clients send no model.
+    """
+
+    steps: int = hyper(3, 0, packable=False)
+    lr: float = hyper(0.08, 0)
+    lr_decay: float = hyper(0.99, 0, 1, open_low=True)
+    step_decay: float = hyper(1.0, 0, 1, open_low=True)
+    batch_size: int = hyper(64, 1, packable=False)
+    warmup_rounds: int = hyper(0, 0, packable=False)
+    dkd_student_mode: str = hyper("eval", choices=("eval", "train"), packable=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.base.communicates:
+            raise ValueError(
+                f"DKD distils clients' models, and {type(self.base).__name__} sends none: take another base"
+            )
+
+    def distillation(self, net: Net, params: Params, local_params: Params, batch: Batch) -> Tensor:
+        """Algorithm 2: (B,) nats."""
+        teacher = net.eval(local_params, batch.x).logits.detach()
+        student = local_params | params
+        if self.dkd_student_mode == "eval":
+            return soft_cross_entropy(teacher, net.eval(student, batch.x).logits)
+        # Training mode writes running statistics: into copies, for only gradients leave the client.
+        student = {name: value if name in net.trainable else value.clone() for name, value in student.items()}
+        return soft_cross_entropy(teacher, net(student, batch.x).logits)
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """Algorithm 1, lines 6-11."""
+        lr = self.lr * self.lr_decay**server.round
+        steps = self.steps if server.round >= self.warmup_rounds else 0
+        server = self.base.server_step(fed, server, uploads, cohort)
+        for j in range(steps):
+            slopes = cohort.gradients(self.distillation, server.params, self.batch_size)
+            scale = lr * self.step_decay**j
+            moved = {name: server.params[name] - scale * slope.mean(0) for name, slope in slopes.items()}
+            server = replace(server, params=server.params | moved)
+        return server
+
+
+def feddkd(
+    steps: int = 3,
+    lr: float = 0.08,
+    lr_decay: float = 0.99,
+    step_decay: float = 1.0,
+    batch_size: int = 64,
+    warmup_rounds: int = 0,
+    dkd_student_mode: str = "eval",
+) -> DKD:
+    """FedDKD."""
+    return DKD(FedAvg(), steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)
+
+
+def feddkd_max(
+    beta: float = 10.0,
+    fedmax_direction: str = "a_u",
+    fedmax_reduction: str = "batchmean",
+    steps: int = 3,
+    lr: float = 0.08,
+    lr_decay: float = 0.99,
+    step_decay: float = 1.0,
+    batch_size: int = 64,
+    warmup_rounds: int = 0,
+    dkd_student_mode: str = "eval",
+) -> DKD:
+    """FedDKD_MAX: clients train FedMAX's objective; the requests are FedDKD's."""
+    base = FedMAX(beta, fedmax_direction, fedmax_reduction)
+    return DKD(base, steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)
+
+
+def feddkd_bn(
+    steps: int = 3,
+    lr: float = 0.08,
+    lr_decay: float = 0.99,
+    step_decay: float = 1.0,
+    batch_size: int = 64,
+    warmup_rounds: int = 0,
+    dkd_student_mode: str = "eval",
+) -> DKD:
+    """FedDKD_BN: clients keep their BatchNorm layers."""
+    return DKD(FedBN(), steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)

@@ -1,0 +1,76 @@
+"""FedDyn: Federated Learning Based on Dynamic Regularization.
+
+Acar, Zhao, Matas, Mattina, Whatmough, Saligrama, ICLR 2021, Algorithm 1. https://arxiv.org/abs/2111.04263
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from algorithms.base import (
+    Algorithm,
+    Batch,
+    Cohort,
+    Data,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Params,
+    Plan,
+    Server,
+    Upload,
+    hyper,
+)
+from algorithms.losses import cross_entropy
+from algorithms.params import inner_product, squared_distance, zeros_like
+
+
+@dataclass(frozen=True)
+class FedDyn(Algorithm):
+    """Local objective F_k(w) - <h_k, w> + alpha/2 ||w - w_t||^2, then h_k <- h_k - alpha (w_k - w_t).
+
+    The server keeps h <- h - alpha / K sum_{S_t} (w_k - w_t) and sends w_{t+1} = mean_{S_t} w_k - h / alpha, a plain
+    mean. Server state: `feddyn_h`.
+
+    Args:
+        alpha_dyn: the paper's alpha > 0, tried at 0.1, 0.01 and 0.001.
+
+    Differences from the paper:
+        1. The rule is for parameters; buffers are averaged by examples.
+    """
+
+    alpha_dyn: float = hyper(0.1, 0, open_low=True)
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """The state h starts at 0."""
+        return Server(params, extra={"feddyn_h": zeros_like(params, fed.net.trainable)})
+
+    def init_client(self, fed: Fed, params: Params) -> Memory:
+        """The client's h_k starts at 0."""
+        return zeros_like(params, fed.net.trainable)
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """Cross entropy and the dynamic regulariser."""
+        w, names = local["params"], net.trainable
+        pull = self.alpha_dyn / 2 * squared_distance(w, message["params"], names) - inner_product(memory, w, names)
+        return cross_entropy(net(w, batch.x).logits, batch.y) + pull
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """The model; the client keeps its new h_k."""
+        w, received = local["params"], message["params"]
+        return {"params": w}, {name: memory[name] - self.alpha_dyn * (w[name] - received[name]) for name in memory}
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """Algorithm 1, the server's lines."""
+        params, h = cohort.mean(uploads["params"]), {}
+        for name, old in server.extra["feddyn_h"].items():
+            local = uploads["params"][name]
+            h[name] = old - self.alpha_dyn / fed.num_clients * (local - server.params[name]).sum(0)
+            params[name] = local.mean(0) - h[name] / self.alpha_dyn
+        return server.next(params, feddyn_h=h)

@@ -1,0 +1,194 @@
+"""FedKF: Handling Data Heterogeneity in Federated Learning via Knowledge Distillation and Fusion.
+
+Zhou, Lei, Shen, Lin 2022, sections 4.1-4.3, Eqs. 2-7 and Algorithm 1. https://arxiv.org/abs/2207.11447
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.adam import adam_init, adam_step
+from algorithms.base import (
+    Algorithm,
+    Batch,
+    Cohort,
+    Data,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Params,
+    Plan,
+    Server,
+    Upload,
+    hyper,
+)
+from algorithms.generators import generated_images, image_generator
+from algorithms.losses import cross_entropy, kl
+from algorithms.slots import Slots
+
+
+@dataclass(frozen=True)
+class FedKF(Algorithm):
+    """Clients distil, on images of a generator that they train, from the mean of all clients' latest models.
+
+    Server: w^T (OCA), the mean over all clients' latest models, is the teacher and the model that is evaluated; w^S
+    (ACA), the mean over the round's clients, is where students start. Client, for each mini-batch: z ~ N(0, I); an
+    Adam step of the generator on L_IE + lambda_1 L_CE + lambda_2 L_A through the teacher (Eqs. 2-4, 6); a step of the
+    student on CE + gamma KL( p^T(x_G) || p^S(x_G) ) (Eqs. 5, 7). L_IE = sum_c pbar_c log pbar_c with pbar the batch's
+    mean prediction, L_CE the cross entropy with the teacher's own decision, L_A = -mean ||f_T(x_G)||_1 of its features.
+    Server state: `fedkf_models`, `fedkf_counted` (the slots) and `fedkf_overall`, the OCA.
+
+    Args:
+        gamma: weight of the distillation, >= 0; 0 trains as FedAvg does. 0.001 for CIFAR-10 at alpha = 1.
+        lambda_1: weight of L_CE, >= 0; tried at 0.001, 0.01 and 0.1.
+        lambda_2: weight of L_A, >= 0.
+        variant: `paper`: the generator made anew in every client update, a generator step before each student step.
+            `code` (the authors', of the later version): one common initial generator, which each client keeps with its
+            Adam state; the student's step first; L_IE = 1 + sum_c pbar_c log pbar_c / log C; L_A a mean over features
+            too; round 1 without generator and distillation.
+        generator_lr: learning rate of the generator's Adam, > 0.
+        noise_dim: length of z; the code has 1000 on CIFAR and 100 on EMNIST.
+        adversarial: the generator also maximises gamma KL(p^T || p^S), as the code does on CIFAR.
+        teacher: `oca`, or `aca` for the ablation FedKF-, whose teacher is the round's mean.
+        t1_unvisited: clients not yet drawn: left out of the OCA (`skip`, the code) or counted with w_0 (`w0`, text).
+
+    Differences from the paper:
+        1. The generator's network is the authors' code's; the text says DCGAN with a sigmoid.
+        2. Its images are normalised as the data are, which the text leaves out and the teacher needs.
+        3. On generated images the student is in evaluation mode: they shall not move BatchNorm's statistics.
+        4. The code lets every client take the same number of steps; here each makes E passes over its own data.
+    """
+
+    needs = frozenset({"images"})
+
+    gamma: float = hyper(1.0, 0)
+    lambda_1: float = hyper(0.1, 0)
+    lambda_2: float = hyper(0.1, 0)
+    variant: str = hyper("paper", choices=("paper", "code"), packable=False)
+    generator_lr: float = hyper(1e-3, 0, open_low=True)
+    noise_dim: int = hyper(100, 1, packable=False)
+    adversarial: bool = hyper(False, packable=False)
+    teacher: str = hyper("oca", choices=("oca", "aca"), packable=False)
+    t1_unvisited: str = hyper("skip", choices=("skip", "w0"), packable=False)
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """Every slot, ACA and OCA at w_0."""
+        slots = Slots.of(params, fed.num_clients, self.t1_unvisited)
+        return Server(params, extra=_state(slots, params))
+
+    def broadcast(self, fed: Fed, server: Server) -> Message:
+        """ACA and teacher (Algorithm 1, s4)."""
+        teacher = server.extra["fedkf_overall"] if self.teacher == "oca" else server.params
+        return {"params": server.params, "teacher": teacher}
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """ACA and OCA (Algorithm 1, s5-s7)."""
+        slots = Slots(server.extra["fedkf_models"], server.extra["fedkf_counted"])
+        slots = slots.filled(uploads["params"], cohort.ids)
+        overall = slots.mean(cohort, like=server.params)
+        return server.next(cohort.mean(uploads["params"]), **_state(slots, overall))
+
+    def evaluated(self, server: Server) -> dict[str, Params]:
+        """The OCA."""
+        return {"": server.extra["fedkf_overall"]}
+
+    def init_client(self, fed: Fed, params: Params) -> Memory:
+        """In `code`, the common initial generator and its Adam state."""
+        if self.variant == "paper":
+            return {}
+        return self._new_generator(fed, fed.stream("fedkf_theta"), next(iter(params.values())))
+
+    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+        """The ACA and the generator (Algorithm 1, c1-c2); in `code`, no noise waits for a generator step yet."""
+        w = message["params"]
+        like = next(iter(w.values()))
+        if self.variant == "paper":
+            return {"params": w, **self._new_generator(fed, generator, like)}
+        return {"params": w, **memory, "z": like.new_zeros(fed.batch_size, self.noise_dim), "waits": 0.0}
+
+    def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
+        """One z per sample, (B, noise_dim)."""
+        return {"z": torch.randn(batch_size, self.noise_dim, generator=generator)}
+
+    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+        """The generator's step: on this step's noise, or in `code` on that of the student's step just made."""
+        z = batch.noise["z"].to(local["theta"]["in.bias"].dtype)
+        if self.variant == "paper":
+            return self._train_generator(net, {**local, "z": z}, message)
+        return {**self._late_step(net, local, message, plan), "z": z, "waits": torch.ones_like(local["waits"])}
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """Eq. 7: `theta` and `z` in `local` are this step's."""
+        w = local["params"]
+        with torch.no_grad():
+            fakes = net.normalise(generated_images(local["theta"], local["z"], net.input_shape))
+            teacher = net.eval(message["teacher"], fakes).logits
+        term = kl(teacher, net.eval(w, fakes).logits).mean()
+        weight = self.gamma * (self.variant == "paper" or plan.round > 1)
+        return cross_entropy(net(w, batch.x).logits, batch.y) + weight * term
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """The student; in `code` the generator makes its last step and stays."""
+        upload = {"params": local["params"]}
+        if self.variant == "paper":
+            return upload, memory
+        local = self._late_step(net, local, message, plan)
+        return upload, {"theta": local["theta"], "adam": local["adam"]}
+
+    def _new_generator(self, fed: Fed, generator: torch.Generator, like: Tensor) -> dict[str, Any]:
+        theta = image_generator(generator, like, input_shape=fed.input_shape, noise=self.noise_dim)
+        return {"theta": theta, "adam": adam_init(theta)}
+
+    def _late_step(self, net: Net, local: Local, message: Message, plan: Plan) -> Local:
+        """The generator step that belongs to the student step before; none in round 1, or before the first."""
+        if plan.round == 1:
+            return local
+        made, waits = self._train_generator(net, local, message), local["waits"] > 0
+        return {**local, **{key: _choose(waits, made[key], local[key]) for key in ("theta", "adam")}}
+
+    def _train_generator(self, net: Net, local: Local, message: Message) -> Local:
+        """One Adam step of the generator on `local`'s noise (Eq. 6)."""
+
+        def objective(theta: Params) -> Tensor:
+            fakes = net.normalise(generated_images(theta, local["z"], net.input_shape))
+            out = net.eval(message["teacher"], fakes)
+            value = self._objective(out.logits, out.features)
+            if self.adversarial:
+                student = net.eval(local["params"], fakes).logits
+                value = value - self.gamma * kl(out.logits.detach(), student).mean()
+            return value
+
+        slopes = torch.func.grad(objective)(local["theta"])
+        theta, adam = adam_step(local["theta"], slopes, local["adam"], self.generator_lr)
+        return {**local, "theta": theta, "adam": adam}
+
+    def _objective(self, logits: Tensor, features: Tensor) -> Tensor:
+        """L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 2-4)."""
+        mean = logits.softmax(-1).mean(0)
+        information = (mean * mean.log()).sum()
+        activation = -features.abs().sum(-1).mean()
+        if self.variant == "code":
+            information = 1 + information / math.log(logits.shape[-1])
+            activation = activation / features.shape[-1]
+        confidence = cross_entropy(logits, logits.argmax(-1)).mean()
+        return information + self.lambda_1 * confidence + self.lambda_2 * activation
+
+
+def _state(slots: Slots, overall: Params) -> dict[str, Any]:
+    return {"fedkf_models": slots.models, "fedkf_counted": slots.counted, "fedkf_overall": overall}
+
+
+def _choose(condition: Tensor, new: Any, old: Any) -> Any:
+    """`new` where the condition holds, else `old`, tensor by tensor of a tree of dicts."""
+    if isinstance(new, dict):
+        return {key: _choose(condition, new[key], old[key]) for key in new}
+    return torch.where(condition, new, old)

@@ -1,0 +1,39 @@
+"""FedNTD: Preservation of the Global Knowledge by Not-True Distillation in Federated Learning.
+
+Lee, Jeong, Shin, Bae, Yun, NeurIPS 2022, Eqs. 4-6. https://arxiv.org/abs/2106.03097
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from algorithms.base import Algorithm, Batch, Local, Memory, Message, Net, Params, Plan, hyper
+from algorithms.losses import cross_entropy, not_true_kl
+
+
+@dataclass(frozen=True)
+class FedNTD(Algorithm):
+    """Local objective CE + beta tau^2 KL( p~^g(x; tau) || p~(x; tau) ), p~ over the classes other than the true one.
+
+    Args:
+        beta: weight of the distillation term, >= 0; 0 is FedAvg.
+        temperature: tau > 0 of both softmax functions.
+
+    Differences from the paper:
+        1. The term carries tau^2, as in the authors' code; at the published tau = 1 it makes no difference.
+    """
+
+    beta: float = hyper(1.0, 0)
+    temperature: float = hyper(1.0, 0, open_low=True)
+
+    def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
+        """The received model, at no further traffic."""
+        return {"global": message["params"]}
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """Eq. 4."""
+        student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
+        term = self.temperature**2 * not_true_kl(teacher, student, batch.y, self.temperature)
+        return cross_entropy(student, batch.y) + self.beta * term

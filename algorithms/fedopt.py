@@ -1,0 +1,84 @@
+"""Optimisers on the server: FedAvgM and FedAdam.
+
+FedAvgM: Hsu, Qi, Brown 2019, section 4.3. https://arxiv.org/abs/1909.06335. FedAdam: Reddi, Charles, Zaheer, Garrett,
+Rush, Konecny, Kumar, McMahan, ICLR 2021, Algorithm 2. https://arxiv.org/abs/2003.00295
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from algorithms.base import Algorithm, Cohort, Fed, Params, Server, Upload, hyper
+from algorithms.params import zeros_like
+
+
+@dataclass(frozen=True)
+class FedAvgM(Algorithm):
+    """v <- beta v + Delta, w_{t+1} = w_t - eta v, with Delta = sum_k p_k (w_t - w_k), p_k by examples.
+
+    Server state: `fedavgm_velocity`, v, zero at the start.
+
+    Args:
+        server_lr: eta > 0.
+        server_momentum: beta in [0, 1); 0 with server_lr = 1 is FedAvg.
+
+    Differences from the paper:
+        1. The rule is for parameters; buffers are averaged by examples.
+    """
+
+    server_lr: float = hyper(1.0, 0, open_low=True)
+    server_momentum: float = hyper(0.9, 0, 1, open_high=True)
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """The velocity starts at 0."""
+        return Server(params, extra={"fedavgm_velocity": zeros_like(params, fed.net.trainable)})
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """One step of momentum."""
+        params, velocity = cohort.mean(uploads["params"]), {}
+        for name, old in server.extra["fedavgm_velocity"].items():
+            velocity[name] = self.server_momentum * old + (server.params[name] - params[name])
+            params[name] = server.params[name] - self.server_lr * velocity[name]
+        return server.next(params, fedavgm_velocity=velocity)
+
+
+@dataclass(frozen=True)
+class FedAdam(Algorithm):
+    """m <- b1 m + (1-b1) Delta, v <- b2 v + (1-b2) Delta^2, w_{t+1} = w_t + eta m / (sqrt(v) + tau).
+
+    Delta = sum_k p_k (w_k - w_t), p_k by examples. Server state: `fedadam_mean`, m, zero at the start, and
+    `fedadam_square`, v, tau^2 at the start; there is no bias correction.
+
+    Args:
+        server_lr: eta > 0.
+        beta1: b1 in [0, 1).
+        beta2: b2 in [0, 1).
+        tau: degree of adaptivity, > 0.
+
+    Differences from the paper:
+        1. The rule is for parameters; buffers are averaged by examples.
+    """
+
+    server_lr: float = hyper(0.01, 0, open_low=True)
+    beta1: float = hyper(0.9, 0, 1, open_high=True)
+    beta2: float = hyper(0.99, 0, 1, open_high=True)
+    tau: float = hyper(1e-3, 0, open_low=True)
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """The mean starts at 0, the mean square at tau^2."""
+        names = fed.net.trainable
+        square = {name: torch.full_like(params[name], self.tau**2) for name in names}
+        return Server(params, extra={"fedadam_mean": zeros_like(params, names), "fedadam_square": square})
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """Algorithm 2, lines 11-15."""
+        params: Params = cohort.mean(uploads["params"])
+        mean, square = {}, {}
+        for name in fed.net.trainable:
+            delta = params[name] - server.params[name]
+            mean[name] = self.beta1 * server.extra["fedadam_mean"][name] + (1 - self.beta1) * delta
+            square[name] = self.beta2 * server.extra["fedadam_square"][name] + (1 - self.beta2) * delta.square()
+            params[name] = server.params[name] + self.server_lr * mean[name] / (square[name].sqrt() + self.tau)
+        return server.next(params, fedadam_mean=mean, fedadam_square=square)

@@ -1,0 +1,150 @@
+"""Generators as functions of {name: tensor}: FedGen's of features, FedKF's of images.
+
+B batch, C classes, D features, Z length of the noise. Weights are drawn uniformly within 1 / sqrt(fan in), torch's
+default for linear and convolutional layers.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+Params = dict[str, Tensor]
+
+FEATURE_STATISTICS = ("norm.mean", "norm.var")
+MOMENTUM = 0.1  # of the running statistics
+IMAGE_WIDTHS = (128, 128, 64)
+IMAGE_EPS = 0.8  # FedKF's code gives its BatchNorm layers 0.8 in the place of eps
+SLOPE = 0.2  # of LeakyReLU
+
+
+def feature_generator(
+    generator: Generator, like: Tensor, *, num_classes: int, feature_dim: int, hidden: int, noise: int, embedding: bool
+) -> Params:
+    """FedGen's generator before training: Linear-BatchNorm-ReLU-Linear on noise and label.
+
+    Args:
+        generator: source of the draws.
+        like: a tensor of the device and type wanted.
+        num_classes: C.
+        feature_dim: D, the output.
+        hidden: width of the hidden layer.
+        noise: Z.
+        embedding: labels enter as learnt vectors of length Z, instead of one-hot.
+    """
+    theta = {
+        **_linear(generator, "hidden", noise + (noise if embedding else num_classes), hidden),
+        **_norm("norm", hidden),
+        "norm.mean": torch.zeros(hidden),
+        "norm.var": torch.ones(hidden),
+        **_linear(generator, "out", hidden, feature_dim),
+    }
+    if embedding:
+        theta["embedding"] = torch.randn(num_classes, noise, generator=generator)
+    return {name: value.to(like) for name, value in theta.items()}
+
+
+def generated_features(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """(B, D) features for labels (B,) and noise (B, Z), with the running statistics."""
+    h = _hidden(theta, noise, labels, num_classes)
+    scale = theta["norm.weight"] * (theta["norm.var"] + 1e-5).rsqrt()
+    return _out(theta, (h - theta["norm.mean"]) * scale + theta["norm.bias"])
+
+
+def train_features(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Params]:
+    """(B, D) features with the batch's statistics, and the running statistics after this batch."""
+    h = _hidden(theta, noise, labels, num_classes)
+    var, mean = torch.var_mean(h, 0, correction=0)
+    unbiased = var.detach() * len(h) / max(len(h) - 1, 1)
+    running = {
+        "norm.mean": torch.lerp(theta["norm.mean"], mean.detach(), MOMENTUM),
+        "norm.var": torch.lerp(theta["norm.var"], unbiased, MOMENTUM),
+    }
+    normal = (h - mean) * (var + 1e-5).rsqrt()
+    return _out(theta, normal * theta["norm.weight"] + theta["norm.bias"]), running
+
+
+def image_generator(generator: Generator, like: Tensor, *, input_shape: tuple[int, ...], noise: int) -> Params:
+    """FedKF's generator before training: a linear layer to a quarter of the size, two times upsampling and convolution.
+
+    Args:
+        generator: source of the draws.
+        like: a tensor of the device and type wanted.
+        input_shape: (channels, H, W) of the images.
+        noise: Z.
+    """
+    first, second, third = IMAGE_WIDTHS
+    height, width = _quarter(input_shape)
+    theta = {
+        **_linear(generator, "in", noise, first * height * width),
+        **_norm("norm0", first),
+        **_convolution(generator, "conv1", first, second),
+        **_norm("norm1", second),
+        **_convolution(generator, "conv2", second, third),
+        **_norm("norm2", third),
+        **_convolution(generator, "conv3", third, input_shape[0]),
+    }
+    return {name: value.to(like) for name, value in theta.items()}
+
+
+def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...]) -> Tensor:
+    """(B, channels, H, W) images in (0, 1) for noise (B, Z); BatchNorm takes the batch's statistics."""
+    height, width = _quarter(input_shape)
+    x = F.linear(noise, theta["in.weight"], theta["in.bias"]).view(-1, IMAGE_WIDTHS[0], height, width)
+    x = _upsample(_batchnorm(theta, "norm0", x, 1e-5))
+    x = F.leaky_relu(_batchnorm(theta, "norm1", _convolve(theta, "conv1", x), IMAGE_EPS), SLOPE)
+    x = F.leaky_relu(_batchnorm(theta, "norm2", _convolve(theta, "conv2", _upsample(x)), IMAGE_EPS), SLOPE)
+    return _convolve(theta, "conv3", x).sigmoid()[..., : input_shape[1], : input_shape[2]]
+
+
+def _hidden(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    embedded = "embedding" in theta
+    label = theta["embedding"][labels] if embedded else F.one_hot(labels, num_classes).to(noise.dtype)
+    return F.linear(torch.cat([noise, label], -1), theta["hidden.weight"], theta["hidden.bias"])
+
+
+def _out(theta: Params, h: Tensor) -> Tensor:
+    return F.linear(h.relu(), theta["out.weight"], theta["out.bias"])
+
+
+def _quarter(input_shape: tuple[int, ...]) -> tuple[int, int]:
+    """A quarter of height and width, rounded up: what is too much is cut off."""
+    return -(-input_shape[1] // 4), -(-input_shape[2] // 4)
+
+
+def _upsample(x: Tensor) -> Tensor:
+    """Nearest neighbour, twice the size."""
+    return x.repeat_interleave(2, -1).repeat_interleave(2, -2)
+
+
+def _convolve(theta: Params, name: str, x: Tensor) -> Tensor:
+    return F.conv2d(x, theta[f"{name}.weight"], theta[f"{name}.bias"], padding=1)
+
+
+def _batchnorm(theta: Params, name: str, x: Tensor, eps: float) -> Tensor:
+    return F.batch_norm(x, None, None, theta[f"{name}.weight"], theta[f"{name}.bias"], training=True, eps=eps)
+
+
+def _linear(generator: Generator, name: str, inputs: int, outputs: int) -> Params:
+    bound = inputs**-0.5
+    return {
+        f"{name}.weight": _uniform(generator, bound, outputs, inputs),
+        f"{name}.bias": _uniform(generator, bound, outputs),
+    }
+
+
+def _convolution(generator: Generator, name: str, inputs: int, outputs: int) -> Params:
+    bound = (9 * inputs) ** -0.5
+    return {
+        f"{name}.weight": _uniform(generator, bound, outputs, inputs, 3, 3),
+        f"{name}.bias": _uniform(generator, bound, outputs),
+    }
+
+
+def _norm(name: str, width: int) -> Params:
+    return {f"{name}.weight": torch.ones(width), f"{name}.bias": torch.zeros(width)}
+
+
+def _uniform(generator: Generator, bound: float, *shape: int) -> Tensor:
+    return (torch.rand(*shape, generator=generator) * 2 - 1) * bound

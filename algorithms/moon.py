@@ -1,0 +1,59 @@
+"""MOON: Model-Contrastive Federated Learning.
+
+Li, He, Song, CVPR 2021, Eq. 3 and Algorithm 1. https://arxiv.org/abs/2103.16257
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from algorithms.base import Algorithm, Batch, Data, Fed, Local, Memory, Message, Net, Params, Plan, Upload, hyper
+from algorithms.losses import contrastive, cross_entropy
+
+
+@dataclass(frozen=True)
+class MOON(Algorithm):
+    """Local objective CE + mu l_con, which pulls features towards the global model's and off the client's old ones.
+
+    l_con = -log( e^(s(z, z_g)/tau) / (e^(s(z, z_g)/tau) + e^(s(z, z_prev)/tau)) ), s the cosine similarity, z the
+    projection head's output, z_g the received model's and z_prev that of the client's model at the end of the last
+    round it took part in.
+
+    Args:
+        mu: weight of l_con, >= 0; 0 is FedAvg.
+        temperature: tau > 0.
+        first_previous: a client's first round: `none` leaves l_con out, `initial` takes w_0 as its previous model.
+
+    Differences from the paper:
+        1. The text does not say what z_prev is before a client has trained: `none` is the default; the authors' code
+           has `initial`, FedGKD's leaves the term out of round 1 and out of a client's first round.
+    """
+
+    needs = frozenset({"projection_head"})
+
+    mu: float = hyper(5.0, 0)
+    temperature: float = hyper(0.5, 0, open_low=True)
+    first_previous: str = hyper("none", choices=("none", "initial"), packable=False)
+
+    def init_client(self, fed: Fed, params: Params) -> Memory:
+        """w_0, and whether it counts as a previous model."""
+        return {"previous": params, "has_previous": float(self.first_previous == "initial")}
+
+    def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
+        """The received model, and the client's own previous one."""
+        return {"global": message["params"], "previous": memory["previous"]}
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """Eq. 3."""
+        out, teacher = net(local["params"], batch.x), batch.teacher
+        term = contrastive(out.features, teacher["global"].features, teacher["previous"].features, self.temperature)
+        weight: Tensor = memory["has_previous"] * self.mu
+        return cross_entropy(out.logits, batch.y) + weight * term
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """The model, which the client keeps as its previous one."""
+        return {"params": local["params"]}, {"previous": local["params"], "has_previous": 1.0}

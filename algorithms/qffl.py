@@ -1,0 +1,66 @@
+"""q-FFL, solved by q-FedAvg: Fair Resource Allocation in Federated Learning.
+
+Li, Sanjabi, Beirami, Smith, ICLR 2020, Algorithm 2. https://arxiv.org/abs/1905.10497
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from algorithms.base import (
+    Algorithm,
+    Cohort,
+    Data,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Plan,
+    Server,
+    Upload,
+    hyper,
+)
+from algorithms.forward import logits_of
+from algorithms.losses import cross_entropy
+
+
+@dataclass(frozen=True)
+class QFFL(Algorithm):
+    """Clients of a high loss count more: w_{t+1} = w_t - sum_k Delta_k / sum_k h_k.
+
+    F_k is the loss of w_t on client k's whole training set, L = 1 / lr, dw_k = L (w_t - w_k), Delta_k = F_k^q dw_k and
+    h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q.
+
+    Args:
+        q: exponent >= 0; 0 is the plain mean of the clients' models, which weighs clients alike.
+
+    Differences from the paper:
+        1. Clients are drawn uniformly, as FedKF's comparison does; the authors' code draws them by examples.
+        2. 1e-10 is added to F_k inside powers, as in the authors' code.
+        3. The rule moves parameters; buffers are averaged by examples.
+    """
+
+    needs = frozenset({"plain_sgd"})
+
+    q: float = hyper(1e-4, 0)
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """The model and F_k(w_t)."""
+        losses = cross_entropy(logits_of(net, message["params"], data.x), data.y)
+        return {"params": local["params"], "risk": (losses * data.weight).sum() / data.weight.sum()}, memory
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """Algorithm 2, line 8, with L = 1 / lr taken out of numerator and denominator."""
+        risk, names = uploads["risk"] + 1e-10, fed.net.trainable
+        moved = {name: server.params[name] - uploads["params"][name] for name in names}  # dw_k / L
+        squared = torch.stack([value.flatten(1).square().sum(1) for value in moved.values()]).sum(0)
+        weights = risk**self.q
+        total = (self.q * risk ** (self.q - 1) * squared / cohort.lr + weights).sum()  # sum_k h_k / L
+        params = cohort.mean(uploads["params"])
+        params |= {name: server.params[name] - torch.tensordot(weights, moved[name], 1) / total for name in names}
+        return server.next(params)

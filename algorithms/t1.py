@@ -1,0 +1,85 @@
+"""T1, FedKF's plug-in for any algorithm: evaluate the mean of all clients' latest models.
+
+Zhou, Lei, Shen, Lin 2022, section 4.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from algorithms.base import Cohort, Fed, Params, Plugin, Server, Upload, hyper
+from algorithms.fedavg import FedAvg
+from algorithms.fedgkd import FedGKD
+from algorithms.fedprox import FedProx
+from algorithms.slots import Slots
+
+
+@dataclass(frozen=True)
+class T1(Plugin):
+    """The base's run, with one more model evaluated: w^T_t = sum_{k=1..K} n_k w_k / sum_k n_k over all clients.
+
+    w_k is client k's latest local model (the paper's OCA, overall clients' average). Training and traffic are the
+    base's. Server state: `t1_models`, `t1_counted` (the slots) and `t1_overall`, the mean.
+
+    Args:
+        base: any algorithm whose clients send their model.
+        t1_unvisited: clients not yet drawn: `skip` leaves them out, `w0` counts them with the initial model.
+
+    Differences from the paper:
+        1. The text starts all slots at w_0, which with few participants keeps the mean near w_0 for long; the authors'
+           code counts a slot from its first model on, which is the default.
+        2. The text can be read as sending the overall mean to clients; as in the authors' code it is only evaluated.
+
+    Raises:
+        ValueError: the base's clients send no model.
+    """
+
+    t1_unvisited: str = hyper("skip", choices=("skip", "w0"), packable=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.base.communicates:
+            raise ValueError(
+                f"T1 averages clients' models, and {type(self.base).__name__} sends none: take another base"
+            )
+
+    @property
+    def rows(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The base's, and the overall mean's."""
+        return (*self.base.rows, "_t1")
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """The base's, with every slot at its model."""
+        server = self.base.init_server(fed, params)
+        slots = Slots.of(server.params, fed.num_clients, self.t1_unvisited)
+        return _keep(server, slots, server.params)
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """The base's, and the overall mean."""
+        slots = Slots(server.extra["t1_models"], server.extra["t1_counted"]).filled(uploads["params"], cohort.ids)
+        overall = slots.mean(cohort, like=server.params)
+        return _keep(self.base.server_step(fed, server, uploads, cohort), slots, overall)
+
+    def evaluated(self, server: Server) -> dict[str, Params]:
+        """The base's models, and the overall mean."""
+        return self.base.evaluated(server) | {"_t1": server.extra["t1_overall"]}
+
+
+def _keep(server: Server, slots: Slots, overall: Params) -> Server:
+    added = {"t1_models": slots.models, "t1_counted": slots.counted, "t1_overall": overall}
+    return replace(server, extra={**server.extra, **added})
+
+
+def fedavg_t1(t1_unvisited: str = "skip") -> T1:
+    """FedAvg+T1."""
+    return T1(FedAvg(), t1_unvisited)
+
+
+def fedprox_t1(mu: float = 0.01, prox_reduction: str = "sum", t1_unvisited: str = "skip") -> T1:
+    """FedProx+T1."""
+    return T1(FedProx(mu, prox_reduction), t1_unvisited)
+
+
+def fedgkd_t1(gamma: float = 0.2, buffer: int = 5, t1_unvisited: str = "skip") -> T1:
+    """FedGKD+T1."""
+    return T1(FedGKD(gamma, buffer), t1_unvisited)
