@@ -54,8 +54,11 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         raise _refusal(entry, "server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")
     if "validation" in entry.needs and not setting.validation_fraction:
         raise _refusal(entry, "validation samples: set validation_fraction above 0, for instance 0.1")
-    if entry.needs & {"sgd", "plain_sgd"} and setting.optimizer != "sgd":
-        raise _refusal(entry, f"SGD, not {setting.optimizer}: add --set optimizer=sgd")
+    if "images" in entry.needs and len(DATASETS[setting.dataset].input_shape) != 3:
+        raise _refusal(entry, f"images, which {setting.dataset} does not hold: choose another data set")
+    if entry.needs & {"sgd", "plain_sgd"} and (setting.optimizer != "sgd" or setting.nesterov):
+        other = "Nesterov's form" if setting.optimizer == "sgd" else setting.optimizer
+        raise _refusal(entry, f"SGD, not {other}: add --set optimizer=sgd nesterov=false")
     if "plain_sgd" in entry.needs and (setting.momentum or setting.clip_norm):
         raise _refusal(entry, "plain SGD: add --set momentum=0 clip_norm=0 nesterov=false")
     return setting

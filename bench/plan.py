@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import product
 from typing import Any
 
-from algorithms import ALGORITHMS, Entry
+from algorithms import ALGORITHMS, Entry, entry
 from bench.configurations import configurations_of
 from bench.data import DATASETS
 from bench.errors import UsageError
@@ -80,24 +80,40 @@ class Unit:
     @cached_property
     def key(self) -> str:
         """The run key: SHA-256 of everything that decides the numbers."""
-        return self.row_key("")
+        return run_key(*self.identity(entry(self.algorithm)))
 
-    def row_key(self, suffix: str) -> str:
-        """The key of one of the run's rows: the one it would have as a run of its own."""
-        found = ALGORITHMS[self.algorithm + suffix]
-        known = {name: self.hyperparameters[name] for name in found.defaults()}
-        return run_key(found.name, found.version, known, self.setting.as_dict(), self.seed)
+    @cached_property
+    def rows(self) -> dict[str, str]:
+        """Suffix -> key of every result row that the run yields: the one it would have as a run of its own."""
+        return {suffix: run_key(*self.identity(row_entry(self.algorithm, suffix))) for suffix in self.row_names}
 
     @property
-    def rows(self) -> dict[str, str]:
-        """Suffix -> key of every result row that the run yields."""
-        return {suffix: self.row_key(suffix) for suffix in ALGORITHMS[self.algorithm].rows}
+    def row_names(self) -> dict[str, str]:
+        """Suffix -> registry name of every result row that the run yields."""
+        return dict(entry(self.algorithm).rows)
+
+    @property
+    def own_suffix(self) -> str:
+        """The suffix of the row that the run was asked for."""
+        return next((suffix for suffix, name in self.row_names.items() if name == self.algorithm), "")
+
+    def identity(self, found: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
+        """What `run_key` and `identity_columns` take, of this run under the name of one of its rows."""
+        known = {name: self.hyperparameters[name] for name in found.defaults()}
+        return found.name, found.version, known, self.setting.as_dict(), self.seed
 
     @property
     def label(self) -> str:
         """Short and readable: what this run varies is in its hyper-parameters."""
         values = ", ".join(f"{name}={value}" for name, value in self.hyperparameters.items())
         return f"{self.algorithm}({values}) seed {self.seed}"
+
+
+def row_entry(algorithm: str, suffix: str) -> Entry:
+    """The entry under whose name a row stands: an algorithm from outside gives all its rows under names of its own."""
+    found = entry(algorithm)
+    name = found.rows[suffix]
+    return ALGORITHMS.get(name) or replace(found, name=name)
 
 
 @dataclass(frozen=True)
@@ -143,7 +159,7 @@ def make_plan(request: Request) -> Plan:
     """
     _check_names(request)
     skip_unfit = request.algorithms == ("all",)
-    entries = [ALGORITHMS[name] for name in (ALGORITHMS if skip_unfit else request.algorithms)]
+    entries = [entry(name) for name in (ALGORITHMS if skip_unfit else request.algorithms)]
     paper, base = choose_setting(entries, request)
     fields, hyper = _sort_values(request, entries)
     notes = Notes()
@@ -165,9 +181,19 @@ def make_plan(request: Request) -> Plan:
             searches.append(search)
         else:
             units += [unit for values in configurations for unit in units_of(search, values, request.seeds)]
+    units = _without_repeats(units, notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
     return Plan(request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines))
+
+
+def _without_repeats(units: list[Unit], notes: Notes) -> list[Unit]:
+    """The units less those whose row another unit yields beside its own."""
+    beside = {key: unit.algorithm for unit in units for key in unit.rows.values() if key != unit.key}
+    repeated = {unit.algorithm: beside[unit.key] for unit in units if unit.key in beside}
+    for algorithm, other in repeated.items():
+        notes.add(f"{algorithm}: runs that {other} yields as well are made once")
+    return [unit for unit in units if unit.key not in beside]
 
 
 def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
@@ -229,6 +255,22 @@ def _check_names(request: Request) -> None:
             raise UsageError(f"{name} must be >= 1, got {value}")
 
 
+def find_algorithm(name: str) -> Entry:
+    """The registry's entry, or that of an algorithm from outside.
+
+    Raises:
+        UsageError: there is none, or it cannot be imported.
+    """
+    try:
+        return entry(name)
+    except KeyError:
+        from algorithms import outside
+
+        raise unknown("algorithm", name, [*ALGORITHMS, *outside.names()]) from None
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
 def _check_algorithms(names: tuple[str, ...]) -> None:
     if "all" in names and len(names) > 1:
         raise UsageError("--algo all stands alone: name the algorithms, or all of them")
@@ -236,7 +278,7 @@ def _check_algorithms(names: tuple[str, ...]) -> None:
         raise UsageError(f"--algo names an algorithm twice: {', '.join(names)}")
     for name in names:
         if name not in ALGORITHMS and name != "all":
-            raise unknown("algorithm", name, ALGORITHMS)
+            find_algorithm(name)
 
 
 def _sort_values(

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algorithms import ALGORITHMS
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
-from bench.plan import Unit
+from bench.plan import Unit, find_algorithm
 from bench.results import RESULT_COLUMNS
 from leaderboards import Store, StoreError
 from search_spaces import Setting
@@ -102,9 +101,7 @@ def unit_of_row(row: Mapping[str, Any]) -> Unit:
     Raises:
         UsageError: its algorithm is not registered here, or has another version by now.
     """
-    name = row["algorithm"]
-    if name not in ALGORITHMS:
-        raise UsageError(f"the row's algorithm {name!r} is not registered here; known: {', '.join(ALGORITHMS)}")
+    name = find_algorithm(row["algorithm"]).name
     setting = Setting(**json.loads(row["setting_json"]))
     unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), row["paper"], bool(row["shortened"]))
     if unit.key != row["run_key"]:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from algorithms import ALGORITHMS
-from bench.plan import Unit
+from bench.plan import Unit, row_entry
 from leaderboards import SCHEMA_VERSION, identity_columns
 
 if TYPE_CHECKING:
@@ -125,7 +124,18 @@ def rows_of(
         # A run that was cut short may be at chance because it has hardly begun.
         lost = not unit.shortened and at_chance(results["final_accuracy"], num_classes, test_samples)
         diverged = progress.diverged or lost
-        made.append(({**_common(unit, suffix), **results, **facts, "error": None, "diverged": diverged}, curve))
+        made.append(
+            (
+                {
+                    **_common(unit, suffix),
+                    **results,
+                    **facts,
+                    "error": progress.complaint or None,
+                    "diverged": diverged,
+                },
+                curve,
+            )
+        )
     return made
 
 
@@ -138,10 +148,8 @@ def failed_rows(unit: Unit, error: str, facts: Mapping[str, Any]) -> list[dict[s
 
 def _common(unit: Unit, suffix: str) -> dict[str, Any]:
     """Identity, and the columns that plan and schema decide."""
-    found = ALGORITHMS[unit.algorithm + suffix]
-    known = {name: unit.hyperparameters[name] for name in found.defaults()}
     return {
-        **identity_columns(found.name, found.version, known, unit.setting.as_dict(), unit.seed),
+        **identity_columns(*unit.identity(row_entry(unit.algorithm, suffix))),
         "paper": unit.paper,
         "shortened": unit.shortened,
         "selected_on": "validation" if unit.setting.validation_fraction else "none",

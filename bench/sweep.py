@@ -217,7 +217,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
     from bench.render import print_leaderboard
     from leaderboards import canonical_json
 
-    names = {unit.algorithm + suffix for unit in plan.units for suffix in unit.rows}
+    names = {name for unit in plan.units for name in unit.row_names.values()}
     names |= {search.algorithm for search in plan.searches}
     settings = {unit.setting for unit in plan.units} | {search.setting for search in plan.searches}
     where = {

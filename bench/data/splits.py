@@ -9,7 +9,7 @@ leaves the draws of the others alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from math import floor
@@ -47,6 +47,10 @@ class Split:
     auxiliary: Positions
     validation: Positions
     hash: str
+
+    def pooled(self) -> Split:
+        """The same samples, with one client that holds all clients' training samples."""
+        return replace(self, clients=(np.sort(np.concatenate(self.clients)),))
 
 
 def split(setting: Setting, train_labels: Positions, seed: int) -> Split:

@@ -31,7 +31,7 @@ class Loop:
 
     def _client(self, problem: Problem, task: Task, message: Message, plan: Plan) -> Trained:
         net, algorithm = problem.net, problem.algorithm
-        plan = Plan(plan.round, plan.lr, plan.momentum, plan.optimizer, torch.tensor(float(task.steps)))
+        plan = Plan(plan.round, plan.lr, plan.momentum, plan.optimizer, task.num_steps(problem.net.dtype))
         local: Local = {**task.local, "params": leaves_of(net, task.local["params"])}
         leaves = [local["params"][name] for name in net.trainable]
         state = problem.optimizer.init(leaves)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import torch
-from torch import Tensor
 
 from algorithms.base import Algorithm, Data, Memory, Message, Params, Plan, Server, Upload
 from bench import models
@@ -17,13 +15,14 @@ from bench.data.splits import Split
 from bench.engine.cohort import ClientCohort, Traffic
 from bench.engine.evaluate import Evaluator
 from bench.engine.federation import Federation
+from bench.engine.health import complaint
 from bench.engine.loop import Loop
 from bench.engine.network import Network, initial_params, make_module
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.stacked import Stacked
 from bench.engine.state import StateFolder
 from bench.engine.streams import stream
-from bench.engine.tasks import Problem, Trained, make_task
+from bench.engine.tasks import Problem, Task, Trained, make_task
 from bench.engine.trees import num_bytes, stack, tensors, to
 from search_spaces.setting import Setting
 
@@ -72,6 +71,7 @@ class Progress:
         samples: training examples processed, each epoch counted.
         seconds: of computation, over all sessions of the run.
         diverged: a loss or a model stopped being finite; the run ends there.
+        complaint: then, the round, the client and what it was.
     """
 
     curves: dict[str, list[Point]] = field(default_factory=dict)
@@ -79,6 +79,7 @@ class Progress:
     samples: int = 0
     seconds: float = 0.0
     diverged: bool = False
+    complaint: str = ""
 
 
 class Simulation:
@@ -115,10 +116,11 @@ class Simulation:
         module = make_module(lambda: models.make(setting.model, info.input_shape, info.num_classes), seed)
         mean, std = info.normalization(setting.normalization)
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
+        split = split.pooled() if "pooled" in algorithm.needs else split
         self.federation = Federation(dataset, info, split, setting, self.device, self.net.dtype)
         self.fed = FedView(
             net=self.net,
-            num_clients=setting.num_clients,
+            num_clients=len(self.federation.clients),
             batch_size=setting.batch_size,
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
@@ -131,6 +133,7 @@ class Simulation:
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
         self._changed: set[int] = set()
+        self._sent: tuple[Server, Message] | None = None
 
     @property
     def round(self) -> int:
@@ -175,19 +178,23 @@ class Simulation:
 
     def participants(self, round: int) -> list[int]:
         """The clients of a round, drawn uniformly without replacement, in ascending order."""
-        order = torch.randperm(self.setting.num_clients, generator=stream(self.seed, "participation", round))
+        order = torch.randperm(self.fed.num_clients, generator=stream(self.seed, "participation", round))
         return sorted(order[: self.setting.cohort_size].tolist())
 
     def local_model(self, row: Params, client: int) -> Params:
         """A personal model: what the client would start from, `row`'s own tensors winning."""
         message = self._message()
+        client = min(client, self.fed.num_clients - 1)  # pooled data have one client, whose model is everybody's
         generator = stream(self.seed, "start", self.round, client)
         local = self.algorithm.start(self.fed, message, self._memory(client), generator)
         return {**local["params"], **row}
 
     def _message(self) -> Message:
-        message: Message = tensors(self.algorithm.broadcast(self.fed, self.server), self.device, self.net.dtype)
-        return message
+        """What the server sends as it now stands; made once, for personal models are evaluated with it too."""
+        if self._sent is None or self._sent[0] is not self.server:
+            message = tensors(self.algorithm.broadcast(self.fed, self.server), self.device, self.net.dtype)
+            self._sent = (self.server, message)
+        return self._sent[1]
 
     def _memory(self, client: int) -> Memory:
         if client not in self.memories:
@@ -209,7 +216,7 @@ class Simulation:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
         self.server = server
         self._keep(trained)
-        self._check_finite(trained)
+        self._check_finite(tasks, trained)
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(trained)
 
@@ -232,9 +239,10 @@ class Simulation:
 
     def _count(self, trained: list[Trained], message: Message) -> None:
         traffic = self.progress.traffic
-        traffic.communications += 1
-        traffic.bytes_down += len(trained) * num_bytes(message)
-        traffic.bytes_up += sum(result.bytes_up for result in trained)
+        down, up = len(trained) * num_bytes(message), sum(result.bytes_up for result in trained)
+        traffic.communications += bool(down or up)
+        traffic.bytes_down += down
+        traffic.bytes_up += up
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
         examples = sum(len(self.federation.clients[result.client]) for result in trained)
         self.progress.samples += examples * self.setting.local_epochs
@@ -244,10 +252,9 @@ class Simulation:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
 
-    def _check_finite(self, trained: list[Trained]) -> None:
-        values: list[Tensor] = [result.loss for result in trained]
-        values += [value.sum() for value in self.server.params.values()]
-        self.progress.diverged = not all(math.isfinite(value) for value in torch.stack(values).tolist())
+    def _check_finite(self, tasks: list[Task], trained: list[Trained]) -> None:
+        found = complaint(self.problem, self.round, tasks, trained, self.server.params, self._message())
+        self.progress.diverged, self.progress.complaint = bool(found), found or ""
 
     def _evaluate(self, trained: list[Trained]) -> None:
         evaluator = Evaluator(self.net, self.federation, self.local_model)

@@ -49,7 +49,7 @@ class _Stack:
         self.problem, self.tasks, self.message, self.plan = problem, tasks, message, plan
         self.local: Local = own(stack([task.local for task in tasks]))
         self.memory: Memory = stack([task.memory for task in tasks])
-        self.num_steps = torch.tensor([float(task.steps) for task in tasks], device=problem.federation.device)
+        self.num_steps = torch.stack([task.num_steps(problem.net.dtype) for task in tasks])
         self.total = torch.zeros(len(tasks), device=problem.federation.device, dtype=problem.net.dtype)
         self.leaves = self._leaves()
         self.state: State = problem.optimizer.init(self.leaves)

@@ -17,7 +17,7 @@ from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.streams import stream
-from bench.engine.trees import num_bytes, own, tensors, to
+from bench.engine.trees import num_bytes, own, tensors, to, total
 from search_spaces.setting import Setting
 
 
@@ -104,6 +104,10 @@ class Task:
         """tau_k."""
         return len(self.schedule.sizes)
 
+    def num_steps(self, dtype: torch.dtype) -> Tensor:
+        """tau_k as a scalar tensor, which hooks may compute with."""
+        return torch.tensor(float(self.steps), dtype=dtype, device=self.data.y.device)
+
     def table(self, positions: Tensor) -> dict[str, Outputs]:
         """The teachers' stored outputs on these samples."""
         return {name: Outputs(out.logits[positions], out.features[positions]) for name, out in self.tables.items()}
@@ -111,7 +115,10 @@ class Task:
 
 @dataclass
 class Trained:
-    """What came of a task: final local model, upload and its bytes, memory, mean training loss in nats."""
+    """What came of a task: final local model, upload and its bytes, memory, mean training loss in nats.
+
+    `health` has a number for whatever else was trained, by name in `local`: it is finite if that thing is.
+    """
 
     client: int
     params: Params
@@ -120,6 +127,7 @@ class Trained:
     memory: Memory
     loss: Tensor
     steps: int
+    health: dict[str, Tensor]
 
 
 def make_task(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> Task:
@@ -184,4 +192,5 @@ def finish(problem: Problem, task: Task, local: Local, loss: Tensor, message: Me
         memory=own(tensors(memory, federation.device, federation.dtype)),
         loss=loss,
         steps=task.steps,
+        health={name: total(tree) for name, tree in local.items() if name != "params"},
     )

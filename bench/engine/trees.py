@@ -70,6 +70,12 @@ def to(tree: Any, device: torch.device | str) -> Any:
     return tree_map(lambda tensor: tensor.to(device), tree)
 
 
+def total(tree: Any) -> Tensor:
+    """The sum of all floating-point entries, a scalar: finite only if they all are (or a sum overflows)."""
+    sums = [leaf.sum() for leaf in leaves(tree) if leaf.is_floating_point()]
+    return torch.stack([value.to(sums[0]) for value in sums]).sum() if sums else torch.zeros(())
+
+
 def num_bytes(tree: Any) -> int:
     """Bytes of the distinct tensors of `tree`: one sent twice under two names travels once."""
     distinct = {id(tensor): tensor for tensor in leaves(tree)}

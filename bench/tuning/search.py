@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithms import ALGORITHMS
+from algorithms import entry
 from bench.plan import Plan, Search, units_of
 from leaderboards import Store, canonical_json
 from search_spaces import Grid, Range, Value, holds
@@ -63,7 +63,7 @@ def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
     for name, value in chosen.items():
         names = name.split(",")
         configuration |= dict(zip(names, json.loads(value), strict=True)) if len(names) > 1 else {name: value}
-    return ALGORITHMS[search.algorithm].resolve(configuration)
+    return entry(search.algorithm).resolve(configuration)
 
 
 def encode(search: Search, configuration: Mapping[str, Value]) -> dict[str, Any] | None:
@@ -106,7 +106,7 @@ def known_results(plan: Plan, search: Search, out: str) -> list[tuple[dict[str, 
     found = []
     for text in sorted(set(runs.hp_json)):
         try:
-            configuration = ALGORITHMS[search.algorithm].resolve(json.loads(text))
+            configuration = entry(search.algorithm).resolve(json.loads(text))
         except ValueError:  # stored by a version of the algorithm with other fields
             continue
         chosen = encode(search, configuration)

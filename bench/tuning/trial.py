@@ -105,10 +105,10 @@ class Run:
         self.simulation = None
 
     def measure(self, metric: str) -> float:
-        """The best value so far of one curve of the run's first row; NaN before there is any."""
+        """The best value so far of one curve of the run's own row; NaN before there is any."""
         if self.simulation is None:
             return self._recalled.get(metric, math.nan)
-        curve = next(iter(self.simulation.progress.curves.values()), [])
+        curve = self.simulation.progress.curves.get(self.unit.own_suffix, [])
         return max(series(curve, metric).values(), default=math.nan)
 
     @property
@@ -120,7 +120,7 @@ class Run:
         """The test accuracy of the last evaluated round."""
         if self.simulation is None:
             return self._recalled.get("final_accuracy", math.nan)
-        curve = next(iter(self.simulation.progress.curves.values()), [])
+        curve = self.simulation.progress.curves.get(self.unit.own_suffix, [])
         return next(reversed(series(curve, "accuracy").values()), math.nan)
 
     def _claim(self) -> bool:

@@ -1,0 +1,55 @@
+"""What stopped being finite in a round: the client and the term, for the row's `error`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Params
+from bench.engine.tasks import Problem, Task, Trained, outputs_on
+from bench.engine.trees import total
+
+
+def complaint(
+    problem: Problem, round: int, tasks: list[Task], trained: list[Trained], params: Params, message: Mapping[str, Any]
+) -> str | None:
+    """One sentence on the first thing that is not finite, or None.
+
+    Args:
+        problem: the run's.
+        round: just finished.
+        tasks: the round's clients.
+        trained: what came of them, in the same order.
+        params: the server's new model.
+        message: what it would send next: all that the next round builds on.
+    """
+    parts = [(result.client, name, value) for result in trained for name, value in result.health.items()]
+    parts += [(result.client, "", result.loss) for result in trained]
+    parts += [(-1, "model", total(params))]
+    parts += [(-1, name, total(tree)) for name, tree in message.items() if name != "params"]
+    values = torch.stack([value.to(problem.federation.device, torch.float64) for _, _, value in parts]).tolist()
+    lost = [(client, name) for (client, name, _), value in zip(parts, values, strict=True) if not math.isfinite(value)]
+    if not lost:
+        return None
+    client, name = lost[0]
+    if client < 0:
+        return f"round {round}: the server's {name} is not finite"
+    task = next(task for task in tasks if task.client == client)
+    return f"round {round}, client {client}: {_term(problem, task, name)} not finite"
+
+
+def _term(problem: Problem, task: Task, name: str) -> str:
+    """Which part of the client's objective it was: its own state, a teacher, or the loss with neither to blame."""
+    for teacher, params in task.teachers.items():
+        table = task.tables.get(teacher) or outputs_on(problem.net, params, task.source)
+        if not _finite(table.logits) or not _finite(table.features):
+            return f"outputs of the teacher {teacher!r} are"
+    return f"{name!r}, which it trains beside its model, is" if name else "the training loss is"
+
+
+def _finite(value: Tensor) -> bool:
+    return bool(value.isfinite().all())
