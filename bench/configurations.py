@@ -11,7 +11,8 @@ from bench.errors import UsageError
 from search_spaces import Grid, Range, Value, combinations, holds
 
 if TYPE_CHECKING:
-    from bench.plan import Notes, Request, Search
+    from bench.plan import Search
+    from bench.request import Notes, Request
 
 
 def configurations_of(found: Entry, search: Search, request: Request, notes: Notes) -> list[dict[str, Value]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.errors import UsageError
 from bench.names import unknown
-from bench.plan import EMBEDDED_DATASET, Request
+from bench.request import EMBEDDED_DATASET, Request
 
 # Options that are settings under a shorter name.
 SETTING_OPTIONS = {

@@ -13,8 +13,9 @@ from typing import Any
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
-from bench.plan import Unit, find_algorithm
+from bench.request import find_algorithm
 from bench.results import RESULT_COLUMNS
+from bench.unit import Unit
 from leaderboards import Store, StoreError
 from search_spaces import Setting
 

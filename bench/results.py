@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from bench.plan import Unit, row_entry
+from bench.unit import Unit, row_entry
 from leaderboards import SCHEMA_VERSION, identity_columns
 
 if TYPE_CHECKING:

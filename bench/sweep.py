@@ -14,8 +14,9 @@ from bench import options as command
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, cpu_count, default_out, resolve_device
-from bench.plan import Plan, Unit, make_plan
+from bench.plan import Plan, make_plan
 from bench.tuning.runner import Resources, group, missing_units, run_plan
+from bench.unit import Unit
 from leaderboards import Store, StoreError
 from search_spaces import Setting
 

@@ -8,7 +8,8 @@ import pytest
 
 from bench import options
 from bench.errors import UsageError
-from bench.plan import Plan, Request, make_plan
+from bench.plan import Plan, make_plan
+from bench.request import Request
 
 
 def plan_of(*arguments: str) -> Plan:

@@ -18,11 +18,12 @@ from ray.tune.experiment import Trial as TuneTrial
 import bench
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution, cpu_count
-from bench.plan import Plan, Search, Unit, units_of
+from bench.plan import Plan, Search, units_of
 from bench.tuning.progress import Display
 from bench.tuning.runner import Interruption, Outcome, Resources, trial_name, varied_names
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
 from bench.tuning.trainable import SweepTrial
+from bench.unit import Unit
 from search_spaces import Setting
 
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data

@@ -7,11 +7,12 @@ from typing import Any
 
 from bench.errors import UsageError
 from bench.execution import Execution
-from bench.plan import Plan, Search, Unit, units_of
+from bench.plan import Plan, Search, units_of
 from bench.tuning.progress import Display
 from bench.tuning.runner import Interruption, Outcome, Resources, trial_name, varied_names
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, varied
 from bench.tuning.trial import Trial
+from bench.unit import Unit
 from leaderboards import canonical_json
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from bench.execution import Execution
-from bench.plan import Plan, Unit
+from bench.plan import Plan
 from bench.tuning.progress import Display
+from bench.unit import Unit
 from leaderboards import Store
 
 

@@ -16,9 +16,11 @@ from ray import tune
 
 from algorithms import entry
 from bench.execution import Execution, count_gpus, default_out
-from bench.plan import Request, Unit, make_plan
+from bench.plan import make_plan
 from bench.provenance import of_command
+from bench.request import Request
 from bench.tuning.trial import Trial
+from bench.unit import Unit
 
 EXECUTION_KEYS = ("out", "data_dir", "offline", "device", "backend")
 POINTER = "state.json"

@@ -21,8 +21,8 @@ from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
-from bench.plan import Unit
 from bench.results import failed_rows, now, rows_of, series
+from bench.unit import Unit
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5

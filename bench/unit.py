@@ -1,0 +1,61 @@
+"""`Unit`: one run, fully resolved, and the keys of the rows that it yields. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from algorithms import ALGORITHMS, Entry, entry
+from leaderboards import run_key
+from search_spaces import Setting, Value
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One run: an algorithm with its hyper-parameters in a setting, with a seed."""
+
+    algorithm: str
+    hyperparameters: Mapping[str, Value]
+    setting: Setting
+    seed: int
+    paper: str | None = None
+    shortened: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """The run key: SHA-256 of everything that decides the numbers."""
+        return run_key(*self.identity(entry(self.algorithm)))
+
+    @cached_property
+    def rows(self) -> dict[str, str]:
+        """Suffix -> key of every result row that the run yields: the one it would have as a run of its own."""
+        return {suffix: run_key(*self.identity(row_entry(self.algorithm, suffix))) for suffix in self.row_names}
+
+    @property
+    def row_names(self) -> dict[str, str]:
+        """Suffix -> registry name of every result row that the run yields."""
+        return dict(entry(self.algorithm).rows)
+
+    @property
+    def own_suffix(self) -> str:
+        """The suffix of the row that the run was asked for."""
+        return next((suffix for suffix, name in self.row_names.items() if name == self.algorithm), "")
+
+    def identity(self, found: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
+        """What `run_key` and `identity_columns` take, of this run under the name of one of its rows."""
+        known = {name: self.hyperparameters[name] for name in found.defaults()}
+        return found.name, found.version, known, self.setting.as_dict(), self.seed
+
+    @property
+    def label(self) -> str:
+        """Short and readable: what this run varies is in its hyper-parameters."""
+        values = ", ".join(f"{name}={value}" for name, value in self.hyperparameters.items())
+        return f"{self.algorithm}({values}) seed {self.seed}"
+
+
+def row_entry(algorithm: str, suffix: str) -> Entry:
+    """The entry under whose name a row stands: an algorithm from outside gives all its rows under names of its own."""
+    found = entry(algorithm)
+    name = found.rows[suffix]
+    return ALGORITHMS.get(name) or replace(found, name=name)
