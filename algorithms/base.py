@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from algorithms.losses import cross_entropy
-from search_spaces.bounds import Bounds, cast, check
+from search_spaces.bounds import Bounds, cast, check, kind_of
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]
@@ -266,7 +266,7 @@ class Algorithm:
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
             if "bounds" in item.metadata:
-                value = cast(item.name, getattr(self, item.name), str(item.type))
+                value = cast(item.name, getattr(self, item.name), kind_of(item.type))
                 check(item.name, value, item.metadata["bounds"])
                 object.__setattr__(self, item.name, value)
 

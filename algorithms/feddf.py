@@ -44,7 +44,7 @@ class FedDF(Algorithm):
     patience: int = hyper(1000, 1, packable=False)
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Algorithm 1, lines 8-13."""
+        """The mean, and its distillation."""
         mean = cohort.mean(uploads["params"])
         if not self.max_steps:
             return server.next(mean)

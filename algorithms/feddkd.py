@@ -1,6 +1,6 @@
 """FedDKD: Federated Learning with Decentralized Knowledge Distillation.
 
-Li, Chen, Lu 2022, Algorithms 1, 2 and 5. https://arxiv.org/abs/2205.00706
+Li, Chen, Lu 2022, Algorithms 1-5. https://arxiv.org/abs/2205.00706
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DKD(Plugin):
         2. Modes of the two models and how a mini-batch is drawn are not printed: both models are in evaluation mode,
            batches are drawn uniformly without replacement, independently for each request.
         3. When requests begin after a warm-up, the decay counts all rounds.
-        4. Over FedBN the student is the server's part with the client's own BatchNorm layers (Algorithm 5).
+        4. Over FedBN the student is the server's part with the client's own BatchNorm layers (Algorithms 4 and 5).
 
     Raises:
         ValueError: the base's clients send no model.

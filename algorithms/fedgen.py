@@ -1,6 +1,6 @@
 """FedGen: Data-Free Knowledge Distillation for Heterogeneous Federated Learning.
 
-Zhu, Hong, Zhou, ICML 2021, Eqs. 3-5 and Algorithm 1. https://arxiv.org/abs/2105.10056
+Zhu, Hong, Zhou, ICML 2021, section 4 and Algorithm 1. https://arxiv.org/abs/2105.10056
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class FedGen(Algorithm):
     """The server learns a generator of features G(y, eps) that the clients' heads recognise; clients learn from it.
 
     Client, from round 2 on: CE + a_t CE(head(G(y~, eps)), y~) + b_t KL( softmax(head(G(y, eps))) || p(x) ), labels y~
-    drawn from the label prior, G frozen (Eq. 5; the last term is in the authors' code alone). Server: Adam steps on
-    sum_k E_y[ a_{k,y} NLL(head_k(G(y, eps)), y) ] (Eq. 4), a_{k,c} client k's share of the round's samples of class c,
+    drawn from the label prior, G frozen (the last term is in the authors' code alone). Server: Adam steps on
+    sum_k E_y[ a_{k,y} NLL(head_k(G(y, eps)), y) ], a_{k,c} client k's share of the round's samples of class c,
     plus a diversity term exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ). Server state:
     `fedgen_theta`, `fedgen_adam`, `fedgen_prior` (C,).
 
@@ -110,7 +110,7 @@ class FedGen(Algorithm):
         return {"label": torch.rand(batch_size, generator=generator), "hard": hard, "soft": soft}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Eq. 5."""
+        """The client's objective above."""
         w, theta, classes = local["params"], message["theta"], net.num_classes
         student, dtype = net(w, batch.x).logits, message["prior"].dtype
         drawn = _draw_labels(message["prior"], batch.noise["label"].to(dtype))
@@ -129,7 +129,7 @@ class FedGen(Algorithm):
         return {"params": local["params"], "label_counts": counts}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """FedAvg's mean; then the generator learns from the heads that were uploaded (Algorithm 1, lines 14-17)."""
+        """FedAvg's mean; then the generator learns from the heads that were uploaded."""
         counts = uploads["label_counts"]
         total = counts.sum(0)
         prior = total if self.label_prior == "counts" else (total > 0).to(total.dtype)

@@ -1,6 +1,6 @@
-"""FedKF: Handling Data Heterogeneity in Federated Learning via Knowledge Distillation and Fusion.
+"""FedKF: Handling Data Heterogeneity in Federated Learning via Knowledge Fusion.
 
-Zhou, Lei, Shen, Lin 2022, sections 4.1-4.3, Eqs. 2-7 and Algorithm 1. https://arxiv.org/abs/2207.11447
+Zhou, Lei, Yang, Shi, Zhang, Shi 2022, section 4, Eqs. 1-7 and Algorithm 1. https://arxiv.org/abs/2207.11447
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class FedKF(Algorithm):
 
     Server: w^T (OCA), the mean over all clients' latest models, is the teacher and the model that is evaluated; w^S
     (ACA), the mean over the round's clients, is where students start. Client, for each mini-batch: z ~ N(0, I); an
-    Adam step of the generator on L_IE + lambda_1 L_CE + lambda_2 L_A through the teacher (Eqs. 2-4, 6); a step of the
-    student on CE + gamma KL( p^T(x_G) || p^S(x_G) ) (Eqs. 5, 7). L_IE = sum_c pbar_c log pbar_c with pbar the batch's
+    Adam step of the generator on L_IE + lambda_1 L_CE + lambda_2 L_A through the teacher (Eqs. 1-4); a step of the
+    student on CE + gamma KL( p^T(x_G) || p^S(x_G) ) (Eqs. 5-7). L_IE = sum_c pbar_c log pbar_c with pbar the batch's
     mean prediction, L_CE the cross entropy with the teacher's own decision, L_A = -mean ||f_T(x_G)||_1 of its features.
     Server state: `fedkf_models`, `fedkf_counted` (the slots) and `fedkf_overall`, the OCA.
 
@@ -156,7 +156,7 @@ class FedKF(Algorithm):
         return {**local, **{key: _choose(waits, made[key], local[key]) for key in ("theta", "adam")}}
 
     def _train_generator(self, net: Net, local: Local, message: Message) -> Local:
-        """One Adam step of the generator on `local`'s noise (Eq. 6)."""
+        """One Adam step of the generator on `local`'s noise (Eq. 4)."""
 
         def objective(theta: Params) -> Tensor:
             fakes = net.normalise(generated_images(theta, local["z"], net.input_shape))
@@ -172,7 +172,7 @@ class FedKF(Algorithm):
         return {**local, "theta": theta, "adam": adam}
 
     def _objective(self, logits: Tensor, features: Tensor) -> Tensor:
-        """L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 2-4)."""
+        """L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 1-4)."""
         mean = logits.softmax(-1).mean(0)
         information = (mean * mean.log()).sum()
         activation = -features.abs().sum(-1).mean()

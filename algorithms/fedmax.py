@@ -1,6 +1,6 @@
 """FedMAX: Mitigating Activation Divergence for Accurate and Communication-Efficient Federated Learning.
 
-Chen, Bhardwaj, Marculescu, ECML PKDD 2020, Eq. 4. https://arxiv.org/abs/2004.03657
+Chen, Bhardwaj, Marculescu, ECML PKDD 2020; FedDKD, Algorithm 3. https://arxiv.org/abs/2004.03657
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """FedNova: Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization.
 
-Wang, Liu, Liang, Joshi, Poor, NeurIPS 2020, Eqs. 6-8. https://arxiv.org/abs/2007.07481
+Wang, Liu, Liang, Joshi, Poor, NeurIPS 2020, section 4. https://arxiv.org/abs/2007.07481
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FedNova(Algorithm):
         return {"params": local["params"], "normaliser": gradient_weight(plan.num_steps, plan.momentum)}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Eq. 7."""
+        """The normalised mean."""
         a = uploads["normaliser"]
         effective = cohort.mean(a)
         params = cohort.mean(uploads["params"])

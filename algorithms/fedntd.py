@@ -1,6 +1,6 @@
 """FedNTD: Preservation of the Global Knowledge by Not-True Distillation in Federated Learning.
 
-Lee, Jeong, Shin, Bae, Yun, NeurIPS 2022, Eqs. 4-6. https://arxiv.org/abs/2106.03097
+Lee, Jeong, Shin, Bae, Yun, NeurIPS 2022, section 4. https://arxiv.org/abs/2106.03097
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FedNTD(Algorithm):
         return {"global": message["params"]}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Eq. 4."""
+        """The objective above."""
         student, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
         term = self.temperature**2 * not_true_kl(teacher, student, batch.y, self.temperature)
         return cross_entropy(student, batch.y) + self.beta * term

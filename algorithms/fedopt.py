@@ -1,6 +1,6 @@
 """Optimisers on the server: FedAvgM and FedAdam.
 
-FedAvgM: Hsu, Qi, Brown 2019, section 4.3. https://arxiv.org/abs/1909.06335. FedAdam: Reddi, Charles, Zaheer, Garrett,
+FedAvgM: Hsu, Qi, Brown 2019. https://arxiv.org/abs/1909.06335. FedAdam: Reddi, Charles, Zaheer, Garrett,
 Rush, Konecny, Kumar, McMahan, ICLR 2021, Algorithm 2. https://arxiv.org/abs/2003.00295
 """
 
@@ -73,7 +73,7 @@ class FedAdam(Algorithm):
         return Server(params, extra={"fedadam_mean": zeros_like(params, names), "fedadam_square": square})
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Algorithm 2, lines 11-15."""
+        """Algorithm 2, the server's lines."""
         params: Params = cohort.mean(uploads["params"])
         mean, square = {}, {}
         for name in fed.net.trainable:

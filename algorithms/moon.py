@@ -1,6 +1,6 @@
 """MOON: Model-Contrastive Federated Learning.
 
-Li, He, Song, CVPR 2021, Eq. 3 and Algorithm 1. https://arxiv.org/abs/2103.16257
+Li, He, Song, CVPR 2021, Eqs. 3-4 and Algorithm 1. https://arxiv.org/abs/2103.16257
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MOON(Algorithm):
         return {"global": message["params"], "previous": memory["previous"]}
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """Eq. 3."""
+        """Eq. 4."""
         out, teacher = net(local["params"], batch.x), batch.teacher
         term = contrastive(out.features, teacher["global"].features, teacher["previous"].features, self.temperature)
         weight: Tensor = memory["has_previous"] * self.mu

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms.entry import Entry, Field
-from search_spaces.bounds import Bounds
+from search_spaces.bounds import Bounds, kind_of
 
 if TYPE_CHECKING:
     from algorithms.base import Algorithm
@@ -52,7 +52,7 @@ def _entry(name: str, path: str) -> Entry:
     factory = _import(name, path)
     made = _make(name, factory)
     described = _described(factory, made)
-    fields = tuple(_field(name, parameter, made, described) for parameter in _parameters(factory))
+    fields = tuple(_field(parameter, made, described) for parameter in _parameters(factory))
     summary = (inspect.getdoc(factory) or type(made).__name__).splitlines()[0]
     return Entry(
         name=name,
@@ -96,9 +96,8 @@ def _import(name: str, path: str) -> Callable[..., Any]:
 def _make(name: str, factory: Callable[..., Any]) -> Algorithm:
     from algorithms.base import Algorithm
 
-    needing = [parameter.name for parameter in _parameters(factory) if parameter.default is inspect.Parameter.empty]
-    if needing:
-        raise ValueError(f"algorithm {name!r}: give its hyper-parameter {needing[0]!r} a default, as every one needs")
+    for parameter in _parameters(factory):
+        _check_parameter(name, parameter)
     try:
         made = factory()
     except Exception as error:
@@ -114,21 +113,26 @@ def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
     return [parameter for parameter in inspect.signature(factory).parameters.values() if parameter.name != "base"]
 
 
-def _field(name: str, parameter: inspect.Parameter, made: Algorithm, described: dict[str, str]) -> Field:
-    metadata: dict[str, Any] = {}
-    for item in _all_fields(made):
-        if item.name == parameter.name:
-            metadata = dict(item.metadata)
-            break
-    kind = parameter.annotation if isinstance(parameter.annotation, str) else _spelt(parameter.annotation)
+def _check_parameter(name: str, parameter: inspect.Parameter) -> None:
+    kind = kind_of(parameter.annotation)
     if kind.removesuffix(" | None") not in KINDS:
         raise ValueError(
             f"algorithm {name!r}: hyper-parameter {parameter.name!r} is annotated {kind!r}; allowed are "
             f"{', '.join(KINDS)}, each also with `| None`"
         )
+    if parameter.default is inspect.Parameter.empty:
+        raise ValueError(f"algorithm {name!r}: give its hyper-parameter {parameter.name!r} a default, as all have")
+
+
+def _field(parameter: inspect.Parameter, made: Algorithm, described: dict[str, str]) -> Field:
+    metadata: dict[str, Any] = {}
+    for item in _all_fields(made):
+        if item.name == parameter.name:
+            metadata = dict(item.metadata)
+            break
     return Field(
         name=parameter.name,
-        kind=kind,
+        kind=kind_of(parameter.annotation),
         default=parameter.default,
         bounds=metadata.get("bounds", Bounds()),
         meaning=described.get(parameter.name, "–"),
@@ -142,10 +146,6 @@ def _all_fields(made: Algorithm) -> Iterator[dataclasses.Field[Any]]:
     base = getattr(made, "base", None)
     if base is not None:
         yield from _all_fields(base)
-
-
-def _spelt(annotation: Any) -> str:
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _described(factory: Callable[..., Any], made: Algorithm) -> dict[str, str]:

@@ -55,7 +55,7 @@ class QFFL(Algorithm):
         return {"params": local["params"], "risk": (losses * data.weight).sum() / data.weight.sum()}, memory
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Algorithm 2, line 8, with L = 1 / lr taken out of numerator and denominator."""
+        """Algorithm 2, the server's line, with L = 1 / lr taken out of numerator and denominator."""
         risk, names = uploads["risk"] + 1e-10, fed.net.trainable
         moved = {name: server.params[name] - uploads["params"][name] for name in names}  # dw_k / L
         squared = torch.stack([value.flatten(1).square().sum(1) for value in moved.values()]).sum(0)

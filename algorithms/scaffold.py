@@ -78,7 +78,7 @@ class SCAFFOLD(Algorithm):
         return {"params": local["params"], "change": difference(control, memory, control)}, control
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
-        """Algorithm 1, lines 16-17."""
+        """The server's move, and its new control variate."""
         share = len(cohort.ids) / fed.num_clients
         params = cohort.mean(uploads["params"])
         for name in fed.net.trainable:

@@ -1,6 +1,6 @@
 """T1, FedKF's plug-in for any algorithm: evaluate the mean of all clients' latest models.
 
-Zhou, Lei, Shen, Lin 2022, section 4.1.
+Zhou, Lei, Yang, Shi, Zhang, Shi 2022, section 4.1. https://arxiv.org/abs/2207.11447
 """
 
 from __future__ import annotations

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from algorithms import ALGORITHMS, Entry
+from algorithms import ALGORITHMS, Entry, Field, outside
 from bench.console import console
 from bench.plan import Plan
+from bench.request import find_algorithm
 from search_spaces import PAPERS, SPACES, Space, Value
 
 
-def print_registry(as_json: bool) -> None:
-    """Every algorithm: paper, equations, hyper-parameters with default, range and grids, traffic, what clients keep."""
-    if as_json:
-        sys.stdout.write(json.dumps([_as_dict(entry) for entry in ALGORITHMS.values()], indent=2) + "\n")
-        return
-    from rich.table import Table
+def print_registry(names: Sequence[str], as_json: bool) -> None:
+    """Algorithms: paper, equations, hyper-parameters with default and what papers tried, traffic, what clients keep.
 
-    table = Table(
-        "algorithm", "paper", "hyper-parameters (default; range)", "grids", "down / up", "keeps", show_lines=True
-    )
-    for entry in ALGORITHMS.values():
-        fields = [f"{field.name} ({_text(field.default)}; {field.allowed})" for field in entry.fields]
-        grids = [f"{paper}/{dataset}: {grid}" for paper, dataset, grid in _grids(entry.name)]
+    Args:
+        names: those to show; all that are registered or installed if empty.
+        as_json: everything the registry knows, ranges and meanings included.
+    """
+    entries = [find_algorithm(name) for name in names or (*ALGORITHMS, *outside.names())]
+    if as_json:
+        sys.stdout.write(json.dumps([_as_dict(entry) for entry in entries], indent=2) + "\n")
+        return
+    from rich.table import Column, Table
+
+    widths = {"paper": 22, "hyper-parameters = default, values tried": None, "down": 16, "up": 13, "client keeps": 20}
+    columns = [Column(name, max_width=width) for name, width in widths.items()]
+    table = Table(Column("algorithm", no_wrap=True), *columns)
+    for entry in entries:
         table.add_row(
-            f"[bold]{entry.name}[/bold]\n{entry.summary}",
+            f"[bold]{entry.name}[/bold]",
             f"{_paper(entry)}\n{entry.equations}",
-            "\n".join(fields) or "–",
-            "\n".join(grids) or "–",
-            f"{entry.down} / {entry.up}",
+            "\n".join(_field_line(entry, field) for field in entry.fields) or "–",
+            entry.down,
+            entry.up,
             entry.keeps,
         )
+        table.add_section()
     out = console()
     out.print(table)
-    out.print("P: size of the model. C: number of classes. Down and up: floats per active client and round.")
+    out.print(
+        "Floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer, J the "
+        "steps.\n--json has summaries, ranges and meanings too; --algo NAME --list shows one."
+    )
 
 
 def print_spaces(plan: Plan, as_json: bool) -> None:
@@ -59,6 +69,25 @@ def print_spaces(plan: Plan, as_json: bool) -> None:
             space.source,
         )
     console().print(table)
+
+
+def _field_line(entry: Entry, field: Field) -> str:
+    """A hyper-parameter with its default, and under it each grid with the papers that tried it."""
+    grids: dict[str, list[str]] = {}
+    for (paper, dataset, algorithm), space in SPACES.items():
+        if algorithm == entry.name and field.name in space.grid:
+            grids.setdefault(str(space.grid[field.name]), []).append(f"{paper} {dataset}")
+    tried = [f"  [dim]{grid}: {_where(places)}[/dim]" for grid, places in grids.items()]
+    return "\n".join([f"{field.name} = {_text(field.default)}", *tried])
+
+
+def _where(places: Sequence[str]) -> str:
+    """`fedcad (cifar10, cifar100)` for places such as `fedcad cifar10`."""
+    datasets: dict[str, list[str]] = {}
+    for place in places:
+        paper, _, dataset = place.partition(" ")
+        datasets.setdefault(paper, []).append(dataset)
+    return ", ".join(f"{paper} ({', '.join(names)})" for paper, names in datasets.items())
 
 
 def _grids(algorithm: str) -> list[tuple[str, str, str]]:

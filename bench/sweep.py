@@ -47,7 +47,7 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
     if given.list:
         from bench.show import print_registry
 
-        print_registry(given.json)
+        print_registry(getattr(given, "algo", []), given.json)
         return EXIT_OK
     if given.show and not hasattr(given, "algo"):
         given.algo = ["all"]

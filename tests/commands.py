@@ -28,21 +28,23 @@ EQUAL_COLUMNS = (
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def start(*arguments: str, module: str = "bench.sweep") -> subprocess.Popen[str]:
+def start(*arguments: str, module: str = "bench.sweep", cwd: Path = ROOT) -> subprocess.Popen[str]:
     """A command as a process group of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=ROOT,
+        cwd=cwd,
         start_new_session=True,
     )
 
 
-def command(*arguments: str, module: str = "bench.sweep", timeout: float = 120) -> subprocess.CompletedProcess[str]:
+def command(
+    *arguments: str, module: str = "bench.sweep", timeout: float = 120, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     """A command run to its end."""
-    with start(*arguments, module=module) as process:
+    with start(*arguments, module=module, cwd=cwd) as process:
         out, err = process.communicate(timeout=timeout)
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 

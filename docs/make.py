@@ -1,0 +1,157 @@
+"""Writes the generated pages: `python docs/make.py`. A test holds them against what this would write.
+
+docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the search spaces and the
+docstrings of the algorithms, and the README's table of algorithms from the registry.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from algorithms import ALGORITHMS, Entry, build
+from algorithms.base import Algorithm
+from leaderboards.schema import CURVE_COLUMNS, as_markdown
+from search_spaces import PAPERS, SPACES
+
+DOCS = Path(__file__).resolve().parent
+README = DOCS.parent / "README.md"
+BEGIN, END = "<!-- algorithms:begin -->\n", "<!-- algorithms:end -->"
+
+
+def columns_page() -> str:
+    """docs/columns.md."""
+    return (
+        "# Columns\n\nMade from `leaderboards/schema.py`. Accuracies are fractions, of the global model on the global "
+        "test set unless\nthe name says otherwise. A `runs` row also has `hp_<name>` for each of its hyper-parameters."
+        f"\n\n## runs\n\n{as_markdown()}\n## curves\n\n{as_markdown(CURVE_COLUMNS)}"
+    )
+
+
+def algorithms_page() -> str:
+    """docs/algorithms.md."""
+    documented: dict[type, str] = {}
+    sections = [_section(entry, documented) for entry in ALGORITHMS.values()]
+    return "\n".join([_HEAD, _overview(), *sections])
+
+
+def readme() -> str:
+    """README.md with its table of algorithms."""
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    rows = [_readme_row(entry) for entry in ALGORITHMS.values()]
+    table = "\n".join(["| name | paper | idea |", "|---|---|---|", *rows, ""])
+    return before + BEGIN + table + END + rest.partition(END)[2]
+
+
+def _readme_row(entry: Entry) -> str:
+    file = _file(entry)
+    return f"| [`{entry.name}`]({file}) | {_escaped(_paper(entry))} | {_escaped(entry.summary)} |"
+
+
+_HEAD = """# Algorithms
+
+Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`. A default is the
+printed equation; what a reference code does otherwise is an option. *Differences* are numbered, from the method's own
+paper. `python -m bench.selftest NAME` checks all this against formulas written independently.
+
+Traffic is in floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer,
+J the steps, t the round.
+"""
+
+
+def _overview() -> str:
+    rows = ["| name | paper | equations | down | up | client keeps | needs |", "|" + "---|" * 7]
+    for entry in ALGORITHMS.values():
+        cells = (_paper(entry), entry.equations, entry.down, entry.up, entry.keeps, ", ".join(sorted(entry.needs)))
+        rows.append(f"| [`{entry.name}`](#{entry.name}) | {_cells(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _section(entry: Entry, documented: dict[type, str]) -> str:
+    """One algorithm; what its classes say stands where they come up first."""
+    source = f"{_escaped(_paper(entry))}, {_escaped(entry.equations)} · [{_file(entry)}](../{_file(entry)})"
+    lines = [f"## {entry.name}", "", source, ""]
+    lines += [_capital(_escaped(entry.summary)) + ".", ""]
+    for kind in _classes(build(entry.name)):
+        if kind in documented:
+            lines += [f"{kind.__name__}: see [`{documented[kind]}`](#{documented[kind]}).", ""]
+        else:
+            documented[kind] = entry.name
+            lines += [*_described(kind), ""]
+    return "\n".join([*lines, *_hyperparameters(entry)])
+
+
+def _classes(algorithm: Algorithm) -> Iterator[type]:
+    """The algorithm's class, and those of what it wraps."""
+    yield type(algorithm)
+    base = getattr(algorithm, "base", None)
+    if base is not None:
+        yield from _classes(base)
+
+
+def _described(kind: type) -> list[str]:
+    """A docstring's text and its numbered differences; its Args are in the table."""
+    text = inspect.getdoc(kind) or ""
+    body = re.split(r"\n\n(?:Args|Raises|Differences from the papers?):\n", text)[0]
+    lines = [f"**{kind.__name__}.** {_escaped(_joined(body))}"]
+    found = re.search(r"Differences from the papers?:\n(.*?)(?:\n\n\S|\Z)", text, re.DOTALL)
+    if found:
+        points = re.split(r"\n\s*(?=\d+\. )", inspect.cleandoc(found[1]))
+        lines += ["", "Differences:", "", *(_escaped(_joined(point)) for point in points)]
+    return lines
+
+
+def _hyperparameters(entry: Entry) -> list[str]:
+    if not entry.fields:
+        return []
+    lines = ["| hyper-parameter | default | allowed | tried | meaning |", "|---|---|---|---|---|"]
+    for field in entry.fields:
+        default = "none" if field.default is None else str(field.default)
+        cells = (default, field.allowed, _tried(entry.name, field.name), field.meaning)
+        lines.append(f"| `{field.name}` | {_cells(cells)} |")
+    return [*lines, ""]
+
+
+def _tried(algorithm: str, field: str) -> str:
+    """Each grid with the papers that tried it."""
+    grids: dict[str, list[str]] = {}
+    for (paper, dataset, name), space in SPACES.items():
+        if name == algorithm and field in space.grid:
+            grids.setdefault(str(space.grid[field]), []).append(f"{paper} {dataset}")
+    return "; ".join(f"{grid} ({', '.join(places)})" for grid, places in grids.items())
+
+
+def _paper(entry: Entry) -> str:
+    paper = PAPERS.get(entry.paper)
+    return f"{paper.authors} {paper.year}" if paper else entry.paper
+
+
+def _file(entry: Entry) -> str:
+    return entry.factory.partition(":")[0].replace(".", "/") + ".py"
+
+
+def _cells(texts: Iterable[str]) -> str:
+    return " | ".join(_escaped(text) or "–" for text in texts)
+
+
+def _joined(text: str) -> str:
+    """Paragraphs of one line each."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _escaped(text: str) -> str:
+    """Formulas as they are: Markdown's own signs are escaped, except in code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([\\<>*_~|])", r"\\\1", part) for part in parts)
+
+
+if __name__ == "__main__":
+    (DOCS / "columns.md").write_text(columns_page(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")
+    (DOCS / "algorithms.md").write_text(algorithms_page(), encoding="utf-8")

@@ -1,0 +1,138 @@
+"""An algorithm of another package: found by an entry point or a path, read, run, and refused with a reason."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from commands import command
+from conftest import largest_gap, simulate
+
+from algorithms import build, entry, outside
+from bench.unit import Unit
+from leaderboards import Store
+from search_spaces import Setting
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+HEAD = "from dataclasses import dataclass\nfrom algorithms.base import Algorithm, hyper\n"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "modules", {**sys.modules})
+    outside.find.cache_clear()
+    return tmp_path
+
+
+def readme_example() -> str:
+    """The module that the README shows in full."""
+    found = re.search(r"```python\n(# my_methods\.py\n.*?)```", README, re.DOTALL)
+    assert found, "the README shows my_methods.py"
+    return found[1]
+
+
+def test_the_readmes_example_is_fedprox(place: Path) -> None:
+    (place / "my_methods.py").write_text(readme_example())
+    found = entry("my_methods:MyProx")
+    (field,) = found.fields
+    assert (field.name, field.kind, field.default, str(field.bounds)) == ("mu", "float", 0.01, ">= 0")
+    assert field.meaning == "weight of the proximal term; 0 is FedAvg."
+    own, built_in = simulate(build("my_methods:MyProx", mu=0.5)), simulate(build("fedprox", mu=0.5))
+    own.advance(2)
+    built_in.advance(2)
+    assert largest_gap(own, built_in) == 0
+    assert len([line for line in readme_example().splitlines() if line.strip()]) <= 20
+
+
+def test_the_command_takes_it_by_its_path(place: Path) -> None:
+    (place / "my_methods.py").write_text(readme_example())
+    names = ["fedprox", "my_methods:MyProx"]
+    options = ("--rounds", "2", "--set", "mu=0.5", "--executor", "inline", "--out", "o")
+    done = command("--algo", *names, *options, cwd=place)
+    assert done.returncode == 0, done.stderr
+    runs = Store(place / "o").runs().set_index("algorithm")
+    assert runs.loc["fedprox", "final_accuracy"] == runs.loc["my_methods:MyProx", "final_accuracy"]
+    assert set(runs["hp_mu"]) == {0.5}
+
+
+def test_ray_workers_find_it(place: Path) -> None:
+    (place / "my_methods.py").write_text(readme_example())
+    done = command("--algo", "my_methods:MyProx", "--rounds", "1", "--executor", "ray", "--out", "o", cwd=place)
+    assert done.returncode == 0, done.stderr
+    assert Store(place / "o").runs()["status"].tolist() == ["finished"]
+
+
+def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "my_methods.py").write_text(readme_example())
+    info = place / "my_methods-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-methods\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[fedkd_bench.algorithms]\nmyprox = my_methods:MyProx\n")
+    monkeypatch.syspath_prepend(str(place))
+    assert outside.names() == ("myprox",)
+    assert entry("myprox").factory == "my_methods:MyProx"
+    assert build("myprox", mu=0.5).mu == 0.5
+    with pytest.raises(KeyError, match=r"myprax.*did you mean myprox\?"):
+        entry("myprax")
+
+
+def test_an_edited_algorithm_is_another_one(place: Path) -> None:
+    file = place / "edited.py"
+    file.write_text(HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    pass\n")
+    unit = Unit("edited:A", {}, Setting(), 0)
+    before = unit.rows[""]
+    file.write_text(file.read_text() + "# another thought\n")
+    outside.find.cache_clear()
+    assert Unit("edited:A", {}, Setting(), 0).rows[""] != before
+    file.write_text(file.read_text().replace("    pass", "    version = 3"))
+    del sys.modules["edited"]
+    outside.find.cache_clear()
+    assert entry("edited:A").version == 3
+
+
+def test_a_plugin_from_outside_yields_its_rows(place: Path) -> None:
+    (place / "wrapped.py").write_text(
+        "from algorithms.moon import MOON\nfrom algorithms.t1 import T1\n\n\n"
+        "def moon_t1(mu: float = 5.0, t1_unvisited: str = 'skip') -> T1:\n    return T1(MOON(mu), t1_unvisited)\n"
+    )
+    found = entry("wrapped:moon_t1")
+    assert found.rows == {"": "wrapped:moon_t1", "_t1": "wrapped:moon_t1_t1"}
+    assert found.needs == {"projection_head"}
+    assert {field.name: str(field.bounds) for field in found.fields}["mu"] == ">= 0", "the range of what is wrapped"
+    assert len(set(Unit("wrapped:moon_t1", found.defaults(), Setting(), 0).rows.values())) == 2
+
+
+MISTAKES = {
+    "nowhere:A": ("", r"no module 'nowhere'"),
+    "m1:B": ("class A: pass", r"module 'm1' has no 'B'; it defines: A"),
+    "m2:A": ("A = 3", r"m2:A is no class or function, but int"),
+    "m3:A": ("class A: pass", r"gives A, not an algorithms.base.Algorithm"),
+    "m4:A": (HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: list = hyper(None)", r"annotated 'list'"),
+    "m5:A": (
+        HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: float",
+        r"give its hyper-parameter 'x' a default",
+    ),
+    "m6:A": (HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: float = hyper(-1.0, 0)", r"x must be >= 0"),
+    "m7:A": ("raise RuntimeError('no')", r"cannot be imported: RuntimeError: no"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_said(place: Path, name: str) -> None:
+    text, words = MISTAKES[name]
+    if text:
+        (place / f"{name.partition(':')[0]}.py").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        entry(name)
+
+
+def test_the_command_says_it_with_status_2(place: Path) -> None:
+    done = command("--algo", "nowhere:A", "--dry-run", cwd=place)
+    assert done.returncode == 2
+    assert "no module 'nowhere'" in done.stderr
+    assert "Traceback" not in done.stderr
