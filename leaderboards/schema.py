@@ -103,7 +103,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("samples_per_second", "float64", "examples/second", "training examples per second", "cost", True),
     Column("peak_memory_bytes", "int64", "bytes", "largest memory of the process, or of its accelerator", "cost", True),
     Column("status", "string", "", "finished, failed, or stopped early by the search", "state"),
-    Column("error", "string", "", "why it failed", "state", True),
+    Column("error", "string", "", "why it failed, or what stopped being finite", "state", True),
     Column("diverged", "bool", "", "the loss left the numbers, or accuracy ended at chance", "state"),
     Column("selected_on", "string", "", "what configurations are selected on: validation, test, or none", "state"),
     Column("shortened", "bool", "", "run with fewer rounds, or less data, than its paper", "state"),

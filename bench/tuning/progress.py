@@ -102,6 +102,8 @@ class Plain:
         """A line."""
         self.tally.finish(trial, report)
         self._line(f"{self.tally.line()} · {report.get('status')}: {trial}")
+        if report.get("status") != "failed" and trouble(report):
+            self._line(trouble(report, trial))
 
     def say(self, line: str) -> None:
         """A line."""
@@ -142,8 +144,8 @@ class Live:
     def finish(self, trial: str, report: Mapping[str, Any]) -> None:
         """Redraw, and keep a line of a failure."""
         self.tally.finish(trial, report)
-        if report.get("status") == "failed":
-            self.say(f"failed: {trial}: {report.get('error')}")
+        if trouble(report):
+            self.say(trouble(report, trial))
         self._redraw()
 
     def say(self, line: str) -> None:
@@ -167,8 +169,8 @@ class Quiet:
 
     def finish(self, trial: str, report: Mapping[str, Any]) -> None:
         """A line if it failed."""
-        if report.get("status") == "failed":
-            self.say(f"failed: {trial}: {report.get('error')}")
+        if trouble(report):
+            self.say(trouble(report, trial))
 
     def say(self, line: str) -> None:
         """A line."""
@@ -176,6 +178,13 @@ class Quiet:
 
     def close(self) -> None:
         """Nothing to do."""
+
+
+def trouble(report: Mapping[str, Any], trial: str = "") -> str:
+    """What went wrong in a trial, in a line; empty if nothing did."""
+    if report.get("status") == "failed":
+        return f"failed: {trial}: {report.get('error')}"
+    return f"diverged: {trial}: {report['diverged']}" if report.get("diverged") else ""
 
 
 def make_display(total: int, quiet: bool) -> Display:

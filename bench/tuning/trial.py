@@ -38,11 +38,12 @@ class Run:
     Attributes:
         status: `running`, `finished`, `failed`, `stopped` or `interrupted`.
         error: why it failed.
+        complaint: what stopped being finite.
     """
 
     def __init__(self, unit: Unit, execution: Execution) -> None:
         self.unit, self.execution = unit, execution
-        self.status, self.error = "running", ""
+        self.status, self.error, self.complaint = "running", "", ""
         self.simulation: Simulation | None = None
         self.store = Store(Path(execution.out))
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key)
@@ -177,6 +178,7 @@ class Run:
         facts = self._facts(status)
         samples = len(self._dataset.test_y)
         progress = self._running().progress
+        self.complaint = progress.complaint
         for row, curve in rows_of(self.unit, progress, facts, num_classes=info.num_classes, test_samples=samples):
             self.store.write(row, curve, replace=self.execution.force)
         self.status = status
@@ -262,6 +264,7 @@ class Trial:
             "objective": self._objective(statuses),
             "status": status,
             "error": self._environment or "; ".join(run.error for run in self.runs if run.error),
+            "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
             "done": status != "running",
         }
 

@@ -1,0 +1,96 @@
+"""A run that leaves the numbers ends, and its row says in which round, at which client and in which term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import simulate
+
+from algorithms import build, entry
+from algorithms.base import Algorithm
+from algorithms.losses import cross_entropy, kl
+from bench.execution import Execution
+from bench.provenance import of_command
+from bench.tuning.trial import Trial
+from bench.unit import Unit
+from leaderboards import Store
+from search_spaces import SETTINGS
+
+BACKENDS = ["loop", "stacked"]
+
+
+@dataclass(frozen=True)
+class BrokenTeacher(Algorithm):
+    """From round 2 on the teacher's weights are beyond float64's range once multiplied."""
+
+    def broadcast(self, fed, server):
+        factor = 1e200 if server.round else 1.0
+        return {"params": server.params, "teacher": {n: w * factor for n, w in server.params.items()}}
+
+    def teachers(self, message, memory):
+        return {"global": message["teacher"]}
+
+    def local_loss(self, net, local, batch, message, memory, plan):
+        student = net(local["params"], batch.x).logits
+        return cross_entropy(student, batch.y) + kl(batch.teacher["global"].logits, student)
+
+
+@dataclass(frozen=True)
+class BrokenServer(Algorithm):
+    """What the server adds to its message after round 1 is no number."""
+
+    def broadcast(self, fed, server):
+        return {"params": server.params, "weights": torch.tensor([1.0 if server.round < 1 else float("nan")])}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_teacher_is_named_with_round_and_client(backend: str) -> None:
+    run = simulate(BrokenTeacher(), backend)
+    run.advance(4)
+    assert (run.round, run.progress.diverged, run.done) == (2, True, True)
+    client = run.participants(2)[0]
+    assert run.progress.complaint == f"round 2, client {client}: outputs of the teacher 'global' are not finite"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("variant", ["paper", "code"])
+def test_a_generator_is_named(backend: str, variant: str) -> None:
+    run = simulate(replace(build("fedkf", variant=variant), generator_lr=1e300), backend)
+    run.advance(4)
+    first = 1 if variant == "paper" else 2  # the authors' code has no generator in round 1
+    assert run.progress.complaint.startswith(f"round {first}, client {run.participants(first)[0]}: 'theta', which")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loss_with_nothing_else_to_blame(backend: str) -> None:
+    run = simulate("fedavg", backend, lr=1e300)
+    run.advance(4)
+    assert "the training loss is not finite" in run.progress.complaint
+
+
+def test_what_the_server_makes_is_named() -> None:
+    run = simulate(BrokenServer())
+    run.advance(4)
+    assert run.progress.complaint == "round 1: the server's weights is not finite"
+
+
+def test_a_healthy_run_complains_of_nothing() -> None:
+    run = simulate("fedkf")
+    run.advance(2)
+    assert (run.progress.diverged, run.progress.complaint) == (False, "")
+
+
+def test_the_row_keeps_the_complaint_and_the_trial_goes_on(tmp_path: Path) -> None:
+    setting = replace(SETTINGS["fedkd", "digits"], rounds=3)
+    broken = Unit("fedkf", {**entry("fedkf").defaults(), "generator_lr": 1e30, "noise_dim": 8}, setting, 0)
+    sound = Unit("fedavg", {}, setting, 0)
+    trial = Trial([broken, sound], Execution(out=str(tmp_path), provenance=of_command([])))
+    while not trial.report()["done"]:
+        trial.step()
+    rows = Store(tmp_path).runs().set_index("algorithm")
+    assert rows.loc["fedkf", "diverged"]
+    assert "round 1, client" in rows.loc["fedkf", "error"]
+    assert rows.loc["fedavg", ["status", "diverged"]].tolist() == ["finished", False]
