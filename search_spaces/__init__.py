@@ -1,25 +1,51 @@
-"""What the papers fixed and what they tried, as data beside their source.
+"""What the papers fixed, tried and printed, as data beside their source: one module a paper.
 
-`SPACES` maps (paper, data set, algorithm) to a `Space`; `find` looks one up, and `setting_for` gives the problem that a
-paper used on a data set. Importing this package imports neither torch nor ray.
+`SPACES` maps (paper, data set, algorithm) to a `Space`; `find` looks one up. `SETTINGS` has the problem that a paper
+used on a data set, `TABLES` what stands in each of its tables. Importing this package imports neither torch nor ray.
 """
 
 from __future__ import annotations
 
-from search_spaces import digits, fedcad, fedgkd
-from search_spaces.base import Grid, Paper, Range, Space, combinations, holds
-from search_spaces.bounds import Bounds, Value, cast, check
-from search_spaces.setting import Setting, setting_fields
+from collections.abc import Iterable
+from typing import TypeVar
 
-PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in (fedgkd, fedcad, digits)}
-SPACES: dict[tuple[str, str, str], Space] = {
-    (module.PAPER.key, space.setting.dataset, space.algorithm): space
-    for module in (fedgkd, fedcad, digits)
+from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
+from search_spaces.base import Grid, Paper, Range, Space, Table, combinations, holds
+from search_spaces.bounds import Bounds, Value, cast, check
+from search_spaces.setting import Setting, crossed, setting_fields
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def keyed(items: Iterable[tuple[K, V]]) -> dict[K, V]:
+    """The items as a mapping.
+
+    Raises:
+        ValueError: two have one key, of which a mapping would silently drop the first.
+    """
+    table: dict[K, V] = {}
+    for key, value in items:
+        if key in table:
+            raise ValueError(f"search_spaces has two entries for {key}: give one of them a key of its own")
+        table[key] = value
+    return table
+
+
+# Where several papers have a data set, the first here is asked first.
+_MODULES = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, digits)
+PAPERS: dict[str, Paper] = keyed((module.PAPER.key, module.PAPER) for module in _MODULES)
+SETTINGS: dict[tuple[str, str], Setting] = keyed(
+    ((module.PAPER.key, setting.dataset), setting) for module in _MODULES for setting in module.SETTINGS
+)
+SPACES: dict[tuple[str, str, str], Space] = keyed(
+    ((module.PAPER.key, space.setting.dataset, space.algorithm), space)
+    for module in _MODULES
     for space in module.SPACES
-}
-SETTINGS: dict[tuple[str, str], Setting] = {
-    (module.PAPER.key, setting.dataset): setting for module in (fedgkd, fedcad, digits) for setting in module.SETTINGS
-}
+)
+TABLES: dict[tuple[str, str], Table] = keyed(
+    ((module.PAPER.key, table.name), table) for module in _MODULES for table in module.TABLES
+)
 
 
 def find(algorithm: str, dataset: str, paper: str | None = None) -> Space | None:
@@ -38,22 +64,38 @@ def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
     return next((s for (key, _, algo), s in SPACES.items() if key == own_paper and algo == algorithm), None)
 
 
+def find_table(paper: str, name: str) -> tuple[str, Table] | None:
+    """A paper's table and the key under which its spaces stand; None if there is none.
+
+    Args:
+        paper: key in `PAPERS`.
+        name: as printed, such as `3` or `IV`.
+    """
+    keys = (paper, *(key for key, part in PAPERS.items() if part.part_of == paper))
+    return next(((key, TABLES[key, name]) for key in keys if (key, name) in TABLES), None)
+
+
 __all__ = [
     "PAPERS",
     "SETTINGS",
     "SPACES",
+    "TABLES",
     "Bounds",
     "Grid",
     "Paper",
     "Range",
     "Setting",
     "Space",
+    "Table",
     "Value",
     "cast",
     "check",
     "combinations",
+    "crossed",
     "find",
+    "find_table",
     "holds",
+    "keyed",
     "own_space",
     "setting_fields",
 ]

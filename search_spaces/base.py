@@ -1,4 +1,4 @@
-"""What a paper tried: `Paper`, `Grid`, `Range`, `Space`. Pure data."""
+"""What a paper tried: `Paper`, `Grid`, `Range`, `Space`; and what it printed: `Table`. Pure data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,23 @@ from search_spaces.setting import Setting
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper whose experiments are encoded here, or this project's own settings."""
+    """A paper whose experiments are encoded here, or this project's own settings.
+
+    Args:
+        key: name on the command line.
+        title: as printed.
+        authors: as cited.
+        year: of publication.
+        link: where to read it.
+        part_of: key of the same paper, where this is its second problem on one data set.
+    """
 
     key: str
     title: str
     authors: str
     year: int
     link: str = ""
+    part_of: str = ""
 
 
 @dataclass(frozen=True, init=False)
@@ -34,6 +44,9 @@ class Grid:
         if not values:
             raise ValueError("a Grid needs at least one value")
         object.__setattr__(self, "values", values)
+
+    def __contains__(self, value: Value) -> bool:
+        return value in self.values
 
     def __str__(self) -> str:
         return "{" + ", ".join(_show(value) for value in self.values) + "}"
@@ -50,6 +63,9 @@ class Range:
     def __post_init__(self) -> None:
         if not self.low < self.high or (self.log and self.low <= 0):
             raise ValueError(f"a Range needs low < high, and low > 0 if log, got low={self.low}, high={self.high}")
+
+    def __contains__(self, value: Value) -> bool:
+        return isinstance(value, int | float) and self.low <= value <= self.high
 
     def __str__(self) -> str:
         return f"[{self.low:g}, {self.high:g}]{' log' if self.log else ''}"
@@ -89,11 +105,16 @@ class Space:
 
     Args:
         algorithm: name in the registry.
-        setting: the problem.
+        setting: the problem; its model may differ from that of the paper's other algorithms.
         grid: values tried, by hyper-parameter.
-        fixed: values the paper states without tuning them, where they differ from the algorithm's default.
+        fixed: values without tuning, as the paper states them, or as the code that it ran does (`source` says which).
         where: relations that every configuration keeps, as `name op name`.
         source: section or table of the paper.
+        chosen: the value that the paper reports with, for each name of `grid` where it says so; a sweep ignores it.
+        chosen_at: the same for single values of the setting's alpha, where they differ.
+
+    Raises:
+        ValueError: a name is both tried and fixed, or a chosen value was not tried.
     """
 
     algorithm: str
@@ -102,6 +123,51 @@ class Space:
     fixed: Mapping[str, Value] = field(default_factory=dict)
     where: tuple[str, ...] = ()
     source: str = ""
+    chosen: Mapping[str, Value] = field(default_factory=dict)
+    chosen_at: Mapping[float, Mapping[str, Value]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        twice = sorted(set(self.grid) & set(self.fixed))
+        if twice:
+            raise ValueError(f"{self.algorithm}.{twice[0]} is both in grid and in fixed: keep one of them")
+        for values in (self.chosen, *self.chosen_at.values()):
+            for name, value in values.items():
+                if name not in self.grid or value not in self.grid[name]:
+                    tried = self.grid.get(name, "nothing")
+                    raise ValueError(f"{self.algorithm}.{name}: chosen is {value!r}, but the grid has {tried}")
+
+    def reported(self, alpha: float | None = None) -> dict[str, Value]:
+        """The values that the paper's results stand for: the fixed and the chosen ones.
+
+        Args:
+            alpha: Dirichlet concentration of the result; None for the setting's own.
+
+        Returns:
+            Values by hyper-parameter. Names of `grid` that are missing have no printed choice, names of neither have
+            the algorithm's default.
+        """
+        own = self.setting.alpha if alpha is None else alpha
+        exception = {} if own is None else self.chosen_at.get(own, {})
+        return {**self.fixed, **self.chosen, **exception}
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a paper's results: every setting with every algorithm.
+
+    An algorithm runs with what its `Space` reports, and on its `Space`'s model where that differs.
+
+    Args:
+        name: as printed, such as `3` or `IV`.
+        settings: the problems.
+        algorithms: names in the registry, as printed from first to last.
+        tried: hyper-parameters that the table itself varies or holds, by algorithm; they go over its `Space`.
+    """
+
+    name: str
+    settings: tuple[Setting, ...]
+    algorithms: tuple[str, ...]
+    tried: Mapping[str, Mapping[str, Grid]] = field(default_factory=dict)
 
 
 def combinations(grid: Mapping[str, Grid]) -> Iterator[dict[str, Value]]:

@@ -52,6 +52,11 @@ class Bounds:
         return above and below
 
 
+def kind_of(annotation: Any) -> str:
+    """A field's annotation as `cast` takes it, whether it is kept as text or as a type."""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+
+
 def cast(name: str, value: Any, kind: str) -> Value:
     """`value` as the type that a field's annotation names, so that 1 and 1.0 are one configuration.
 

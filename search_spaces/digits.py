@@ -1,8 +1,13 @@
-"""This project's own small setting: 8x8 digits, ten clients, seconds a run. For demonstrations and tests."""
+"""This project's own small setting: 8x8 digits, ten clients, seconds a run. For demonstrations and tests.
+
+Every registered algorithm has a space, some fifty configurations in all; what is expensive has one or two. FedKF, whose
+clients train an image generator, takes most of a minute.
+"""
 
 from __future__ import annotations
 
 from search_spaces.base import Grid, Paper, Space
+from search_spaces.bounds import Value
 from search_spaces.setting import Setting
 
 PAPER = Paper(key="fedkd", title="fedkd-bench: the embedded setting", authors="fedkd-bench", year=2026)
@@ -24,18 +29,47 @@ DIGITS = Setting(
 )
 
 SETTINGS = (DIGITS,)
-_SOURCE = "our own choice for the embedded data"
+
+
+def _space(
+    algorithm: str, grid: dict[str, Grid] | None = None, fixed: dict[str, Value] | None = None, *where: str
+) -> Space:
+    return Space(algorithm, DIGITS, grid or {}, fixed or {}, where, source="our own choice for the embedded data")
+
+
+_DKD: dict[str, Value] = {"steps": 3, "batch_size": 16}
 
 SPACES = (
-    Space("fedavg", DIGITS, source=_SOURCE),
-    Space("fedprox", DIGITS, {"mu": Grid(0.01, 0.1, 1.0)}, source=_SOURCE),
-    Space("fedgkd", DIGITS, {"gamma": Grid(0.2, 1.0), "buffer": Grid(1, 5)}, source=_SOURCE),
-    Space("fedlsd", DIGITS, {"distillation_weight": Grid(0.1, 0.3, 0.5)}, source=_SOURCE),
-    Space(
-        "fedcad",
-        DIGITS,
-        {"beta": Grid(0.0, 0.3, 0.5), "gamma": Grid(0.3, 0.5, 0.7)},
-        where=("beta <= gamma",),
-        source=_SOURCE,
-    ),
+    _space("fedavg"),
+    _space("fedprox", {"mu": Grid(0.01, 0.1, 1.0)}),
+    _space("moon", {"mu": Grid(0.1, 1.0)}),
+    _space("feddistill", {"distillation_weight": Grid(0.1, 1.0)}),
+    _space("fedgen", fixed={"hidden_dim": 64, "noise_dim": 16}),
+    _space("fedgkd", {"gamma": Grid(0.2, 1.0), "buffer": Grid(1, 5)}),
+    _space("fedgkd_vote", fixed={"buffer": 3}),
+    _space("fedgkd_plus", fixed={"gamma": 1.0}),
+    _space("fedgkd_mse", fixed={"gamma": 0.2}),
+    # Printed, the term is a sum over features: weights of 10 and more are for the mean of the authors' code.
+    _space("fedmax", {"beta": Grid(0.1, 1.0)}),
+    _space("fedbn"),
+    _space("fedntd", {"beta": Grid(0.3, 1.0)}),
+    _space("qffl", {"q": Grid(1e-3, 0.1)}),
+    _space("feddkd", {"lr": Grid(0.05, 0.2)}, _DKD),
+    _space("feddkd_max", fixed={"beta": 0.1, **_DKD}),
+    _space("feddkd_bn", fixed=_DKD),
+    _space("fedlsd", {"distillation_weight": Grid(0.1, 0.3, 0.5)}),
+    _space("fedcad", {"beta": Grid(0.0, 0.3, 0.5), "gamma": Grid(0.3, 0.5, 0.7)}, {}, "beta <= gamma"),
+    _space("fedkf", fixed={"noise_dim": 32}),
+    _space("fedavg_t1"),
+    _space("fedprox_t1", fixed={"mu": 0.1}),
+    _space("fedgkd_t1", fixed={"gamma": 1.0}),
+    _space("scaffold"),
+    _space("fednova"),
+    _space("feddyn", {"alpha_dyn": Grid(0.01, 0.1)}),
+    _space("fedavgm", {"server_momentum": Grid(0.5, 0.9)}),
+    _space("fedadam", {"server_lr": Grid(0.01, 0.1)}),
+    _space("feddf", fixed={"max_steps": 200, "check_every": 50, "patience": 100, "server_batch_size": 32}),
+    _space("centralized"),
+    _space("local"),
 )
+TABLES = ()

@@ -1,94 +1,191 @@
-"""Settings and grids against a copy of what the papers print, kept here on its own."""
+"""Settings, grids and tables against a copy of what the papers print, kept on its own in `paper_tables.py`."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import paper_tables
 import pytest
 
-from algorithms import ALGORITHMS
+from algorithms import ALGORITHMS, entry
 from bench.data import DATASETS
-from bench.data.partition import partition
-from bench.models import check_model
-from search_spaces import PAPERS, SETTINGS, SPACES, Bounds, Grid, Range, Setting, cast, check, find, holds
+from bench.data.partition import PARTITIONS
+from bench.data.splits import share_of
+from bench.models import MODELS, check_model
+from bench.plan import Request, make_plan
+from search_spaces import (
+    PAPERS,
+    SETTINGS,
+    SPACES,
+    TABLES,
+    Bounds,
+    Grid,
+    Range,
+    Setting,
+    Space,
+    cast,
+    check,
+    combinations,
+    crossed,
+    find,
+    holds,
+    keyed,
+)
 
-PRINTED_SETTINGS = {
-    ("fedcad", "cifar10"): {
-        "model": "cnn_cifar",
-        "num_clients": 10,
-        "participation": 1.0,
-        "alpha": 0.5,
-        "rounds": 100,
-        "local_epochs": 10,
-        "batch_size": 64,
-        "optimizer": "sgd",
-        "lr": 0.01,
-        "momentum": 0.9,
-        "auxiliary_per_class": 32,
-    },
-    ("fedgkd", "cifar10"): {
-        "model": "resnet8",
-        "num_clients": 20,
-        "participation": 0.2,
-        "rounds": 100,
-        "local_epochs": 20,
-        "batch_size": 64,
-        "optimizer": "sgd",
-        "lr": 0.05,
-        "momentum": 0.9,
-        "weight_decay": 1e-5,
-        "validation_fraction": 0.1,
-    },
-}
-PRINTED_SETTINGS["fedgkd", "cifar100"] = PRINTED_SETTINGS["fedgkd", "cifar10"]
-PRINTED_GRIDS = {
-    ("fedcad", "cifar10", "fedprox"): {"mu": (0.001, 0.01, 0.1)},
-    ("fedcad", "cifar10", "fedlsd"): {"distillation_weight": (0.1, 0.3, 0.5)},
-    ("fedcad", "cifar10", "fedcad"): {"beta": (0.0, 0.3, 0.5, 0.7), "gamma": (0.0, 0.3, 0.5, 0.7)},
-    ("fedgkd", "cifar10", "fedgkd"): {"buffer": (1, 3, 5, 7)},
-    ("fedgkd", "cifar100", "fedgkd"): {"buffer": (1, 3, 5, 7)},
-}
-PRINTED_VALUES = {
-    ("fedcad", "cifar10", "fedlsd"): {"temperature": 2.0},
-    ("fedgkd", "cifar10", "fedgkd"): {"gamma": 0.2},
-    ("fedgkd", "cifar10", "fedprox"): {"mu": 0.01},
-    ("fedgkd", "cifar100", "fedprox"): {"mu": 0.001},
-}
+# Names that a setting may have, registered or to come.
+DATASET_NAMES = {"digits", "digits5", "emnist_letters", "femnist", "cifar10", "cifar100", "tiny_imagenet", "ag_news"}
+DATASET_NAMES |= {"sst5"}
+MODEL_NAMES = {"mlp", "cnn_cifar", "lenet5", "vgg9", "cnn_femnist", "cnn_fedgen", "cnn_digits5", "resnet8"}
+MODEL_NAMES |= {"resnet8_wide", "resnet50", "distilbert"}
+PARTITION_NAMES = {"lda", "fedgkd_groups", "fedkf", "fedgen", "pathological", "by_source", "by_writer"}
+PRINTED = {key: space for key, space in SPACES.items() if key[0] != "fedkd"}
+MOST_ON_DIGITS = 50
 
 
-@pytest.mark.parametrize("key", PRINTED_SETTINGS, ids="-".join)
+def unregistered(setting: Setting) -> str:
+    """The first name of a setting that this suite does not have yet; empty if it has all."""
+    if setting.dataset not in DATASETS:
+        return f"data set {setting.dataset}"
+    if setting.normalization not in DATASETS[setting.dataset].normalizations:
+        return f"normalization {setting.normalization} of {setting.dataset}"
+    if setting.model.partition("+")[0] not in MODELS:
+        return f"model {setting.model}"
+    return "" if setting.partition in PARTITIONS else f"partition {setting.partition}"
+
+
+def configurations(space: Space) -> list[dict]:
+    """The grid's combinations that keep the relations, resolved by the registry."""
+    found = entry(space.algorithm)
+    values = {name: Grid(value) for name, value in space.fixed.items()} | dict(space.grid)
+    resolved = [found.resolve(values) for values in combinations(values)]
+    return [values for values in resolved if all(holds(relation, values) for relation in (*found.where, *space.where))]
+
+
+@pytest.mark.parametrize("key", paper_tables.SETTINGS, ids="-".join)
 def test_settings_are_as_printed(key: tuple[str, str]) -> None:
-    setting = SETTINGS[key].as_dict()
-    assert {name: setting[name] for name in PRINTED_SETTINGS[key]} == PRINTED_SETTINGS[key]
+    expected = Setting(dataset=key[1], **paper_tables.SETTINGS[key])
+    assert SETTINGS[key].as_dict() == expected.as_dict()
 
 
-def test_grids_are_as_printed() -> None:
-    grids = {
-        key: {name: grid.values for name, grid in space.grid.items()}
-        for key, space in SPACES.items()
-        if key[0] != "fedkd" and space.grid
-    }
-    assert grids == PRINTED_GRIDS
-    assert {key: dict(SPACES[key].fixed) for key in PRINTED_VALUES} == PRINTED_VALUES
+def test_every_setting_of_a_paper_is_checked() -> None:
+    assert set(paper_tables.SETTINGS) == {key for key in SETTINGS if key[0] != "fedkd"}
 
 
-def test_every_space_names_what_exists_and_its_source() -> None:
-    for (paper, dataset, algorithm), space in SPACES.items():
-        assert paper in PAPERS
-        assert space.source
-        entry = ALGORITHMS[algorithm]
-        assert set(space.grid) | set(space.fixed) <= set(entry.defaults())
-        assert set(space.where) <= set(entry.where)
-        bounds = {field.name: field.bounds for field in entry.fields}
-        for name, grid in space.grid.items():
-            assert all(bounds[name].allows(value) for value in grid.values)
-        assert space.setting.dataset == dataset
+@pytest.mark.parametrize("key", paper_tables.SAMPLES, ids="-".join)
+def test_shares_give_the_printed_numbers_of_samples(key: tuple[str, str]) -> None:
+    setting, (pool, trained, validating) = SETTINGS[key], paper_tables.SAMPLES[key]
+    kept = share_of(setting.fraction, pool)
+    held_out = share_of(setting.validation_fraction, kept)
+    classes = {"cifar10": 10, "cifar100": 100}.get(setting.dataset, 0)
+    shared = kept - held_out - setting.auxiliary_per_class * classes
+    assert (shared - share_of(setting.local_test_fraction, shared), held_out) == (trained, validating)
+    if setting.dataset in DATASETS:
+        assert DATASETS[setting.dataset].train_size == pool
+
+
+@pytest.mark.parametrize("key", PRINTED, ids="-".join)
+def test_spaces_are_as_printed(key: tuple[str, str, str]) -> None:
+    space, row, found = PRINTED[key], paper_tables.ROWS[key], ALGORITHMS[key[2]]
+    assert {name: grid.values for name, grid in space.grid.items()} == row.tried
+    assert space.chosen == row.reported
+    assert found.resolve(space.fixed) == found.defaults() | row.fixed
+
+
+def test_every_row_of_the_papers_has_a_space() -> None:
+    assert set(paper_tables.ROWS) == set(PRINTED)
+
+
+@pytest.mark.parametrize("key", SPACES, ids="-".join)
+def test_a_space_resolves_and_names_what_there_is(key: tuple[str, str, str]) -> None:
+    paper, dataset, algorithm = key
+    space = SPACES[key]
+    assert paper in PAPERS
+    assert space.source
+    assert space.algorithm == algorithm
+    assert set(space.where) <= set(entry(algorithm).where)
+    assert configurations(space)
+    entry(algorithm).resolve(space.reported())
+    main = SETTINGS[paper, dataset]
+    assert dataclasses.replace(space.setting, model=main.model) == main, "only the model may be an algorithm's own"
+    assert dataset in DATASET_NAMES
+    assert space.setting.model.partition("+")[0] in MODEL_NAMES
+    assert space.setting.partition in PARTITION_NAMES
+    if not unregistered(space.setting):
         check_model(space.setting.model, DATASETS[dataset].input_shape)
-        partition(space.setting.partition)
+
+
+@pytest.mark.parametrize("key", SETTINGS, ids="-".join)
+def test_a_sweep_of_a_paper_runs_its_grids_and_nothing_else(key: tuple[str, str]) -> None:
+    missing = unregistered(SETTINGS[key])
+    if missing:
+        pytest.skip(f"{missing} is not registered")
+    for space in (space for (paper, dataset, _), space in SPACES.items() if (paper, dataset) == key):
+        plan = make_plan(Request((space.algorithm,), dataset=key[1], paper=key[0]))
+        assert [unit.hyperparameters for unit in plan.units] == configurations(space)
+
+
+def test_all_algorithms_on_the_embedded_data_are_some_fifty_runs() -> None:
+    sizes = {name: len(configurations(SPACES["fedkd", "digits", name])) for name in ALGORITHMS}
+    assert max(sizes[name] for name in ("fedgen", "fedkf", "feddf", "feddkd", "feddkd_max", "feddkd_bn")) <= 2
+    plan = make_plan(Request(("all",)))
+    assert len(ALGORITHMS) <= len(plan.units) <= MOST_ON_DIGITS
+    assert {suffixed for unit in plan.units for suffixed in ALGORITHMS[unit.algorithm].rows.values()} == set(ALGORITHMS)
 
 
 def test_every_algorithm_has_a_space_on_the_embedded_data(name: str) -> None:
     assert find(name, "digits", "fedkd") is not None
+
+
+@pytest.mark.parametrize(("key", "values"), paper_tables.REPORTED_AT.items(), ids=str)
+def test_the_reported_value_follows_alpha(key: tuple[str, str, str], values: dict[float, dict]) -> None:
+    for alpha, expected in values.items():
+        reported = SPACES[key].reported(alpha)
+        assert {name: reported[name] for name in expected} == expected
+        assert reported.items() >= SPACES[key].fixed.items()
+    own = SPACES[key].setting.alpha
+    assert SPACES[key].reported() == SPACES[key].reported(own)
+
+
+def test_only_these_reported_values_follow_alpha() -> None:
+    assert {key for key, space in SPACES.items() if space.chosen_at} == set(paper_tables.REPORTED_AT)
+
+
+def test_what_a_paper_does_not_choose_is_not_reported() -> None:
+    assert SPACES["fedcad", "cifar10", "fedcad"].reported() == {}
+    assert SPACES["fedcad", "cifar10", "fedlsd"].reported() == {"temperature": 2.0}
+
+
+def test_resnet50_has_batchnorm_for_projection_heads_alone() -> None:
+    models = {name: SPACES["fedgkd", "tiny_imagenet", name].setting.model for name in TABLES["fedgkd", "3"].algorithms}
+    assert {name for name, model in models.items() if model == "resnet50+bn"} == {"moon", "fedgkd_plus"}
+    assert set(models.values()) == {"resnet50", "resnet50+bn"}
+
+
+def test_two_entries_of_one_key_are_refused() -> None:
+    assert keyed([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
+    with pytest.raises(ValueError, match=r"two entries for \('fedcad', 'cifar10'\)"):
+        keyed([(("fedcad", "cifar10"), 1), (("fedcad", "cifar10"), 1)])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"grid": {"mu": Grid(1.0)}, "fixed": {"mu": 1.0}}, "fedprox.mu is both in grid and in fixed"),
+        ({"grid": {"mu": Grid(1.0, 2.0)}, "chosen": {"mu": 3.0}}, "chosen is 3.0, but the grid has {1, 2}"),
+        ({"chosen": {"mu": 3.0}}, "chosen is 3.0, but the grid has nothing"),
+        ({"grid": {"mu": Range(1, 2)}, "chosen_at": {0.1: {"mu": 3.0}}}, "chosen is 3.0, but the grid has [1, 2]"),
+    ],
+)
+def test_a_space_that_contradicts_itself_is_refused(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        Space("fedprox", Setting(), **fields)
+    assert message in str(caught.value)
+
+
+def test_crossed_settings_vary_the_last_value_fastest() -> None:
+    cells = crossed(Setting(), alpha=(1.0, 0.1), participation=(0.2, 0.4))
+    assert [(cell.alpha, cell.participation) for cell in cells] == [(1.0, 0.2), (1.0, 0.4), (0.1, 0.2), (0.1, 0.4)]
+    assert crossed(Setting()) == (Setting(),)
 
 
 @pytest.mark.parametrize(

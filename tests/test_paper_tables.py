@@ -1,0 +1,66 @@
+"""The papers' tables of results, cell by cell, against a list of what they print."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import paper_cells
+
+from algorithms import entry
+from search_spaces import PAPERS, SETTINGS, SPACES, TABLES, Table, combinations, find_table
+
+
+def problems(table: Table) -> set[tuple]:
+    return {
+        (s.dataset, s.model.partition("+")[0], s.alpha, s.num_clients, s.participation, s.local_epochs, s.rounds)
+        for s in table.settings
+    }
+
+
+def test_tables_hold_the_printed_cells_and_algorithms() -> None:
+    printed: dict[tuple[str, str], list[paper_cells.Cell]] = {}
+    for cell in paper_cells.cells():
+        printed.setdefault((cell.paper, cell.table), []).append(cell)
+    assert len(printed) == 21
+    for (paper, name), cells in printed.items():
+        found = find_table(paper, name)
+        assert found is not None, (paper, name)
+        key, table = found
+        rounds = SETTINGS["feddkd_emnist", "emnist_letters"].rounds  # of Table V, which prints none
+        expected = {(*cell[2:8], cell.rounds or rounds) for cell in cells}
+        assert problems(table) == expected, (paper, name)
+        assert len(table.settings) == len(expected)
+        assert set(table.algorithms) == {algorithm for cell in cells for algorithm in cell.algorithms}, (paper, name)
+        assert table == TABLES[key, name]
+    assert len(TABLES) == len(printed)
+
+
+def test_every_algorithm_of_a_table_has_a_space_there() -> None:
+    for (key, name), table in TABLES.items():
+        assert table.name == name
+        for setting, algorithm in product(table.settings, table.algorithms):
+            assert SETTINGS[key, setting.dataset].partition == setting.partition
+            assert (key, setting.dataset, algorithm) in SPACES
+        for algorithm, tried in table.tried.items():
+            assert algorithm in table.algorithms
+            for values in combinations(tried):
+                entry(algorithm).resolve(values)
+
+
+def test_tables_of_buffer_lengths_vary_them() -> None:
+    assert TABLES["fedgkd", "7"].tried["fedgkd"]["buffer"].values == (1, 3, 5, 7)
+    assert TABLES["fedgkd", "8"].tried["fedgkd_vote"]["buffer"].values == (1, 3, 5, 7)
+    assert TABLES["fedgkd", "9"].tried["fedgkd"]["buffer"].values == (1,)
+
+
+def test_femnist_decays_weights_as_printed() -> None:
+    decays = {(s.participation, s.local_epochs): s.weight_decay for s in TABLES["feddkd", "II"].settings}
+    assert decays.pop((0.25, 5)) == 1e-3
+    assert set(decays.values()) == {5e-4}
+
+
+def test_a_paper_that_stands_twice_says_so() -> None:
+    assert PAPERS["feddkd_emnist"].part_of == "feddkd"
+    assert find_table("feddkd", "V") == ("feddkd_emnist", TABLES["feddkd_emnist", "V"])
+    assert find_table("feddkd", "VII") is None
+    assert find_table("fedcad", "V") is None
