@@ -45,9 +45,10 @@ def supply(entry: Entry, setting: Setting) -> Setting:
     """
     if "projection_head" in entry.needs and "+head" not in setting.model:
         setting = replace(setting, model=setting.model + "+head")
-    if "batchnorm" in entry.needs and "+bn" not in setting.model:
+    if "batchnorm" in entry.needs and not models.has_batchnorm(setting.model):
         setting = replace(setting, model=setting.model + "+bn")
-    if "+bn" in setting.model and setting.batch_size == 1:
+    setting = replace(setting, model=models.spelt(setting.model))
+    if models.has_batchnorm(setting.model) and setting.batch_size == 1:
         raise UsageError(f"model {setting.model!r} takes its statistics over a batch: batch_size must be > 1, got 1")
     models.check_model(setting.model, DATASETS[setting.dataset].input_shape)
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:

@@ -6,7 +6,7 @@ Command line goes over preset, preset over default; the plan remembers where eac
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from algorithms import ALGORITHMS, Entry, entry
@@ -71,7 +71,7 @@ def make_plan(request: Request) -> Plan:
     searches: list[Search] = []
     for setting, found in product(settings, entries):
         try:
-            fitted = supply(found, setting)
+            fitted = supply(found, setting if "model" in fields else _with_own_model(found, setting, paper))
         except UsageError as error:
             if not skip_unfit:
                 raise
@@ -128,6 +128,12 @@ def _space_of(
         if texts:
             values[field_.name] = distinct(f"{found.name}.{field_.name}", texts, field_.kind)
     return Search(found.name, setting, values, relations, paper, shortened)
+
+
+def _with_own_model(found: Entry, setting: Setting, paper: str | None) -> Setting:
+    """The setting with the model that the paper gives this algorithm, where it is not that of the others."""
+    space = find(found.name, setting.dataset, paper) if paper else None
+    return replace(setting, model=space.setting.model) if space else setting
 
 
 def _shortened(setting: Setting, base: Setting) -> bool:

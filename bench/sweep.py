@@ -171,6 +171,7 @@ def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> Non
     """
     from bench import data
     from bench.data.splits import feasible, split
+    from bench.models import has_batchnorm
 
     dataset = data.load(plan.request.dataset, execution.data_dir, execution.offline)
     settings = [(unit.setting, unit.seed) for unit in units]
@@ -179,7 +180,7 @@ def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> Non
         reason = feasible(setting, dataset.train_y, seed)
         if reason:
             raise UsageError(reason)
-        if "+bn" in setting.model:
+        if has_batchnorm(setting.model):
             _check_statistics(setting, split(setting, dataset.train_y, seed))
 
 
@@ -189,7 +190,7 @@ def _check_statistics(setting: Setting, shares: Split) -> None:
     if smallest < 2:
         raise UsageError(
             f"model {setting.model!r} takes its statistics over a batch, and a client has {smallest} sample: use fewer "
-            "clients, a larger alpha, or a model without +bn"
+            "clients, a larger alpha, or a model without BatchNorm"
         )
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
+from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
 from bench.engine.streams import stream
 from bench.engine.tasks import Problem
@@ -92,6 +93,12 @@ class ClientCohort:
         stacked: Params = stack(slopes)
         return stacked
 
+    def _dropout_key(self, client: int) -> Tensor | None:
+        if not self.problem.net.has_dropout:
+            return None
+        generator = stream(self.problem.seed, "dropout", "gradient", self.round, self._calls, client)
+        return step_keys(generator, 1)[0].to(self.problem.federation.device)
+
     def _gradient(self, client: int, loss: Any, params: Params, batch_size: int) -> Params:
         problem, federation = self.problem, self.problem.federation
         index = federation.clients[client]
@@ -101,8 +108,9 @@ class ClientCohort:
         # Copies: a model in training mode writes its running statistics into what it is given.
         given = {name: value.detach().clone() for name, value in params.items()}
         leaves = {name: given[name].requires_grad_() for name in problem.net.trainable if name in given}
-        value = masked_mean(
-            loss(problem.net, given, self.params[client], Batch(data.x, data.y, data.weight)), data.weight
-        )
+        with problem.net.dropout(self._dropout_key(client)):
+            value = masked_mean(
+                loss(problem.net, given, self.params[client], Batch(data.x, data.y, data.weight)), data.weight
+            )
         slopes = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
         return dict(zip(leaves, slopes, strict=True))

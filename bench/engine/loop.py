@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Local, Message, Outputs, Plan
+from bench.engine.dropout import step_keys
+from bench.engine.streams import stream
 from bench.engine.tasks import Problem, Task, Trained, finish, leaves_of
 from bench.engine.trees import tree_map
 
@@ -36,12 +38,14 @@ class Loop:
         leaves = [local["params"][name] for name in net.trainable]
         state = problem.optimizer.init(leaves)
         total = torch.zeros((), device=problem.federation.device, dtype=net.dtype)
+        keys = dropout_keys(problem, task, plan.round) if net.has_dropout else [None] * task.steps
         for step in range(task.steps):
             batch = make_batch(problem, task, step)
             if problem.acts_before_steps:
                 made = algorithm.before_step(net, local, batch, message, plan)
                 local = {**tree_map(Tensor.detach, made), "params": local["params"]}
-            loss = masked_mean(algorithm.local_loss(net, local, batch, message, task.memory, plan), batch.weight)
+            with net.dropout(keys[step]):
+                loss = masked_mean(algorithm.local_loss(net, local, batch, message, task.memory, plan), batch.weight)
             grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
             problem.optimizer.step(leaves, grads, state, plan.lr, stacked=False)
             total += loss.detach()
@@ -60,6 +64,12 @@ def make_batch(problem: Problem, task: Task, step: int) -> Batch:
             if name not in teacher:
                 teacher[name] = problem.net.eval(params, x)
     return Batch(x, task.data.y[positions], task.schedule.weight[step, :size], problem.noise(task.noise), teacher)
+
+
+def dropout_keys(problem: Problem, task: Task, round: int) -> Tensor:
+    """(steps, 2) keys of a client's dropout masks in a round."""
+    generator = stream(problem.seed, "dropout", round, task.client)
+    return step_keys(generator, task.steps).to(problem.federation.device)
 
 
 def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs, Params
+from bench.engine.dropout import replace_dropout
 from bench.engine.streams import stream
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
@@ -22,6 +23,10 @@ class Network:
     Floating-point buffers (BatchNorm's running statistics) are part of the parameters, so that servers average them;
     in training mode they are updated in place in the tensors that were passed. Calls are strict: a missing or unknown
     name is an error, never the module's own value.
+
+    Dropout layers take their masks from a key (`bench.engine.dropout`), which the backends set for the duration of a
+    client's `local_loss`, and of the loss of `cohort.gradients`. Elsewhere, on the server and in other hooks, training
+    mode drops nothing: what is drawn there could not be repeated.
 
     Args:
         module: returns `Outputs`; its last linear layer is `head`.
@@ -55,13 +60,24 @@ class Network:
         self._precision = precision
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
-        self._train = _Stateless(copy.deepcopy(module).train())
+        training = copy.deepcopy(module).train()
+        self._masks = replace_dropout(training)
+        self._train = _Stateless(training)
         self._eval = _Stateless(copy.deepcopy(module).eval())
         self._head = _Stateless(copy.deepcopy(module.head))  # type: ignore[arg-type]
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Training mode: BatchNorm uses the batch and updates `params` in place."""
         return self._call(self._train, params, x)
+
+    @property
+    def has_dropout(self) -> bool:
+        """Whether a local step needs a key."""
+        return self._masks is not None
+
+    def dropout(self, key: Tensor | None) -> AbstractContextManager[None]:
+        """Where training mode drops, by `key`: (2,) of `step_keys`, perhaps vmapped, or None for nothing."""
+        return nullcontext() if self._masks is None else self._masks.under(key)
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
         """Evaluation mode; gradients flow."""
@@ -107,8 +123,10 @@ class _Stateless:
             for prefix, part in module.named_modules()
             for table in (part._parameters, part._buffers)
             for key, value in table.items()
-            if value is not None
+            if value is not None and value.is_floating_point()
         ]
+        for table, key, _ in self._places:
+            table[key] = None  # a large model's own values would only fill memory
 
     def __call__(self, params: Params, x: Tensor) -> Any:
         """The module's answer.

@@ -16,7 +16,7 @@ from torch.func import vmap
 from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Batch, Local, Memory, Message, Outputs, Params, Plan
-from bench.engine.loop import masked_mean
+from bench.engine.loop import dropout_keys, masked_mean
 from bench.engine.optimizers import State
 from bench.engine.tasks import Problem, Task, Trained, finish
 from bench.engine.trees import own, stack, tree_map
@@ -55,6 +55,7 @@ class _Stack:
         self.state: State = problem.optimizer.init(self.leaves)
         self.teachers = self._teachers()
         self.steps = _Steps(tasks)
+        self.keys = self._dropout_keys() if problem.net.has_dropout else None
         self.done: list[Trained] = []
 
     def run(self) -> list[Trained]:
@@ -80,13 +81,18 @@ class _Stack:
             found[name] = (first, True) if shared else (stack(models), False)
         return found
 
+    def _dropout_keys(self) -> Tensor:
+        """(steps, m, 2)."""
+        return pad_sequence([dropout_keys(self.problem, task, self.plan.round) for task in self.tasks])
+
     def _step(self, step: int) -> None:
         batch = self._batch(step)
         if self.problem.acts_before_steps:
             made = self._vmap(self._before_step)(self.local, batch, self.num_steps)
             # The model stays the optimiser's own leaves: the hook may change anything beside it.
             self.local = {**tree_map(Tensor.detach, made), "params": self.local["params"]}
-        losses = self._vmap(self._loss)(self.local, batch, self.memory, self.num_steps)
+        key = () if self.keys is None else (self.keys[step, : len(self.tasks)],)
+        losses = self._vmap(self._loss)(self.local, batch, self.memory, self.num_steps, *key)
         grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
         self.problem.optimizer.step(self.leaves, grads, self.state, self.plan.lr, stacked=True)
         self.total += losses.detach()
@@ -95,10 +101,13 @@ class _Stack:
         net, given, plan = self.problem.net, Batch(*batch), self._plan(num_steps)
         return self.problem.algorithm.before_step(net, local, given, self.message, plan)
 
-    def _loss(self, local: Local, batch: tuple[Any, ...], memory: Memory, num_steps: Tensor) -> Tensor:
+    def _loss(
+        self, local: Local, batch: tuple[Any, ...], memory: Memory, num_steps: Tensor, key: Tensor | None = None
+    ) -> Tensor:
         """One client's objective, a scalar: what is vmapped."""
         given, plan = Batch(*batch), self._plan(num_steps)
-        loss = self.problem.algorithm.local_loss(self.problem.net, local, given, self.message, memory, plan)
+        with self.problem.net.dropout(key):
+            loss = self.problem.algorithm.local_loss(self.problem.net, local, given, self.message, memory, plan)
         return masked_mean(loss, given.weight)
 
     def _plan(self, num_steps: Tensor) -> Plan:

@@ -29,3 +29,74 @@ def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
         nn.Linear(120, 84),
         nn.ReLU(),
     )
+
+
+def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
+    """FedKF's LeNet-5 for 32x32 inputs: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84 units.
+
+    Features are the 84 units that the classifier reads. FedKF's code takes the 120 units before them for its
+    activation loss.
+    """
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 120, 5),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+    )
+
+
+def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
+    """FedDKD's CNN for FEMNIST (Table VII): three times Conv-ReLU-MaxPool2 with 32, 64 and 64 channels, 512 units.
+
+    The table gives the dense layer 256 inputs and leaves kernel and padding open: 3x3 without padding on 32x32 inputs
+    (28x28 and two black pixels on each side, as FedMAX has them) is what fits.
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((channels, 32), (32, 64), (64, 64)):
+        layers += [nn.Conv2d(inputs, outputs, 3), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 512), nn.ReLU())
+
+
+def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
+    """The CNN of FedGen's code for 28x28 inputs: twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 linear units."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((channels, 6), (6, 16)):
+        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(784, 32))
+
+
+def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
+    """FedBN's CNN for 28x28 inputs (FedDKD, Table IX): 5x5 convolutions of 64, 64, 128 channels, 2048 and 512 units.
+
+    BatchNorm and ReLU follow each layer; MaxPool2 the first two.
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs, pooled in ((channels, 64, True), (64, 64, True), (64, 128, False)):
+        layers += [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if pooled else []
+    layers.append(nn.Flatten())
+    for inputs, outputs in ((6272, 2048), (2048, 512)):
+        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+def VGG9(channels: int, batchnorm: bool) -> nn.Module:
+    """FedDKD's VGG-9 for 32x32 inputs (Table VIII): three pairs of 3x3 convolutions, two dense layers of 512 units.
+
+    MaxPool2 ends each pair. Dropout: 0.05 of the channels after the second pair, 0.1 before the dense layers and of
+    the features.
+    """
+    layers: list[nn.Module] = []
+    for inputs, middle, outputs in ((channels, 32, 64), (64, 128, 128), (128, 256, 256)):
+        layers += [nn.Conv2d(inputs, middle, 3, padding=1), nn.ReLU()]
+        layers += [nn.Conv2d(middle, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Dropout2d(0.05)] if outputs == 128 else []
+    layers += [nn.Flatten(), nn.Dropout(0.1), nn.Linear(4096, 512), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(512, 512), nn.ReLU(), nn.Dropout(0.1))

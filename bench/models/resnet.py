@@ -1,14 +1,27 @@
-"""ResNet-8 for 32x32 images: He et al. 2016, section 4.2, with n = 1, in the widths of FedGKD and FedKF."""
+"""ResNet-8 and ResNet-50 for small images: He et al. 2016, in the widths and with the norms of the papers.
+
+ResNet-8 is that of section 4.2 with n = 1; ResNet-50 that of Table 1, whose blocks take their stride in the 3x3
+convolution, as usual since.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bench.models.sizes import RESNET50_STAGES
+
 Norm = Callable[[int], nn.Module]
+
+
+def _shortcut(inputs: int, outputs: int, stride: int, norm: Norm) -> nn.Module:
+    """The input itself, or a 1x1 convolution and norm where the shape changes."""
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    return nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
 
 
 class Block(nn.Module):
@@ -20,9 +33,7 @@ class Block(nn.Module):
         self.norm1 = norm(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
         self.norm2 = norm(outputs)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), norm(outputs))
+        self.shortcut = _shortcut(inputs, outputs, stride, norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
@@ -30,34 +41,92 @@ class Block(nn.Module):
         return F.relu(self.norm2(self.conv2(h)) + self.shortcut(x))
 
 
-class ResNet8(nn.Module):
-    """Stem and three blocks of w, 2w and 4w channels, then the mean over positions: (B, 4w) features."""
+class Bottleneck(nn.Module):
+    """conv1x1-norm-ReLU-conv3x3-norm-ReLU-conv1x1-norm beside a shortcut, then ReLU: 4 x planes channels out."""
 
-    def __init__(self, channels: int, width: int, norm: Norm) -> None:
+    def __init__(self, inputs: int, planes: int, stride: int, norm: Norm) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
-        self.norm = norm(width)
-        self.blocks = nn.Sequential(
-            Block(width, width, 1, norm),
-            Block(width, 2 * width, 2, norm),
-            Block(2 * width, 4 * width, 2, norm),
-        )
+        self.conv1 = nn.Conv2d(inputs, planes, 1, bias=False)
+        self.norm1 = norm(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, stride, 1, bias=False)
+        self.norm2 = norm(planes)
+        self.conv3 = nn.Conv2d(planes, 4 * planes, 1, bias=False)
+        self.norm3 = norm(4 * planes)
+        self.shortcut = _shortcut(inputs, 4 * planes, stride, norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, inputs, H, W) to (B, 4 * planes, H / stride, W / stride)."""
+        h = F.relu(self.norm1(self.conv1(x)))
+        h = F.relu(self.norm2(self.conv2(h)))
+        return F.relu(self.norm3(self.conv3(h)) + self.shortcut(x))
+
+
+class ResNet(nn.Module):
+    """Stem and blocks, then the mean over positions: (B, D) features.
+
+    Convolutions start from N(0, 2 / (k * k * outputs)).
+    """
+
+    def __init__(
+        self, stem: nn.Conv2d, norm: nn.Module, blocks: Sequence[nn.Module], pool: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        self.conv = stem
+        self.norm = norm
+        self.pool = pool or nn.Identity()
+        self.blocks = nn.Sequential(*blocks)
         for part in self.modules():
             if isinstance(part, nn.Conv2d):
                 fan_out = part.kernel_size[0] * part.kernel_size[1] * part.out_channels
                 nn.init.normal_(part.weight, 0.0, math.sqrt(2 / fan_out))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, channels, H, W) to (B, 4w)."""
-        h: Tensor = self.blocks(F.relu(self.norm(self.conv(x))))
+        """(B, channels, H, W) to (B, D)."""
+        h: Tensor = self.blocks(self.pool(F.relu(self.norm(self.conv(x)))))
         return h.mean((2, 3))
 
 
 def resnet8(channels: int, batchnorm: bool) -> nn.Module:
     """16/32/64 channels, GroupNorm with 16 channels a group (FedGKD, section 5.1 and its code)."""
-    return ResNet8(channels, 16, nn.BatchNorm2d if batchnorm else lambda planes: nn.GroupNorm(planes // 16, planes))
+    return _resnet8(channels, 16, _norm(batchnorm, 16))
 
 
 def resnet8_wide(channels: int, batchnorm: bool) -> nn.Module:
     """64/128/256 channels, GroupNorm with one channel a group (FedKF's code)."""
-    return ResNet8(channels, 64, nn.BatchNorm2d if batchnorm else lambda planes: nn.GroupNorm(planes, planes))
+    return _resnet8(channels, 64, _norm(batchnorm, 1))
+
+
+def resnet50(channels: int, batchnorm: bool) -> nn.Module:
+    """3x3 stem without pooling, GroupNorm with 16 channels a group (FedGKD, section 5.1 and its code)."""
+    norm = _norm(batchnorm, 16)
+    return ResNet(nn.Conv2d(channels, 64, 3, 1, 1, bias=False), norm(64), _bottlenecks(norm))
+
+
+def resnet50_imagenet(channels: int, batchnorm: bool) -> nn.Module:
+    """The stem for ImageNet: 7x7 of stride 2 and a max-pool of stride 2."""
+    norm = _norm(batchnorm, 16)
+    stem = nn.Conv2d(channels, 64, 7, 2, 3, bias=False)
+    return ResNet(stem, norm(64), _bottlenecks(norm), nn.MaxPool2d(3, 2, 1))
+
+
+def _norm(batchnorm: bool, channels_a_group: int) -> Norm:
+    if batchnorm:
+        return nn.BatchNorm2d
+    return lambda planes: nn.GroupNorm(planes // channels_a_group, planes)
+
+
+def _resnet8(channels: int, w: int, norm: Norm) -> nn.Module:
+    stem, first = nn.Conv2d(channels, w, 3, 1, 1, bias=False), norm(w)
+    return ResNet(stem, first, [Block(w, w, 1, norm), Block(w, 2 * w, 2, norm), Block(2 * w, 4 * w, 2, norm)])
+
+
+def _bottlenecks(norm: Norm) -> list[nn.Module]:
+    """The sixteen blocks; each stage but the first halves the image in its first block."""
+    blocks: list[nn.Module] = []
+    inputs = 64
+    for planes, count in RESNET50_STAGES:
+        for number in range(count):
+            stride = 2 if number == 0 and planes > 64 else 1
+            blocks.append(Bottleneck(inputs, planes, stride, norm))
+            inputs = 4 * planes
+    return blocks

@@ -1,0 +1,145 @@
+"""DistilBERT (Sanh et al. 2019, https://arxiv.org/abs/1910.01108) as a body: token ids to 768 features.
+
+Inputs are ids (B, L) int64 of the lower-cased vocabulary, padded with 0. The hidden state of the first token, [CLS],
+goes through Linear-ReLU-Dropout(0.2), as in transformers' own classifier and in FedGKD's code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from bench.data.paths import data_dir
+from bench.errors import EnvironmentProblem
+from bench.models.table import TOKENS, WORDS
+
+if TYPE_CHECKING:
+    from transformers import DistilBertConfig
+
+PAD = 0
+ATTENTION = "fedkd_bench"  # the name under which transformers finds `_attention`
+REPOSITORY = "distilbert/distilbert-base-uncased"
+FILE = "model.safetensors"
+COMMON = {
+    "vocab_size": WORDS,
+    "max_position_embeddings": TOKENS,
+    "pad_token_id": PAD,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "seq_classif_dropout": 0.2,
+    "attn_implementation": ATTENTION,
+}
+BASE = {"dim": 768, "hidden_dim": 3072, "n_layers": 6, "n_heads": 12}
+TINY = {"dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 2}
+
+
+class DistilBert(nn.Module):
+    """Embeddings and encoder of transformers' `DistilBertModel`, then the dense layer before the classifier.
+
+    Args:
+        config: of the encoder; all weights are drawn from torch's current generator.
+    """
+
+    def __init__(self, config: DistilBertConfig) -> None:
+        from transformers import DistilBertModel
+
+        super().__init__()
+        self.encoder = DistilBertModel(config)
+        # Kept as a buffer the positions would stay on the CPU; without it they are made where the tokens are.
+        del self.encoder.embeddings.position_ids
+        self.dense = nn.Linear(config.dim, config.dim)
+        self.dropout = nn.Dropout(config.seq_classif_dropout)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, L) int64 to (B, D)."""
+        # The two parts, not the whole encoder: that looks at the mask's values, which vmap does not allow.
+        hidden = self.encoder.embeddings(ids)
+        mask = (ids == PAD)[:, None, None].to(hidden.dtype) * torch.finfo(hidden.dtype).min
+        hidden = self.encoder.transformer(hidden, mask).last_hidden_state
+        features: Tensor = self.dropout(torch.relu(self.dense(hidden[:, 0])))
+        return features
+
+
+def pretrained(tokens: int, batchnorm: bool) -> nn.Module:
+    """DistilBERT with the weights of distilbert-base-uncased; only the dense layer is drawn.
+
+    Raises:
+        EnvironmentProblem: the weights are neither here nor to be had from the hub, or are damaged.
+    """
+    body = _build(BASE)
+    file = weights_file()
+    try:
+        body.encoder.load_state_dict(encoder_weights(file))
+    except Exception as error:
+        why = shorten(str(error), 200)
+        raise EnvironmentProblem(f"{file} does not hold the weights of {REPOSITORY}; fetch it anew ({why})") from error
+    return body
+
+
+def scratch(tokens: int, batchnorm: bool) -> nn.Module:
+    """DistilBERT with drawn weights."""
+    return _build(BASE)
+
+
+def tiny(tokens: int, batchnorm: bool) -> nn.Module:
+    """The same form with 2 layers of 32, weights drawn."""
+    return _build(TINY)
+
+
+def weights_file() -> Path:
+    """Where the pretrained weights are: in the folder of data sets, else in the hub's cache, filled if need be.
+
+    Raises:
+        EnvironmentProblem: they are not here, and the hub cannot be asked.
+    """
+    from huggingface_hub import hf_hub_download
+
+    folder = data_dir() / REPOSITORY.rpartition("/")[2]
+    if (folder / FILE).is_file():
+        return folder / FILE
+    try:
+        return Path(hf_hub_download(REPOSITORY, FILE))
+    except Exception as error:  # which ones there are differs from version to version
+        raise EnvironmentProblem(
+            f"the weights of {REPOSITORY} are neither in {folder} nor to be had from the hub "
+            f"({type(error).__name__}: {error}): put its {FILE} into {folder}, or take model distilbert_scratch, "
+            "which needs none"
+        ) from error
+
+
+def encoder_weights(file: Path) -> dict[str, Tensor]:
+    """The encoder's tensors by name, without the head for masked words that the file also has."""
+    from safetensors.torch import load_file
+
+    prefix = "distilbert."
+    return {name.removeprefix(prefix): value for name, value in load_file(file).items() if name.startswith(prefix)}
+
+
+def _build(sizes: dict[str, int]) -> DistilBert:
+    from transformers import AttentionInterface, DistilBertConfig
+
+    AttentionInterface.register(ATTENTION, _attention)
+    config: dict[str, Any] = {**COMMON, **sizes}
+    return DistilBert(DistilBertConfig(**config))
+
+
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float,
+    **_: Any,
+) -> tuple[Tensor, Tensor]:
+    """softmax(scaling q k' + mask) v of (B, heads, L, .) tensors, the weights dropped by the module's own layer.
+
+    Transformers' own functions draw masks that can neither be vmapped nor repeated.
+    """
+    weights = (query @ key.transpose(2, 3) * scaling + attention_mask).softmax(-1)
+    weights = module.dropout(weights)  # type: ignore[operator]
+    return (weights @ value).transpose(1, 2), weights

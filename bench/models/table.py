@@ -1,0 +1,153 @@
+"""The models as data, without torch: where each is made, what it takes, how many parameters it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.models import sizes
+
+TOKENS = 512  # DistilBERT's positions
+WORDS = 30522  # and its vocabulary
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One model.
+
+    Args:
+        factory: `module:function` of (channels, batchnorm), giving the body; for texts of (tokens, batchnorm).
+        summary: one line.
+        features: D, the body's output.
+        body_parameters: trainable numbers of the body, by input channels; for texts by tokens.
+        size: height and width that it needs, or None for any.
+        tokens: the longest text, in tokens, or None for a model of images.
+        batchnorm_form: whether a `+bn` form exists.
+        batchnorm_parameters: trainable numbers that the `+bn` form adds.
+        always_batchnorm: whether it has BatchNorm as it is.
+    """
+
+    factory: str
+    summary: str
+    features: int
+    body_parameters: Callable[[int], int]
+    size: int | None = None
+    tokens: int | None = None
+    batchnorm_form: bool = False
+    batchnorm_parameters: int = 0
+    always_batchnorm: bool = False
+
+    @property
+    def inputs(self) -> str:
+        """What it takes, in words."""
+        if self.tokens:
+            return f"texts of at most {self.tokens} tokens"
+        return f"{self.size}x{self.size} inputs" if self.size else "images of any size"
+
+    def fits(self, input_shape: tuple[int, ...]) -> bool:
+        """Whether it takes examples of this shape: (tokens,), or (channels, height, width)."""
+        if self.tokens:
+            return len(input_shape) == 1 and input_shape[0] <= self.tokens
+        return len(input_shape) == 3 and (not self.size or input_shape[1:] == (self.size, self.size))
+
+
+def _distilbert(factory: str, summary: str, dim: int, hidden: int, layers: int) -> ModelInfo:
+    total = sizes.distilbert(WORDS, TOKENS, dim, hidden, layers)
+    return ModelInfo(f"bench.models.distilbert:{factory}", summary, dim, lambda tokens: total, tokens=TOKENS)
+
+
+MODELS: dict[str, ModelInfo] = {
+    "mlp": ModelInfo(
+        "bench.models.mlp:MLP",
+        "two hidden layers of 64 units, for 8x8 inputs",
+        64,
+        sizes.mlp,
+        size=8,
+        batchnorm_form=True,
+        batchnorm_parameters=256,
+    ),
+    "cnn_digits": ModelInfo(
+        "bench.models.cnn:DigitsCNN",
+        "two 3x3 convolutions of 16 and 32 channels, for 8x8 inputs",
+        128,
+        sizes.cnn_digits,
+        size=8,
+        batchnorm_form=True,
+        batchnorm_parameters=96,
+    ),
+    "cnn_cifar": ModelInfo(
+        "bench.models.cnn:CifarCNN",
+        "FedCAD: 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84",
+        84,
+        sizes.cnn_cifar,
+        size=32,
+    ),
+    "lenet5": ModelInfo(
+        "bench.models.cnn:LeNet5",
+        "FedKF: LeNet-5, 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84",
+        84,
+        sizes.lenet5,
+        size=32,
+    ),
+    "vgg9": ModelInfo(
+        "bench.models.cnn:VGG9",
+        "FedDKD: VGG-9, six 3x3 convolutions of 32 to 256 channels, two dense layers of 512, dropout",
+        512,
+        sizes.vgg9,
+        size=32,
+    ),
+    "cnn_femnist": ModelInfo(
+        "bench.models.cnn:FemnistCNN",
+        "FedDKD: 3x3 convolutions of 32, 64 and 64 channels, a dense layer of 512",
+        512,
+        sizes.cnn_femnist,
+        size=32,
+    ),
+    "cnn_fedgen": ModelInfo(
+        "bench.models.cnn:FedGenCNN",
+        "FedGen: 3x3 convolutions of 6 and 16 channels with BatchNorm, a dense layer of 32",
+        32,
+        sizes.cnn_fedgen,
+        size=28,
+        always_batchnorm=True,
+    ),
+    "cnn_digits5": ModelInfo(
+        "bench.models.cnn:Digits5CNN",
+        "FedBN: 5x5 convolutions of 64, 64 and 128 channels, dense layers of 2048 and 512, BatchNorm",
+        512,
+        sizes.cnn_digits5,
+        size=28,
+        always_batchnorm=True,
+    ),
+    "resnet8": ModelInfo(
+        "bench.models.resnet:resnet8",
+        "FedGKD: ResNet-8 of 16/32/64 channels, GroupNorm of 16 channels a group",
+        64,
+        lambda channels: sizes.resnet8(channels, 16),
+        batchnorm_form=True,
+    ),
+    "resnet8_wide": ModelInfo(
+        "bench.models.resnet:resnet8_wide",
+        "FedKF: ResNet-8 of 64/128/256 channels, GroupNorm of 1 channel a group",
+        256,
+        lambda channels: sizes.resnet8(channels, 64),
+        batchnorm_form=True,
+    ),
+    "resnet50": ModelInfo(
+        "bench.models.resnet:resnet50",
+        "FedGKD, FedCAD: ResNet-50 with a 3x3 stem for small images, GroupNorm of 16 channels a group",
+        2048,
+        lambda channels: sizes.resnet50(channels, 3),
+        batchnorm_form=True,
+    ),
+    "resnet50_imagenet": ModelInfo(
+        "bench.models.resnet:resnet50_imagenet",
+        "ResNet-50 with the stem for ImageNet, GroupNorm of 16 channels a group",
+        2048,
+        lambda channels: sizes.resnet50(channels, 7),
+        batchnorm_form=True,
+    ),
+    "distilbert": _distilbert("pretrained", "FedGKD: DistilBERT, pretrained, and a dense layer of 768", 768, 3072, 6),
+    "distilbert_scratch": _distilbert("scratch", "DistilBERT without pretrained weights", 768, 3072, 6),
+    "distilbert_tiny": _distilbert("tiny", "DistilBERT's form with 2 layers of 32, for trials", 32, 64, 2),
+}

@@ -1,0 +1,381 @@
+"""Dropout by key: the masks are fair, independent, and the same in every backend, on every device, after a resume."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
+from torch import Tensor, nn
+from torch.func import vmap
+
+from algorithms import build
+from algorithms.base import Algorithm
+from algorithms.losses import cross_entropy
+from bench import models
+from bench.data.dataset import Dataset
+from bench.engine.dropout import Dropout, Masks, mix, replace_dropout, step_keys
+from bench.engine.network import make_module
+from bench.engine.simulation import Simulation
+from bench.engine.state import StateFolder
+from bench.engine.streams import stream
+from bench.models.table import MODELS, ModelInfo
+
+CPU = torch.device("cpu")
+KINDS = [(nn.Dropout, (6, 5)), (nn.Dropout1d, (6, 5, 7)), (nn.Dropout2d, (6, 5, 3, 3)), (nn.Dropout3d, (6, 5, 2, 2, 2))]
+
+
+def keys(count: int, seed: int = 0) -> Tensor:
+    return step_keys(torch.Generator().manual_seed(seed), count)
+
+
+def drawn(key: Tensor, shape: tuple[int, ...], share: float, times: int = 1) -> list[Tensor]:
+    """The first masks of a step."""
+    masks = Masks()
+    with masks.under(key):
+        return [masks.kept(shape, share, CPU) for _ in range(times)]
+
+
+# The hash
+
+
+def test_the_hash_is_lowbias32() -> None:
+    """Beside unsigned 32-bit arithmetic, which wraps by itself."""
+    x = np.concatenate([np.arange(1000), 2**32 - 1 - np.arange(1000)]).astype(np.uint32)
+    y = x.copy()
+    y ^= y >> np.uint32(16)
+    y *= np.uint32(0x7FEB352D)
+    y ^= y >> np.uint32(15)
+    y *= np.uint32(0x846CA68B)
+    y ^= y >> np.uint32(16)
+    given = torch.from_numpy(x.astype(np.int64))
+    assert torch.equal(mix(given), torch.from_numpy(y.astype(np.int64)))
+    assert torch.equal(given, torch.from_numpy(x.astype(np.int64))), "the argument stays as it is"
+    assert [mix(int(number)) for number in x[:10]] == y[:10].tolist()
+
+
+def test_keys_stay_where_products_fit_into_64_bits() -> None:
+    found = keys(10_000)
+    assert found.dtype == torch.int64
+    assert int(found[:, 0].min()) >= 0
+    assert 2**31 < int(found[:, 0].max()) < 2**32
+    assert bool((found[:, 1] % 2 == 1).all())
+    assert 2**30 < int(found[:, 1].max()) < 2**31
+    assert len(found.unique(dim=0)) == len(found)
+
+
+@pytest.mark.parametrize("p", [0.05, 0.1, 0.5, 0.9])
+def test_the_share_kept_is_what_was_asked_for(p: float) -> None:
+    """In all, element by element over keys, and key by key, within 4 standard errors of a fair coin."""
+    kept = torch.stack([drawn(key, (4096,), 1 - p)[0] for key in keys(500)]).double()
+    scale = math.sqrt(p * (1 - p))
+    assert abs(float(kept.mean()) - (1 - p)) < 4 * scale / math.sqrt(kept.numel())
+    for axis, count in ((0, 500), (1, 4096)):
+        scores = (kept.mean(axis) - (1 - p)) / scale * math.sqrt(count)
+        assert abs(float(scores.var()) - 1) < 4 * math.sqrt(2 / len(scores))
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_masks_are_independent(p: float) -> None:
+    """Across applications in a step, steps, and neighbouring elements: correlations within 4 standard errors."""
+    masks = torch.stack([torch.stack(drawn(key, (4096,), 1 - p, times=3)) for key in keys(200)]).double()
+    values = (masks - (1 - p)) / math.sqrt(p * (1 - p))  # (steps, applications, elements)
+    pairs = {
+        "applications": values[:, :1] * values[:, 1:],
+        "steps": values[1:] * values[:-1],
+        **{f"elements {lag} apart": values[..., lag:] * values[..., :-lag] for lag in (1, 2, 64, 1024)},
+    }
+    for what, products in pairs.items():
+        assert abs(float(products.mean())) < 4 / math.sqrt(products.numel()), what
+    matrix = torch.corrcoef(values[:, 0])
+    assert abs(float(matrix.fill_diagonal_(0).std()) * 64 - 1) < 0.05, "any two steps"
+
+
+def test_a_sample_does_not_see_the_rows_that_follow() -> None:
+    key = keys(1)[0]
+    long, short = drawn(key, (9, 5, 4), 0.5)[0], drawn(key, (7, 5, 4), 0.5)[0]
+    assert torch.equal(long[:7], short)
+
+
+def test_both_words_of_a_key_count() -> None:
+    first, second = keys(2)
+    mixed = torch.stack([first[0], second[1]])
+    masks = [drawn(key, (64,), 0.5)[0] for key in (first, second, mixed)]
+    assert len({tuple(mask.tolist()) for mask in masks}) == 3
+
+
+def test_every_application_of_a_step_has_its_own_mask_and_a_step_repeats_them() -> None:
+    masks, key = Masks(), keys(1)[0]
+    with masks.under(key):
+        first = [masks.kept((64,), 0.5, CPU) for _ in range(3)]
+        with masks.under(keys(1, seed=1)[0]):
+            other = masks.kept((64,), 0.5, CPU)
+        fourth = masks.kept((64,), 0.5, CPU)
+    again = drawn(key, (64,), 0.5, times=4)
+    assert all(torch.equal(a, b) for a, b in zip([*first, fourth], again, strict=True))
+    assert len({tuple(mask.tolist()) for mask in (*again, other)}) == 5
+
+
+# The layer
+
+
+@pytest.mark.parametrize(("kind", "shape"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
+def test_values_and_slopes_are_x_times_mask_over_share(kind: type[nn.Module], shape: tuple[int, ...], p: float) -> None:
+    module = nn.Sequential(kind(p))
+    masks = replace_dropout(module)
+    assert masks is not None
+    key = keys(1)[0]
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    with masks.under(key):
+        found = module(x)
+    wide = shape if kind is nn.Dropout else (*shape[:2], *[1] * (len(shape) - 2))
+    mask = drawn(key, wide, 1 - p)[0].double()
+    expected = x * mask / (1 - p) if p < 1 else x * 0
+    assert torch.equal(found, expected)
+    assert set(mask.unique().tolist()) == {0.0: {1.0}, 0.3: {0.0, 1.0}, 1.0: {0.0}}[p]
+    slopes = [torch.autograd.grad((y * y).sum(), x)[0] for y in (found, expected)]
+    assert torch.equal(*slopes)
+    if kind is not nn.Dropout:
+        assert _whole_channels(found / x)
+        assert _whole_channels(kind(p).train()(x) / x), "as torch does"
+
+
+def _whole_channels(factor: Tensor) -> bool:
+    flat = factor.flatten(2)
+    return bool(((flat - flat[..., :1]).abs() < 1e-12).all())
+
+
+def test_bfloat16_is_scaled_without_bias() -> None:
+    """1 / 0.9 itself has no good approximation there."""
+    module = nn.Sequential(nn.Dropout(0.1))
+    masks = replace_dropout(module)
+    assert masks is not None
+    with masks.under(keys(1)[0]):
+        found = module(torch.ones(10_000, dtype=torch.bfloat16) * 9)
+    assert found.dtype == torch.bfloat16
+    assert set(found.unique().tolist()) == {0.0, 10.0}
+
+
+def test_without_a_key_or_in_evaluation_nothing_is_dropped() -> None:
+    module = nn.Sequential(nn.Dropout(0.5))
+    masks = replace_dropout(module)
+    assert masks is not None
+    x = torch.randn(8, 8)
+    assert torch.equal(module.train()(x), x)
+    with masks.under(keys(1)[0]):
+        assert not torch.equal(module(x), x)
+        assert torch.equal(module.eval()(x), x)
+        with masks.under(None):
+            assert torch.equal(module.train()(x), x)
+
+
+def test_a_vmapped_key_gives_each_client_its_own_mask() -> None:
+    module = nn.Sequential(nn.Dropout(0.5), nn.Unflatten(1, (4, 2, 2)), nn.Dropout2d(0.5))
+    masks = replace_dropout(module)
+    assert masks is not None
+
+    def forward(x: Tensor, key: Tensor) -> Tensor:
+        with masks.under(key):
+            return module(x)
+
+    x, given = torch.randn(3, 5, 16), keys(3)
+    together = vmap(forward, randomness="error")(x, given)
+    assert all(torch.equal(together[k], forward(x[k], given[k])) for k in range(3))
+    same = vmap(forward, randomness="error")(x[:1].expand(3, 5, 16), given)
+    assert len({tuple(row.flatten().tolist()) for row in same}) == 3
+
+
+def test_replacing_finds_every_layer_and_refuses_what_it_cannot_repeat() -> None:
+    module = nn.Sequential(nn.Dropout(0.1), nn.Sequential(nn.Linear(2, 2), nn.Dropout2d(0.2)), nn.ReLU()).eval()
+    assert replace_dropout(module) is not None
+    kinds = [type(part) for part in module.modules()]
+    assert kinds.count(Dropout) == 2
+    assert not {nn.Dropout, nn.Dropout2d} & set(kinds)
+    assert [part.p for part in module.modules() if isinstance(part, Dropout)] == [0.1, 0.2]
+    assert not any(part.training for part in module.modules())
+    assert replace_dropout(nn.Sequential(nn.Linear(2, 2))) is None
+    with pytest.raises(TypeError, match=r"AlphaDropout.*use one of Dropout, Dropout1d, Dropout2d, Dropout3d"):
+        replace_dropout(nn.Sequential(nn.AlphaDropout(0.1)))
+
+
+# Runs
+
+
+def Dropping(channels: int, batchnorm: bool) -> nn.Module:
+    """A body for the toy data with both kinds of dropout."""
+    norm = [nn.BatchNorm1d(16)] if batchnorm else []
+    convolution = [nn.Conv2d(channels, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout2d(0.3), nn.Flatten()]
+    return nn.Sequential(*convolution, nn.Linear(64, 16), *norm, nn.ReLU(), nn.Dropout(0.5))
+
+
+@pytest.fixture
+def dropping(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a small registered model with dropout."""
+    info = ModelInfo("test_dropout:Dropping", "", 16, lambda channels: 0, size=8, batchnorm_form=True)
+    monkeypatch.setitem(MODELS, "dropping", info)
+    return "dropping"
+
+
+@pytest.mark.parametrize("form", ["", "+bn"])
+def test_stacked_equals_loop_under_dropout(name: str, dropping: str, form: str) -> None:
+    """Clients are of unequal sizes and one is smaller than a batch; with BatchNorm both backends pad."""
+    loop, stacked = (simulate(name, backend, model=dropping + form) for backend in ("loop", "stacked"))
+    loop.advance(2)
+    stacked.advance(2)
+    assert largest_gap(loop, stacked) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedgkd", "feddkd"])
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_a_resumed_run_is_bit_equal(name: str, dropping: str, backend: str, tmp_path: Path) -> None:
+    whole = simulate(name, backend, precision="fp32", model=dropping)
+    whole.advance(4)
+    first = simulate(name, backend, precision="fp32", model=dropping, folder=StateFolder(tmp_path))
+    first.advance(2)
+    first.save()
+    torch.rand(7)
+    second = simulate(name, "auto", precision="fp32", model=dropping, folder=StateFolder(tmp_path))
+    assert second.load()
+    second.advance(2)
+    assert identical(whole, second)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_a_naive_run_gives_the_same(dropping: str, backend: str) -> None:
+    simulation = simulate("fedavg", backend, model=dropping)
+    simulation.advance(2)
+    expected = naive_fedavg(dropping, rounds=2, dropout=True)
+    assert max(float((simulation.server.params[n] - expected[n]).abs().max()) for n in expected) < 1e-12
+    without = naive_fedavg(dropping, rounds=2, dropout=False)
+    assert max(float((simulation.server.params[n] - without[n]).abs().max()) for n in without) > 1e-3
+
+
+def naive_fedavg(model: str, rounds: int, dropout: bool) -> dict[str, Tensor]:
+    """FedAvg with a module per client and `torch.optim.SGD` on unpadded batches; draws are the engine's."""
+    setting, data, split = replace(TINY, model=model), toy_dataset(), toy_split()
+    pixels = (torch.tensor(data.train_x, dtype=torch.float64) / 255 - 0.5) / 0.25
+    labels = torch.tensor(data.train_y)
+    net = make_module(lambda: models.make(model, INFO.input_shape, INFO.num_classes), seed=0).double()
+    for number in range(1, rounds + 1):
+        order = torch.randperm(4, generator=stream(0, "participation", number))
+        states = []
+        for client in sorted(order[:3].tolist()):
+            local, index = copy.deepcopy(net), torch.tensor(split.clients[client])
+            masks = replace_dropout(local)
+            assert masks is not None
+            optimizer = torch.optim.SGD(local.parameters(), setting.lr)
+            samples = stream(0, "order", number, client)
+            epochs = [torch.randperm(len(index), generator=samples).split(8) for _ in range(setting.local_epochs)]
+            batches = [batch for epoch in epochs for batch in epoch]
+            step_key = step_keys(stream(0, "dropout", number, client), len(batches))
+            for batch, key in zip(batches, step_key, strict=True):
+                optimizer.zero_grad()
+                with masks.under(key if dropout else None):
+                    F.cross_entropy(local(pixels[index[batch]]).logits, labels[index[batch]]).backward()
+                optimizer.step()
+            states.append((len(index), local.state_dict()))
+        total = sum(size for size, _ in states)
+        net.load_state_dict({key: sum(size / total * state[key] for size, state in states) for key in states[0][1]})
+    return dict(net.state_dict())
+
+
+@dataclass(frozen=True)
+class Asking(Algorithm):
+    """The server asks twice for gradients of a loss in training mode."""
+
+    def loss(self, net, params, local_params, batch):
+        return cross_entropy(net(params, batch.x).logits, batch.y)
+
+    def server_step(self, fed, server, uploads, cohort):
+        params = cohort.mean(uploads["params"])
+        for _ in range(2):
+            slopes = cohort.gradients(self.loss, params, 8)
+            params = {n: w - 0.1 * slopes[n].mean(0) if n in slopes else w for n, w in params.items()}
+        return server.next(params)
+
+
+def test_gradients_asked_for_drop_by_key_too(dropping: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [simulate(Asking(), backend, model=dropping) for backend in ("loop", "stacked", "loop")]
+    for run in runs[:2]:
+        run.advance(2)
+    assert largest_gap(*runs[:2]) < 1e-10
+    monkeypatch.setattr("bench.engine.cohort.ClientCohort._dropout_key", lambda *_: None)
+    runs[2].advance(2)
+    assert largest_gap(runs[0], runs[2]) > 1e-4
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_no_two_steps_of_a_run_share_a_key(dropping: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local steps of every client and round, and gradients of every round, request and client."""
+    found: list[Tensor] = []
+
+    def recorded(generator: torch.Generator, steps: int) -> Tensor:
+        found.append(step_keys(generator, steps))
+        return found[-1]
+
+    for module in ("loop", "cohort"):
+        monkeypatch.setattr(f"bench.engine.{module}.step_keys", recorded)
+    simulate(Asking(), backend, model=dropping).advance(2)
+    assert [len(part) for part in found].count(1) == 2 * 2 * 3, "rounds, requests and clients"
+    assert len(torch.cat(found).unique(dim=0)) == sum(len(part) for part in found)
+
+
+def test_a_model_without_dropout_needs_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("keys were drawn")
+
+    for module in ("loop", "stacked", "cohort"):
+        target = "step_keys" if module == "cohort" else "dropout_keys"
+        monkeypatch.setattr(f"bench.engine.{module}.{target}", never)
+    for backend in ("loop", "stacked"):
+        simulate(Asking(), backend).advance(1)
+
+
+def vgg9(backend: str, **fields: object) -> Simulation:
+    """FedGKD with VGG-9 on noise: clients of 7, 4 and 3 images."""
+    draw = np.random.RandomState(0)
+    parts = [(draw.randint(0, 256, (n, 3, 32, 32)).astype(np.uint8), np.arange(n) % 3) for n in (16, 6)]
+    info = replace(INFO, input_shape=(3, 32, 32), train_size=16, test_size=6, normalizations=_rgb())
+    clients = tuple(np.split(np.arange(14), [7, 11]))
+    none = np.empty(0, np.int64)
+    split = replace(toy_split(), clients=clients, local_tests=(none,) * 3, auxiliary=none, validation=np.arange(14, 16))
+    chosen = {"model": "vgg9", "num_clients": 3, "participation": 1.0, "batch_size": 4, "local_epochs": 1, "rounds": 2}
+    setting = replace(TINY, auxiliary_per_class=0, **{**chosen, **fields})  # type: ignore[arg-type]
+    return Simulation(build("fedgkd"), setting, 0, Dataset.of("noise", *parts), info, split, "cpu", backend)
+
+
+def _rgb() -> dict[str, tuple[tuple[float, ...], tuple[float, ...]]]:
+    return {"standard": ((0.5,) * 3, (0.25,) * 3)}
+
+
+@pytest.mark.parametrize("augmentation", ["none", "flip_crop"])
+def test_vgg9_is_the_same_in_both_backends(augmentation: str) -> None:
+    loop, stacked = (vgg9(backend, augmentation=augmentation) for backend in ("loop", "stacked"))
+    loop.advance(2)
+    stacked.advance(2)
+    assert loop.net.has_dropout
+    assert largest_gap(loop, stacked) < 1e-10
+    before = vgg9("loop").server.params
+    assert max(float((loop.server.params[n] - before[n]).abs().max()) for n in before) > 1e-3, "it trains"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_draws_the_same_masks(dropping: str) -> None:
+    masks, cuda = Masks(), torch.device("cuda")
+    for key in keys(3):
+        with masks.under(key.to(cuda)):
+            found = masks.kept((64, 4096), 0.9, cuda)
+        assert torch.equal(found.cpu(), drawn(key, (64, 4096), 0.9)[0])
+    cpu, gpu = simulate("fedavg", "loop", model=dropping), simulate("fedavg", model=dropping, device="cuda")
+    cpu.advance(2)
+    gpu.advance(2)
+    gap = max(float((cpu.server.params[n] - gpu.server.params[n].cpu()).abs().max()) for n in cpu.net.names)
+    assert gap < 1e-9

@@ -1,0 +1,339 @@
+"""The models: sizes as printed, shapes, forms, and what each refuses."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.func import vmap
+
+from bench import models
+from bench.engine.dropout import step_keys
+from bench.engine.network import Network, initial_params, make_module
+from bench.errors import EnvironmentProblem, UsageError
+from bench.models import distilbert
+from bench.models.table import MODELS
+
+# Parameters as printed or counted from the authors' code.
+SIZES = {
+    ("cnn_cifar", (3, 32, 32), 10): 62_006,
+    ("lenet5", (1, 32, 32), 26): 63_066,
+    ("vgg9", (3, 32, 32), 10): 3_491_530,
+    ("vgg9", (3, 32, 32), 100): 3_537_700,
+    ("cnn_femnist", (1, 32, 32), 26): 200_666,
+    ("cnn_fedgen", (1, 28, 28), 26): 26_962,
+    ("cnn_digits5", (3, 28, 28), 10): 14_219_210,
+    ("resnet8", (3, 32, 32), 10): 78_042,
+    ("resnet8", (3, 32, 32), 100): 83_892,
+    ("resnet8+head", (3, 32, 32), 10): 100_762,
+    ("resnet8+head", (3, 32, 32), 100): 123_892,
+    ("resnet8_wide", (3, 32, 32), 10): 1_227_594,
+    ("resnet8_wide", (3, 32, 32), 100): 1_250_724,
+    ("resnet50", (3, 64, 64), 200): 23_910_152,
+    ("resnet50+bn", (3, 64, 64), 200): 23_910_152,
+    ("resnet50+head", (3, 64, 64), 200): 28_272_648,
+    ("resnet50", (3, 32, 32), 100): 23_705_252,
+    ("resnet50", (1, 28, 28), 62): 23_626_238,
+    ("resnet50", (1, 28, 28), 26): 23_552_474,
+    ("resnet50", (1, 28, 28), 10): 23_519_690,
+    ("resnet50_imagenet", (3, 64, 64), 200): 23_917_832,
+    ("distilbert_scratch", (128,), 4): 66_956_548,
+    ("distilbert_scratch", (128,), 5): 66_957_317,
+    ("distilbert_scratch+head", (128,), 4): 67_741_956,
+    ("distilbert_scratch+head", (128,), 5): 67_742_213,
+}
+# Small inputs that every model accepts, and the size of its features.
+SHAPES = {
+    "mlp": ((1, 8, 8), 64),
+    "cnn_digits": ((1, 8, 8), 128),
+    "cnn_cifar": ((3, 32, 32), 84),
+    "lenet5": ((1, 32, 32), 84),
+    "vgg9": ((3, 32, 32), 512),
+    "cnn_femnist": ((1, 32, 32), 512),
+    "cnn_fedgen": ((1, 28, 28), 32),
+    "cnn_digits5": ((3, 28, 28), 512),
+    "resnet8": ((3, 16, 16), 64),
+    "resnet8_wide": ((3, 16, 16), 256),
+    "resnet50": ((1, 16, 16), 2048),
+    "resnet50_imagenet": ((3, 32, 32), 2048),
+    "distilbert_tiny": ((12,), 32),
+}
+BATCHNORM_FORM = {"mlp", "cnn_digits", "resnet8", "resnet8_wide", "resnet50", "resnet50_imagenet"}
+ALWAYS_BATCHNORM = {"cnn_fedgen", "cnn_digits5"}
+FORMS = [*SHAPES, "mlp+bn+head", *(f"{name}+head" for name in SHAPES)]
+FORMS += [f"{name}+bn" for name in sorted(BATCHNORM_FORM)]
+
+
+def network(name: str, precision: str = "fp32") -> tuple[Network, dict[str, torch.Tensor]]:
+    shape, _ = SHAPES[name.partition("+")[0]]
+    module = make_module(lambda: models.make(name, shape, 10), seed=0)
+    net = Network(module, shape, 10, precision)
+    return net, initial_params(module, net.dtype, torch.device("cpu"))
+
+
+def inputs(name: str, count: int = 4) -> torch.Tensor:
+    shape, _ = SHAPES[name.partition("+")[0]]
+    generator = torch.Generator().manual_seed(0)
+    if len(shape) == 1:
+        return torch.randint(1, 30522, (count, *shape), generator=generator)
+    return torch.randn(count, *shape, generator=generator)
+
+
+@pytest.mark.parametrize(("case", "size"), SIZES.items(), ids=[f"{c[0]}-{c[2]}" for c in SIZES])
+def test_sizes_are_the_printed_ones(case: tuple[str, tuple[int, ...], int], size: int) -> None:
+    with torch.device("meta"):
+        module = models.make(*case)
+    assert sum(p.numel() for p in module.parameters()) == size
+    assert models.num_parameters(*case) == size
+
+
+def test_batchnorm_of_the_digits_model_is_as_printed() -> None:
+    with torch.device("meta"):
+        module = models.make("cnn_digits5", (3, 28, 28), 10)
+    net = Network(module, (3, 28, 28), 10)
+    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    assert sum(tensors[name].numel() for name in net.batchnorm & set(net.trainable)) == 5_632
+    assert sum(tensors[name].numel() for name in net.trainable if name not in net.batchnorm) == 14_213_578
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_answers_as_the_table_says(name: str) -> None:
+    net, params = network(name)
+    base, _, form = name.partition("+")
+    assert models.num_parameters(name, net.input_shape, 10) == sum(params[key].numel() for key in net.trainable)
+    assert net.feature_dim == (256 if "head" in form else SHAPES[base][1])
+    out = net.eval(params, inputs(name))
+    assert out.logits.shape == (4, 10)
+    assert out.features.shape == (4, net.feature_dim)
+    assert torch.isfinite(out.logits).all()
+    torch.testing.assert_close(net.head(params, out.features), out.logits)
+
+
+def test_every_model_is_tested() -> None:
+    assert set(SHAPES) | {"distilbert", "distilbert_scratch"} == set(MODELS)
+    assert {name for name, info in MODELS.items() if info.batchnorm_form} == BATCHNORM_FORM
+    assert {name for name, info in MODELS.items() if info.always_batchnorm} == ALWAYS_BATCHNORM
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_head_is_the_last_linear_layer(name: str) -> None:
+    shape, _ = SHAPES[name.partition("+")[0]]
+    with torch.device("meta"):
+        module = models.make(name, shape, 10)
+    last = [part for part in module.modules() if isinstance(part, nn.Linear)][-1]
+    assert last is module.head
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_has_batchnorm_says_what_the_module_has(name: str) -> None:
+    net, _ = network(name)
+    assert models.has_batchnorm(name) == bool(net.batchnorm)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mlp+bm", ["+head or +bn"]),
+        ("mlp+bn+bn", ["each once"]),
+        ("cnn_cifar+bn", ["no +bn form", "resnet8", "cnn_digits5"]),
+        ("vgg9+bn", ["no +bn form"]),
+        ("lenet5+bn", ["no +bn form"]),
+        ("distilbert+bn", ["no +bn form"]),
+        ("cnn_digits5+bn", ["has BatchNorm as it is", "leave out +bn"]),
+        ("resnet", ["did you mean"]),
+    ],
+)
+def test_forms_that_do_not_exist_are_refused(name: str, words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        models.parse(name)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "words"),
+    [
+        ("lenet5", (1, 28, 28), ["takes 32x32 inputs", "28x28", "fit: cnn_fedgen, cnn_digits5, resnet8"]),
+        ("cnn_digits5", (3, 32, 32), ["takes 28x28 inputs", "fit: cnn_cifar, lenet5, vgg9, cnn_femnist, resnet8"]),
+        ("vgg9", (64,), ["takes 32x32 inputs", "texts of 64 tokens", "fit: distilbert, distilbert_scratch"]),
+        ("distilbert", (3, 32, 32), ["texts of at most 512 tokens", "32x32"]),
+        ("distilbert", (513,), ["at most 512 tokens", "texts of 513 tokens"]),
+        ("resnet8", (64,), ["images of any size"]),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_with_models_that_do(
+    name: str, shape: tuple[int, ...], words: list[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        models.check_model(name, shape)
+    assert all(word in str(caught.value) for word in words), str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["vgg9", "cnn_digits5", "distilbert_tiny"])
+def test_initialisation_is_the_seeds_and_nobody_elses(name: str) -> None:
+    torch.manual_seed(123)
+    state = torch.random.get_rng_state()
+    shape, _ = SHAPES[name]
+    first, second, other = (make_module(lambda: models.make(name, shape, 10), seed) for seed in (0, 0, 1))
+    assert torch.equal(torch.random.get_rng_state(), state), "global randomness stays untouched"
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+    assert not torch.equal(first.head.weight, other.head.weight)
+
+
+def test_the_stems_of_resnet50() -> None:
+    small, large = (models.make(name, (3, 64, 64), 10).body for name in ("resnet50", "resnet50_imagenet"))
+    x = torch.randn(1, 3, 64, 64)
+    assert small.pool(small.conv(x)).shape == (1, 64, 64, 64), "no stride, no pooling"
+    assert large.pool(large.conv(x)).shape == (1, 64, 16, 16)
+    assert small.blocks(torch.randn(1, 64, 64, 64)).shape == (1, 2048, 8, 8), "three stages halve"
+    assert [type(part).__name__ for part in small.blocks] == ["Bottleneck"] * 16
+    strides = [block.conv2.stride[0] for block in small.blocks]
+    assert [number for number, stride in enumerate(strides) if stride == 2] == [3, 7, 13], "on the 3x3 convolution"
+
+
+def test_groups_of_the_resnets() -> None:
+    wanted = {"resnet8": 16, "resnet8_wide": 1, "resnet50": 16}
+    for name, channels in wanted.items():
+        with torch.device("meta"):
+            parts = list(models.make(name, (3, 32, 32), 10).modules())
+        norms = [part for part in parts if isinstance(part, nn.GroupNorm)]
+        assert norms
+        assert all(part.num_channels == channels * part.num_groups for part in norms)
+
+
+def test_dropout_of_vgg9_is_where_the_table_has_it() -> None:
+    with torch.device("meta"):
+        body = models.make("vgg9", (3, 32, 32), 10).body
+    kinds = [(type(part), getattr(part, "p", None)) for part in body]
+    assert [p for kind, p in kinds if kind in (nn.Dropout, nn.Dropout2d)] == [0.05, 0.1, 0.1]
+    assert kinds.index((nn.Dropout2d, 0.05)) == 10, "behind the second pool"
+    assert kinds[-1] == (nn.Dropout, 0.1), "the classifier reads what is left"
+
+
+def test_the_table_needs_neither_torch_nor_transformers() -> None:
+    code = "import bench.models, sys; print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+# DistilBERT
+
+
+def reference(params: dict[str, torch.Tensor]) -> nn.Module:
+    """Transformers' own small DistilBERT with these weights."""
+    from transformers import DistilBertConfig, DistilBertModel
+
+    config = {**distilbert.COMMON, **distilbert.TINY, "attn_implementation": "eager"}
+    module = DistilBertModel(DistilBertConfig(**config)).double().eval()
+    prefix = "body.encoder."
+    own = {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}
+    module.load_state_dict(own)
+    return module
+
+
+def padded(count: int = 5) -> torch.Tensor:
+    """Texts of 4, 6, 8, ... tokens, filled up with the padding token."""
+    ids = inputs("distilbert_tiny", count)
+    for row in range(count):
+        ids[row, 4 + 2 * row :] = 0
+    return ids
+
+
+def test_distilbert_is_that_of_transformers() -> None:
+    net, params = network("distilbert_tiny", "fp64")
+    ids = padded()
+    hidden = reference(params)(ids, attention_mask=(ids != 0).long()).last_hidden_state[:, 0]
+    expected = torch.relu(hidden @ params["body.dense.weight"].T + params["body.dense.bias"])
+    torch.testing.assert_close(net.eval(params, ids).features, expected, rtol=0, atol=1e-12)
+
+
+def test_padding_changes_nothing() -> None:
+    net, params = network("distilbert_tiny", "fp64")
+    ids = padded(2)  # at most 6 of 12 tokens
+    short = net.eval(params, ids[:, :6]).logits
+    torch.testing.assert_close(net.eval(params, ids).logits, short, rtol=0, atol=1e-12)
+
+
+def test_distilbert_stacks_with_dropout_and_gradients() -> None:
+    net, params = network("distilbert_tiny", "fp64")
+    stacked = {
+        n: torch.stack([value * (1 + 0.1 * k) for k in range(3)]).requires_grad_() for n, value in params.items()
+    }
+    ids = torch.stack([padded().roll(k, 0) for k in range(3)])
+    keys = step_keys(torch.Generator().manual_seed(0), 3)
+
+    def loss(w: dict[str, torch.Tensor], x: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        with net.dropout(key):
+            return net(w, x).logits.logsumexp(1).mean()
+
+    together = vmap(loss, randomness="error")(stacked, ids, keys)
+    alone = torch.stack([loss({n: w[k] for n, w in stacked.items()}, ids[k], keys[k]) for k in range(3)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
+    slopes = [torch.autograd.grad(value.sum(), list(stacked.values())) for value in (together, alone)]
+    for ours, theirs in zip(*slopes, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_distilbert_drops_in_all_its_places() -> None:
+    """Embeddings, attention and dense layer of each of the two blocks, and the features."""
+    net, params = network("distilbert_tiny")
+    ids, key = inputs("distilbert_tiny"), step_keys(torch.Generator().manual_seed(0), 1)[0]
+    with net.dropout(key):
+        features = net(params, ids).features
+        assert net._masks is not None
+        assert net._masks._applied == 1 + 2 * 2 + 1
+    assert not torch.equal(features, net.eval(params, ids).features)
+    assert torch.equal(net(params, ids).features, net.eval(params, ids).features), "no key, no dropout"
+
+
+@pytest.fixture
+def small_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """`distilbert` is as small as `distilbert_tiny`; the folder where its weights are looked for."""
+    monkeypatch.setattr(distilbert, "BASE", distilbert.TINY)
+    monkeypatch.setenv("FEDKD_DATA", str(tmp_path))
+    return tmp_path / "distilbert-base-uncased"
+
+
+def write_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """A checkpoint as the hub has it: an encoder under `distilbert.`, and the head for masked words."""
+    from transformers import DistilBertConfig, DistilBertForMaskedLM
+
+    with torch.random.fork_rng():
+        model = DistilBertForMaskedLM(DistilBertConfig(**{**distilbert.COMMON, **distilbert.TINY}))
+    model.save_pretrained(folder)
+    return copy.deepcopy(model.distilbert.state_dict())
+
+
+def test_pretrained_weights_come_from_the_folder(small_base: Path) -> None:
+    wanted = write_weights(small_base)
+    first, second = (make_module(lambda: distilbert.pretrained(12, False), seed) for seed in (0, 1))
+    for module in (first, second):
+        found = module.encoder.state_dict()
+        assert set(found) == set(wanted)
+        assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    assert not torch.equal(first.dense.weight, second.dense.weight), "what is not pretrained is the seed's"
+
+
+def test_missing_weights_are_named_with_the_way_out(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object) -> str:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", offline)
+    with pytest.raises(EnvironmentProblem) as caught:
+        distilbert.pretrained(12, False)
+    assert all(word in str(caught.value) for word in (str(small_base), "model.safetensors", "distilbert_scratch"))
+    assert "no route to host" in str(caught.value)
+
+
+def test_weights_of_another_model_are_refused(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_weights(small_base)
+    monkeypatch.setattr(distilbert, "BASE", {**distilbert.TINY, "n_layers": 3})
+    with pytest.raises(EnvironmentProblem, match=r"does not hold the weights.*fetch it anew.*layer\.2"):
+        distilbert.pretrained(12, False)
+    (small_base / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(EnvironmentProblem, match=r"model\.safetensors does not hold"):
+        distilbert.pretrained(12, False)

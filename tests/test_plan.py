@@ -1,0 +1,31 @@
+"""Plans: what a command runs, and under which names."""
+
+from __future__ import annotations
+
+from algorithms import entry
+from bench.plan import _with_own_model, make_plan
+from bench.request import Request
+from search_spaces import SETTINGS, SPACES
+
+
+def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
+    plans = [make_plan(Request(("fedavg",), values={"model": (name,)})) for name in ("mlp+bn+head", "mlp+head+bn")]
+    assert plans[0].units[0].key == plans[1].units[0].key
+    assert plans[0].units[0].setting.model == "mlp+head+bn"
+
+
+def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
+    space = SPACES["fedgkd", "tiny_imagenet", "moon"]
+    assert space.setting.model == "resnet50+bn"
+    assert _with_own_model(entry("moon"), SETTINGS["fedgkd", "tiny_imagenet"], "fedgkd").model == "resnet50+bn"
+    assert _with_own_model(entry("fedavg"), SETTINGS["fedgkd", "tiny_imagenet"], "fedgkd").model == "resnet50"
+
+
+def test_rows_that_another_run_yields_as_well_are_made_once() -> None:
+    alone = make_plan(Request(("fedavg",)))
+    plan = make_plan(Request(("fedavg", "fedavg_t1")))
+    assert [unit.algorithm for unit in plan.units] == ["fedavg_t1"]
+    assert plan.units[0].rows == {"": alone.units[0].key, "_t1": plan.units[0].key}
+    assert plan.notes == ("fedavg: runs that fedavg_t1 yields as well are made once",)
+    several = make_plan(Request(("fedprox", "fedprox_t1"), values={"mu": ("0.1", "1")}))
+    assert [unit.algorithm for unit in several.units] == ["fedprox_t1"] * 2
