@@ -51,6 +51,11 @@ class FedDF(Algorithm):
         clients = [{name: value[k] for name, value in uploads["params"].items()} for k in range(len(cohort.ids))]
         x = fed.auxiliary.x
         teacher = torch.stack([logits_of(fed.net, params, x) for params in clients]).mean(0)
+        if fed.net.batchnorm and min(self.server_batch_size, len(x)) == 1:
+            raise ValueError(
+                f"FedDF on a model with BatchNorm takes statistics of its server's batches: server_batch_size and the "
+                f"auxiliary samples must be > 1, got {self.server_batch_size} and {len(x)}"
+            )
         batches = self._batches(fed.stream("feddf", server.round), len(x))
         return server.next(self._distil(fed.net, mean, x, teacher, batches, fed.validation))
 

@@ -105,20 +105,19 @@ class FedGen(Algorithm):
         }
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
-        """What labels are drawn with (B,), and eps for drawn and for true labels (B, Z)."""
-        hard, soft = (torch.rand(batch_size, self.noise_dim, generator=generator) for _ in range(2))
-        return {"label": torch.rand(batch_size, generator=generator), "hard": hard, "soft": soft}
+        """(B, 1 + 2 Z) in [0, 1): what a label is drawn with, eps for that label, and eps for the sample's own."""
+        return torch.rand(batch_size, 1 + 2 * self.noise_dim, generator=generator)
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """The client's objective above."""
-        w, theta, classes = local["params"], message["theta"], net.num_classes
-        student, dtype = net(w, batch.x).logits, message["prior"].dtype
-        drawn = _draw_labels(message["prior"], batch.noise["label"].to(dtype))
-        fakes = generated_features(theta, batch.noise["hard"].to(dtype), drawn, classes)
-        hard = cross_entropy(net.head(w, fakes), drawn).mean()
-        alike = generated_features(theta, batch.noise["soft"][: len(batch.y)].to(dtype), batch.y, classes)
-        soft = kl(net.head(w, alike).detach(), student)
-        generated: Tensor = message["hard"] * hard + message["soft"] * soft
+        w, prior = local["params"], message["prior"]
+        student = net(w, batch.x).logits
+        uniform, hard, soft = batch.noise.to(prior.dtype).split([1, self.noise_dim, self.noise_dim], 1)
+        drawn, size = _draw_labels(prior, uniform[:, 0]), len(uniform)
+        labels, noise = torch.cat([drawn, batch.y]), torch.cat([hard, soft[: len(batch.y)]])
+        logits = net.head(w, generated_features(message["theta"], noise, labels, net.num_classes))
+        generated: Tensor = message["hard"] * cross_entropy(logits[:size], drawn).mean()
+        generated = generated + message["soft"] * kl(logits[size:].detach(), student)
         return cross_entropy(student, batch.y) + generated
 
     def upload(

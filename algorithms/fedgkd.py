@@ -145,7 +145,6 @@ class FedGKDVote(Algorithm):
         if not message["voters"]:
             return loss
         beta = 1 / self.buffer if self.beta is None else self.beta
-        losses = torch.stack([voter["loss"] for voter in message["voters"]])
-        votes = (-losses / beta).softmax(0)
-        terms = torch.stack([kl(batch.teacher[f"voter {m}"].logits, student) for m in range(len(message["voters"]))])
-        return loss + self.distillation_weight * (votes @ terms)
+        votes = (-torch.stack([voter["loss"] for voter in message["voters"]]) / beta).softmax(0)
+        teachers = torch.stack([batch.teacher[f"voter {m}"].logits for m in range(len(votes))])
+        return loss + self.distillation_weight * (votes @ kl(teachers, student))  # (M,) @ (M, B)

@@ -26,12 +26,12 @@ def kl(teacher: Tensor, student: Tensor, temperature: float | Tensor = 1.0) -> T
     """KL( softmax(teacher / T) || softmax(student / T) ), without the factor T^2.
 
     Args:
-        teacher: (B, C) logits; gradients flow unless the caller detached them.
+        teacher: (..., B, C) logits; gradients flow unless the caller detached them.
         student: (B, C) logits.
         temperature: T > 0; 1 compares the plain softmax outputs.
 
     Returns:
-        (B,), nats, >= 0.
+        (..., B), nats, >= 0.
     """
     log_p = F.log_softmax(teacher / temperature, dim=-1)
     log_q = F.log_softmax(student / temperature, dim=-1)
