@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.errors import EnvironmentProblem, UsageError
 from bench.perf import main, startup, training, tune
+from bench.perf.floors import floor
 from bench.perf.measure import Spent, alternate, figure
 from bench.perf.peers import beside_peers, read_peers
 from bench.perf.report import figures
@@ -76,12 +77,24 @@ def test_diverged_run_is_not_timed() -> None:
         one_round(run)
 
 
+# Two epochs of a client's samples: six passes of the student.
 @pytest.mark.parametrize(
-    ("teachers", "augmentation", "expected"), [(0, "none", 1.0), (1, "none", 7 / 6), (1, "flip_crop", 4 / 3)]
+    ("algorithm", "augmentation", "passes"),
+    [
+        ("fedavg", "none", 0),
+        ("fedlsd", "none", 1),  # the teacher's answers on fixed inputs are kept for the round
+        ("fedlsd", "flip_crop", 2),
+        ("moon", "none", 2),
+        ("feddistill", "none", 2),
+        ("qffl", "none", 1),
+        ("feddkd", "none", 3 * 4),  # J requests, each on as many samples as a client has
+    ],
 )
-def test_floor_counts_passes(teachers: int, augmentation: str, expected: float) -> None:
-    # Two epochs: six passes of the student; one of the teacher on fixed inputs, two on augmented ones.
-    assert training.floor(teachers, replace(TINY, augmentation=augmentation)) == pytest.approx(expected)
+def test_floor_counts_passes(algorithm: str, augmentation: str, passes: int) -> None:
+    work = replace(TINY, augmentation=augmentation, samples=64)
+    run = simulation(work, algorithm)
+    one_round(run)
+    assert floor(run, work) == pytest.approx(1 + passes / 6)
 
 
 def test_algorithms_stand_beside_fedavg() -> None:
@@ -108,7 +121,7 @@ def test_training_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert set(entry) == {"backend", "engine_rate", "bare_rate", "ratio", "cpu_ratio"}
     assert (entry["ratio"]["limit"], entry["ratio"]["bound"], entry["ratio"]["n"]) == (0.95, ">=", 2)
     assert "limit" not in part["engine"]["cnn_cifar"]["flip_crop"]["ratio"]
-    assert set(part["algorithms"]) == {"fedgkd"}
+    assert set(part["algorithms"]["cnn_cifar"]) == {"fedgkd"}
     assert part["peers"][0]["alike"] is True
     assert part["peers"][0]["ratio"] == pytest.approx(entry["engine_rate"]["median"] / 100)
 
@@ -138,7 +151,8 @@ def test_one_algorithms_failure_leaves_the_others(
     monkeypatch.setattr(training, "beside_fedavg", fail)
     assert main([*COMMAND, "--augmentation", "none", "--algo", "fedprox", "fedlsd"]) == status
     assert "no" in capsys.readouterr().out
-    entries = training.measure_training(TINY, ["cnn_cifar"], ["none"], ["fedprox", "fedlsd"], 1, silent)["algorithms"]
+    entries = training.measure_training(TINY, ["cnn_cifar"], ["none"], ["fedprox", "fedlsd"], 1, silent)
+    entries = entries["algorithms"]["cnn_cifar"]
     assert "no" in entries["fedprox"][key]
     assert "ratio" in entries["fedlsd"]
 

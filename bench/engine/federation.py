@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Data
+from algorithms.forward import chunk_size
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
 from bench.engine.crops import Crops
@@ -17,7 +18,6 @@ from search_spaces.setting import Setting
 
 KEPT_PARTS = 4  # training and test parts of two data sets
 READY_BYTES = 16 * 2**20  # inputs up to this size are made once: small batches are bound by calls, not by memory
-CHUNK = 500  # samples a forward pass outside training takes at once
 
 
 class Images:
@@ -145,8 +145,9 @@ class Federation:
     def chunks(self, images: Images, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """(inputs, labels) of all images, or of those at `index`, a chunk at a time."""
         total = len(images.labels) if index is None else len(index)
-        for begin in range(0, total, CHUNK):
-            at = slice(begin, begin + CHUNK) if index is None else index[begin : begin + CHUNK]
+        size = chunk_size(self.device)
+        for begin in range(0, total, size):
+            at = slice(begin, begin + size) if index is None else index[begin : begin + size]
             yield self.normalise(images.pixels[at]), images.labels[at]
 
 
@@ -173,4 +174,4 @@ class Source:
 
     def chunks(self) -> Iterator[Tensor]:
         """All inputs, not augmented, a chunk at a time."""
-        yield from map(self.federation.inputs, torch.split(self.index, CHUNK))
+        yield from map(self.federation.inputs, torch.split(self.index, chunk_size(self.index.device)))

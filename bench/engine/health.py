@@ -44,8 +44,7 @@ def complaint(
 
 def _term(problem: Problem, task: Task, name: str) -> str:
     """Which part of the client's objective it was: its own state, a teacher, or the loss with neither to blame."""
-    for teacher, params in task.teachers.items():
-        table = task.tables.get(teacher) or outputs_on(problem.net, params, task.source)
+    for teacher, table in (task.tables or outputs_on(problem.net, task.teachers, task.source)).items():
         if not _finite(table.logits) or not _finite(table.features):
             return f"outputs of the teacher {teacher!r} are"
     return f"{name!r}, which it trains beside its model, is" if name else "the training loss is"

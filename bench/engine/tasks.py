@@ -156,16 +156,21 @@ def make_task(problem: Problem, client: int, round: int, message: Message, memor
         local=tensors(start, federation.device, federation.dtype),
         memory=memory,
         teachers=teachers,
-        tables={} if draws is not None else {name: outputs_on(problem.net, w, source) for name, w in teachers.items()},
+        tables={} if draws is not None else outputs_on(problem.net, teachers, source),
         noise=stream(seed, "noise", round, client),
     )
 
 
 @torch.no_grad()
-def outputs_on(net: Network, params: Params, source: Source) -> Outputs:
-    """A frozen model's outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features."""
-    parts = [net.eval(params, x) for x in source.chunks()]
-    return Outputs(torch.cat([p.logits for p in parts]), torch.cat([p.features for p in parts]))
+def outputs_on(net: Network, models: Mapping[str, Params], source: Source) -> dict[str, Outputs]:
+    """Frozen models' outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features by name."""
+    if not models:
+        return {}
+    parts = [{name: net.eval(params, x) for name, params in models.items()} for x in source.chunks()]
+    return {
+        name: Outputs(torch.cat([p[name].logits for p in parts]), torch.cat([p[name].features for p in parts]))
+        for name in models
+    }
 
 
 def leaves_of(net: Network, params: Params) -> Params:

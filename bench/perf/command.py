@@ -28,6 +28,7 @@ from bench.options import split_list
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
 PARTS = ("startup", "training", "tune")
+USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
 DESCRIPTION = """\
 Measure this suite: the start-up of its commands, local training beside a bare PyTorch loop, and what Ray Tune adds.
 A table on stdout, progress on stderr; targets are shown beside the figures and never decide the exit status."""
@@ -35,6 +36,7 @@ EPILOG = """\
 examples:
   python -m bench.perf                                            everything, about ten minutes
   python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
+  python -m bench.perf --part training --algo all --model cnn_cifar   every algorithm, about ten minutes
   python -m bench.perf --part training --device cuda --json --out perf.json
 
 Lists take spaces or commas.
@@ -75,7 +77,13 @@ def _training(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help="of the engine (none flip_crop)",
     )
-    add("--algo", nargs="+", default=["all"], metavar="NAME", help="algorithms beside FedAvg, all, or none (all)")
+    add(
+        "--algo",
+        nargs="+",
+        default=list(USUAL),
+        metavar="NAME",
+        help=f"algorithms beside FedAvg, all, or none ({' '.join(USUAL)})",
+    )
     add("--rounds", type=int, default=7, metavar="N", help="timed rounds of each comparison (7)")
     add("--clients", type=int, default=10, metavar="K", help="number of clients (10)")
     add("--cohort", type=int, metavar="N", help="clients that train in a round; few make it short (all)")

@@ -45,8 +45,9 @@ def figures(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tup
 
 def problems(record: Mapping[str, Any]) -> list[str]:
     """Algorithms that failed, each with its error."""
-    algorithms = record["parts"].get("training", {}).get("algorithms", {})
-    return [f"{name}: {entry['error']}" for name, entry in algorithms.items() if "error" in entry]
+    models = record["parts"].get("training", {}).get("algorithms", {})
+    entries = [(model, name, entry) for model, found in models.items() for name, entry in found.items()]
+    return [f"{name} on {model}: {entry['error']}" for model, name, entry in entries if "error" in entry]
 
 
 def print_record(record: Mapping[str, Any], out: Console) -> None:
@@ -64,8 +65,8 @@ def print_record(record: Mapping[str, Any], out: Console) -> None:
         table.add_row(name, *_cells(found))
     out.print(table)
     training = parts.get("training", {})
-    if training.get("algorithms"):
-        out.print(_algorithms(training["algorithms"]))
+    for model, entries in training.get("algorithms", {}).items():
+        out.print(_algorithms(model, entries))
     if training.get("peers"):
         out.print(_peers(training["peers"]))
 
@@ -84,14 +85,16 @@ def _cells(found: Mapping[str, Any]) -> Sequence[str]:
     return f"{_number(found['median'])} {unit}", spread, target, met
 
 
-def _algorithms(entries: Mapping[str, Mapping[str, Any]]) -> Any:
+def _algorithms(model: str, entries: Mapping[str, Mapping[str, Any]]) -> Any:
     from rich.table import Table
 
-    table = Table("algorithm", *_right("time of a round / FedAvg's", "quartiles", "arithmetic", "floor"))
+    titles = ("time of a round / FedAvg's", "quartiles", "arithmetic", "floor", "over floor", "met")
+    table = Table(f"{model}: algorithm", *_right(*titles))
     for name, entry in entries.items():
         if "ratio" in entry:
             median, spread, *_ = _cells(entry["ratio"])
-            table.add_row(name, median, spread, f"{entry['arithmetic']:.2f} x", f"{entry['floor']:.2f} x")
+            over, _, _, met = _cells(entry["over_floor"])
+            table.add_row(name, median, spread, f"{entry['arithmetic']:.2f} x", f"{entry['floor']:.2f} x", over, met)
         else:
             table.add_row(name, entry.get("left_out") or entry["error"])
     return table

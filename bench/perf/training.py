@@ -11,13 +11,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
+from bench.perf.floors import floor
 from bench.perf.measure import Spent, alternate, figure, nothing
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
 
 BASELINE = "fedavg"
 SPEED_LIMIT = 0.95  # of the bare loop's samples per second
-STUDENT_PASSES = 3  # a training step in units of a forward pass: forward once, backward twice
-SETTLED = 3  # rounds until every algorithm does its usual work (FedGKD has a teacher of its own from round 3)
+ABOVE_FLOOR = 1.15  # of what its arithmetic allows, the most that a round may take
+SETTLED = 6  # rounds until every algorithm does its usual work (FedGKD-VOTE has its five teachers in round 6)
+MOST_CLIENTS, MOST_SAMPLES = 4, 320  # of a comparison of algorithms, of which there are many
 
 
 def measure_training(
@@ -28,7 +30,7 @@ def measure_training(
     rounds: int,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Engine against bare loop for every model and augmentation; algorithms in the first of each.
+    """Engine against bare loop for every model and augmentation; algorithms for every model, with the first of those.
 
     Args:
         work: what is trained; its model and augmentation are replaced.
@@ -45,10 +47,12 @@ def measure_training(
             say(f"training: {model}, augmentation {augmentation}, {rounds} rounds beside a bare loop")
             given = replace(work, model=model, augmentation=augmentation)
             found["engine"][model][augmentation] = beside_bare_loop(given, rounds)
-    given = replace(work, model=model_names[0], augmentation=augmentations[0])
-    for algorithm in algorithms:
-        say(f"training: {algorithm}, {rounds} rounds beside {BASELINE}")
-        found["algorithms"][algorithm] = _guarded(algorithm, given, rounds)
+    for model in model_names if algorithms else ():
+        given = smaller(replace(work, model=model, augmentation=augmentations[0]))
+        found["algorithms"][model] = {}
+        for algorithm in algorithms:
+            say(f"training: {model}, {algorithm}, {rounds} rounds beside {BASELINE}")
+            found["algorithms"][model][algorithm] = _guarded(algorithm, given, rounds)
     return found
 
 
@@ -69,35 +73,35 @@ def beside_bare_loop(work: Workload, rounds: int) -> dict[str, Any]:
     }
 
 
+def smaller(work: Workload) -> Workload:
+    """The workload with few clients of few samples: a ratio needs no more."""
+    clients, samples = min(work.clients, MOST_CLIENTS), min(work.samples, MOST_SAMPLES)
+    return replace(work, clients=clients, cohort=min(work.cohort, clients), samples=samples)
+
+
 def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]:
-    """A round's time over FedAvg's, beside what the arithmetic alone would allow.
+    """A round's time over FedAvg's with the same model and optimiser, beside what the arithmetic alone would allow.
 
     Returns:
-        `ratio` of times; `arithmetic`, the ratio of floating-point operations that were counted; `floor`, the ratio if
-        nothing but the student's steps and its teachers' forward passes were done.
+        `ratio` of times; `arithmetic`, the ratio of floating-point operations that were counted; `floor`, the ratio of
+        forward passes that the method must make (`bench.perf.floors`); `over_floor`, the ratio of times over the
+        larger of the two.
     """
-    run, fedavg = simulation(work, algorithm), simulation(work, BASELINE)
+    run, fedavg = simulation(work, algorithm), simulation(work, BASELINE, beside=algorithm)
     for _ in range(SETTLED):
         one_round(run)
     one_round(fedavg)
     pairs = alternate(lambda: one_round(run), lambda: one_round(fedavg), rounds, _synchronise(work))
+    arithmetic, least = _operations(run) / _operations(fedavg), floor(run, work)
+    ratios = [own.seconds / other.seconds for own, other in pairs]
+    over = [ratio / max(arithmetic, least) for ratio in ratios]
     return {
-        "ratio": figure([own.seconds / other.seconds for own, other in pairs], "x"),
+        "ratio": figure(ratios, "x"),
         **_cpu_ratio(pairs),
-        "arithmetic": _operations(run) / _operations(fedavg),
-        "floor": floor(_teachers(run), work),
+        "arithmetic": arithmetic,
+        "floor": least,
+        "over_floor": figure(over, "x", ABOVE_FLOOR),
     }
-
-
-def floor(teachers: int, work: Workload) -> float:
-    """Forward passes of a step with teachers over those of a step without.
-
-    Args:
-        teachers: frozen models that a client asks.
-        work: with unaugmented inputs a teacher is asked once a round, else in every epoch.
-    """
-    passes = work.epochs if work.augmentation != "none" else 1
-    return 1 + teachers * passes / (STUDENT_PASSES * work.epochs)
 
 
 def _guarded(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]:
@@ -122,13 +126,6 @@ def _operations(run: Simulation) -> int:
     with FlopCounterMode(display=False) as counter:
         one_round(run)
     return int(counter.get_total_flops())
-
-
-def _teachers(run: Simulation) -> int:
-    """Frozen models that a client of the last round asked."""
-    client = run.participants(run.round)[0]
-    message = run.algorithm.broadcast(run.fed, run.server)
-    return len(run.algorithm.teachers(message, run.memories.get(client, {})))
 
 
 def _synchronise(work: Workload) -> Callable[[], object]:

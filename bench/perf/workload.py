@@ -5,14 +5,14 @@ Random pixels cost what real ones cost, and no file is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from algorithms import build, entry
+from algorithms import Entry, build, entry
 from bench import models
 from bench.data import Dataset, DatasetInfo, info
 from bench.data.splits import Split
@@ -24,6 +24,8 @@ from search_spaces.setting import Setting
 DATASET = "cifar10"
 LR, MOMENTUM = 0.01, 0.9
 VALIDATION = 320  # samples held out, for algorithms that read them
+# Server work that does not grow with the clients' is kept short beside their few samples.
+SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
 ENDLESS = 10**9  # rounds of a run that is neither finished nor evaluated while it is timed
 
 
@@ -81,16 +83,26 @@ class Workload:
         )
 
 
-def simulation(work: Workload, algorithm: str) -> Simulation:
+def simulation(work: Workload, algorithm: str, beside: str = "") -> Simulation:
     """A run of the algorithm with its defaults.
+
+    Args:
+        work: what is trained.
+        algorithm: registry name.
+        beside: an algorithm whose model and optimiser it takes over, to be compared with it.
 
     Raises:
         UsageError: the workload cannot give what the algorithm needs.
     """
-    setting = supply(entry(algorithm), work.setting)
+    setting = supply(entry(algorithm), _fitted(entry(beside or algorithm), work.setting))
     dataset, split = _federation(work, info(DATASET))
-    made = build(algorithm)
+    made = build(algorithm, **SHORT.get(algorithm, {}))
     return Simulation(made, setting, 0, dataset, info(DATASET), split, device=work.device, backend=work.backend)
+
+
+def _fitted(needing: Entry, setting: Setting) -> Setting:
+    """The workload's problem as an algorithm can run in it: plain SGD and BatchNorm where it has to be."""
+    return supply(needing, replace(setting, momentum=0.0) if "plain_sgd" in needing.needs else setting)
 
 
 def one_round(run: Simulation) -> None:
