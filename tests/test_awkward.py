@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import largest_gap, simulate
-from test_resume import identical
+from conftest import identical, largest_gap, simulate
 
 from algorithms.base import Algorithm, Plugin, Server
 from algorithms.losses import cross_entropy, kl

@@ -208,13 +208,6 @@ def test_a_server_that_does_not_count_its_round_is_told() -> None:
         simulate(Stuck()).advance(1)
 
 
-def test_it_learns(name: str) -> None:
-    simulation = simulate(name, rounds=15, participation=1.0)
-    simulation.advance(15)
-    accuracies = [value for _, metric, value in simulation.progress.curves[""] if metric == "accuracy"]
-    assert accuracies[-1] > 0.8, "three classes whose brightness differs"
-
-
 def test_the_summary_of_a_curve_by_hand() -> None:
     accuracy = [0.10, 0.50, 0.40, 0.50]
     validation = [0.20, 0.30, 0.60, 0.60]

@@ -1,193 +1,275 @@
-"""Each loss and its gradient against the printed formula, written anew in numpy (float64, 1e-10).
-
-The network is one linear layer, z = W x + b, so that dL/dz from the formula gives dL/dW = (dL/dz)^T x exactly.
-"""
+"""Losses, gradients and server steps of every algorithm against the printed formulas, and proof that this can fail."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conftest import simulate
 
 from algorithms import ALGORITHMS, build
-from algorithms.base import Algorithm, Batch, Data, Outputs, Plan, Server
+from algorithms.base import Algorithm
+from algorithms.losses import cross_entropy, kl
+from bench.selftest.equations import CHECKS, TOLERANCE, Check, Make
+from bench.selftest.equations import formulas as written_anew
+from bench.selftest.equations.check import gap
+from bench.selftest.equations.distillation import printed_weights
+from bench.selftest.equations.lab import LabNet, model
 
-B, C, D = 5, 4, 3
-TOLERANCE = 1e-10
+ALL = [pytest.param(name, check, id=f"{name}: {check.title}") for name in CHECKS for check in CHECKS[name]]
 
-
-class Linear:
-    """A stand-in for the network: logits W x + b, features x."""
-
-    trainable = ("weight", "bias")
-    names = trainable
-    num_classes = C
-
-    def __call__(self, params: dict[str, torch.Tensor], x: torch.Tensor) -> Outputs:
-        """Logits and features (B, D)."""
-        return Outputs(x @ params["weight"].T + params["bias"], x)
-
-    eval = __call__  # no mode to tell apart
+FIELDS = [(name, field.name) for name in ALGORITHMS for field in ALGORITHMS[name].fields]
 
 
-@dataclass
-class Case:
-    """One batch, three models, all drawn once."""
-
-    def __post_init__(self) -> None:
-        draw = np.random.RandomState(7)
-        self.x, self.y = draw.randn(B, D), draw.randint(0, C, B)
-        self.local, self.received, self.older = ((draw.randn(C, D), draw.randn(C)) for _ in range(3))
-        self.auxiliary_x, self.auxiliary_y = draw.randn(3 * C, D), np.repeat(np.arange(C), 3)
+@pytest.mark.parametrize(("name", "check"), ALL)
+def test_an_algorithm_computes_what_its_paper_prints(name: str, check: Check) -> None:
+    outcome = check.outcome(partial(build, name))
+    assert outcome.passed, outcome.reason or f"{check.source}: differs by {outcome.gap:.1e} > {TOLERANCE:g}"
 
 
-@pytest.fixture
-def case() -> Case:
-    return Case()
+def test_every_algorithm_has_checks_with_titles_of_their_own() -> None:
+    assert set(CHECKS) == set(ALGORITHMS)
+    for name, checks in CHECKS.items():
+        titles = [check.title for check in checks]
+        assert len(set(titles)) == len(titles), name
+        assert any("gradient" in title for title in titles), name
 
 
-def tensors(model: tuple[np.ndarray, np.ndarray], grad: bool = False) -> dict[str, torch.Tensor]:
-    return {n: torch.tensor(v, requires_grad=grad) for n, v in zip(("weight", "bias"), model, strict=True)}
+def noticed(name: str, make: Make) -> Check | None:
+    """The first check that an algorithm fails by what it computes, and not by an error."""
+    for check in CHECKS[name]:
+        outcome = check.outcome(make)
+        if outcome.gap > 1e-6 and not outcome.reason:
+            return check
+    return None
 
 
-def evaluate(algorithm: Algorithm, case: Case, server: Server | None = None, round_: int = 2) -> tuple[float, dict]:
-    """The library's loss, averaged as the engine does, and its gradient."""
-    net = Linear()
-    data = Data(torch.tensor(case.auxiliary_x), torch.tensor(case.auxiliary_y), torch.ones(len(case.auxiliary_y)))
-    fed = SimpleNamespace(net=net, num_classes=C, auxiliary=data)
-    server = server or Server(tensors(case.received), round_ - 1)
-    message = algorithm.broadcast(fed, server)
-    x, y = torch.tensor(case.x), torch.tensor(case.y)
-    teachers = {name: net.eval(w, x) for name, w in algorithm.teachers(message, {}).items()}
-    local = {"params": tensors(case.local, grad=True)}
-    batch = Batch(x, y, torch.ones(B), {}, teachers)
-    plan = Plan(round_, 0.1, 0.0, "sgd", torch.tensor(1.0))
-    loss = algorithm.local_loss(net, local, batch, message, {}, plan).mean()
-    grads = torch.autograd.grad(loss, list(local["params"].values()))
-    return loss.item(), dict(zip(("weight", "bias"), (g.numpy() for g in grads), strict=True))
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+def test_an_ignored_hyper_parameter_is_noticed(name: str, field: str) -> None:
+    def deaf(**options: Any) -> Algorithm:
+        return build(name, **{key: value for key, value in options.items() if key != field})
+
+    failing = next((check for check in CHECKS[name] if not check.outcome(deaf).passed), None)
+    assert failing, f"no check of {name} depends on {field}"
 
 
-def softmax(z: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+def twisted(name: str, **hooks: Callable[..., Any]) -> Make:
+    """The built-in algorithm with some hooks replaced; each replacement is given the right algorithm first."""
+
+    def make(**options: Any) -> Algorithm:
+        right = build(name, **options)
+        wrong = copy(right)
+        for hook, replacement in hooks.items():
+            object.__setattr__(wrong, hook, partial(replacement, right))
+        return wrong
+
+    return make
+
+
+def changed(name: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Make:
+    """The built-in algorithm with hyper-parameters other than those asked for."""
+    return lambda **options: build(name, **{**options, **change({**ALGORITHMS[name].defaults(), **options})})
+
+
+def local(term: Callable[..., Any]) -> Callable[..., Any]:
+    """A local loss of CE plus `term(algorithm, student's outputs, teacher's outputs, batch, plan)`."""
+
+    def loss(right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Any:
+        out, teacher = net(local["params"], batch.x), next(iter(batch.teacher.values()), None)
+        return cross_entropy(out.logits, batch.y) + term(right, out, teacher, batch, plan)
+
+    return loss
+
+
+def unsquared(right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Any:
+    w, received = local["params"], message["params"]
+    distance = sum((w[name] - received[name]).square().sum() for name in net.trainable).sqrt()
+    return cross_entropy(net(w, batch.x).logits, batch.y) + right.mu / 2 * distance
+
+
+def twice_the_term(right: Any, net: Any, local: Any, batch: Any, *rest: Any) -> Any:
+    return 2 * right.local_loss(net, local, batch, *rest) - cross_entropy(net(local["params"], batch.x).logits, batch.y)
+
+
+def opposite_term(right: Any, net: Any, local: Any, batch: Any, *rest: Any) -> Any:
+    return 2 * cross_entropy(net(local["params"], batch.x).logits, batch.y) - right.local_loss(net, local, batch, *rest)
+
+
+def term_without_gradient(right: Any, net: Any, local: Any, batch: Any, *rest: Any) -> Any:
+    ce = cross_entropy(net(local["params"], batch.x).logits, batch.y)
+    return ce + (right.local_loss(net, local, batch, *rest) - ce).detach()
+
+
+def step_thrown_away(right: Any, net: Any, local: Any, *rest: Any) -> Any:
+    right.before_step(net, local, *rest)
+    return local
+
+
+def from_round_1(right: Any, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Any:
+    return right.local_loss(net, local, batch, message, memory, replace(plan, round=max(plan.round, 2)))
+
+
+def unlike_plan(**values: Any) -> Callable[..., Any]:
+    """An upload that takes part of the local training for something else."""
+    return lambda right, *given: right.upload(*given[:-1], replace(given[-1], **values))
+
+
+def swapped_teachers(right: Any, message: Any, memory: Any) -> Any:
+    teachers = right.teachers(message, memory)
+    return dict(zip(teachers, reversed(list(teachers.values())), strict=True))
+
+
+def swapped_bounds(right: Any, fed: Any, server: Any) -> Any:
+    message = right.broadcast(fed, server)
+    return message | {"class_weights": right.beta + right.gamma - message["class_weights"]}
+
+
+def swapped_roles(right: Any, net: Any, params: Any, local_params: Any, batch: Any) -> Any:
+    teacher, student = net.eval({**local_params, **params}, batch.x).logits, net.eval(local_params, batch.x).logits
+    return -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1)
+
+
+def unweighted(right: Any, fed: Any, server: Any, uploads: Any, cohort: Any) -> Any:
+    cohort = copy(cohort)
+    cohort.num_examples = torch.ones_like(cohort.num_examples)
+    return right.server_step(fed, server, uploads, cohort)
+
+
+def plain_mean(right: Any, fed: Any, server: Any, uploads: Any, cohort: Any) -> Any:
+    server = right.server_step(fed, server, uploads, cohort)
+    mean = {name: uploads["params"][name].mean(0) for name in fed.net.trainable}
+    return replace(server, params={**server.params, **mean})
+
+
+def equal_counts(right: Any, *given: Any) -> Any:
+    upload, memory = right.upload(*given)
+    return {key: value if key == "params" else torch.ones_like(value) for key, value in upload.items()}, memory
+
+
+def w0_in_the_buffer(right: Any, fed: Any, params: Any) -> Any:
+    return replace(right.init_server(fed, params), extra={"fedgkd_history": (params,)})
+
+
+def true_class_too(right: Any, out: Any, teacher: Any, batch: Any, plan: Any) -> Any:
+    return right.beta * right.temperature**2 * kl(teacher.logits, out.logits, right.temperature)
+
+
+def reversed_kl(right: Any, out: Any, teacher: Any, batch: Any, plan: Any) -> Any:
+    return (plan.round > 1) * right.gamma / 2 * kl(out.logits, teacher.logits)
+
+
+def logits_not_features(right: Any, out: Any, teacher: Any, batch: Any, plan: Any) -> Any:
+    return right.beta * kl(out.logits, torch.zeros_like(out.logits))
+
+
+MUTANTS: dict[str, tuple[str, Make]] = {
+    "mean of clients unweighted": ("fedavg", twisted("fedavg", server_step=unweighted)),
+    "proximal norm not squared": ("fedprox", twisted("fedprox", local_loss=unsquared)),
+    "proximal term without 1/2": ("fedprox", changed("fedprox", lambda h: {"mu": 2 * h["mu"]})),
+    "FedMAX on logits": ("fedmax", twisted("fedmax", local_loss=local(logits_not_features))),
+    "BatchNorm averaged": ("fedbn", partial(build, "fedavg")),
+    "local models averaged": ("local", partial(build, "fedavg")),
+    "pooled model averaged": ("centralized", partial(build, "fedavg")),
+    "KL reversed": ("fedgkd", twisted("fedgkd", local_loss=local(reversed_kl))),
+    "w_0 in the buffer": ("fedgkd", twisted("fedgkd", init_server=w0_in_the_buffer)),
+    "distillation in round 1": ("fedgkd", twisted("fedgkd", local_loss=from_round_1)),
+    "gamma not halved": ("fedgkd_plus", changed("fedgkd_plus", lambda h: {"gamma": 2 * h["gamma"]})),
+    "sum over classes": ("fedgkd_mse", changed("fedgkd_mse", lambda h: {"gamma": 4 * h["gamma"]})),
+    "KL without gradient": ("fedgkd_vote", twisted("fedgkd_vote", local_loss=term_without_gradient)),
+    "a vote of equals": ("fedgkd_vote", changed("fedgkd_vote", lambda h: {"beta": 1e9})),
+    "previous and global swapped": ("moon", twisted("moon", teachers=swapped_teachers)),
+    "always times T^2": ("fedlsd", changed("fedlsd", lambda h: {"kd_t_squared": True})),
+    "beta and gamma swapped": ("fedcad", twisted("fedcad", broadcast=swapped_bounds)),
+    "the true class too": ("fedntd", twisted("fedntd", local_loss=local(true_class_too))),
+    "own table included": ("feddistill", changed("feddistill", lambda h: {"fd_exclude_self": False})),
+    "without T^2": (
+        "feddistill",
+        changed("feddistill", lambda h: {"distillation_weight": h["distillation_weight"] / h["temperature"] ** 2}),
+    ),
+    "all clients' heads count alike": ("fedgen", twisted("fedgen", upload=equal_counts)),
+    "generated term doubled": ("fedgen", twisted("fedgen", local_loss=twice_the_term)),
+    "distillation term doubled": ("fedkf", twisted("fedkf", local_loss=twice_the_term)),
+    "generator never trained": ("fedkf", twisted("fedkf", before_step=step_thrown_away)),
+    "the round's mean evaluated": ("fedkf", twisted("fedkf", evaluated=lambda right, server: {"": server.params})),
+    "teacher and student swapped": ("feddkd", twisted("feddkd", distillation=swapped_roles)),
+    "student in training mode": ("feddkd_bn", changed("feddkd_bn", lambda h: {"dkd_student_mode": "train"})),
+    "FedMAX left out": ("feddkd_max", changed("feddkd_max", lambda h: {"beta": 0.0})),
+    "only the round's clients": (
+        "fedavg_t1",
+        twisted("fedavg_t1", evaluated=lambda right, server: {"": server.params, "_t1": server.params}),
+    ),
+    "correction's sign flipped": ("scaffold", twisted("scaffold", local_loss=opposite_term)),
+    "learning rate left out": ("scaffold", twisted("scaffold", upload=unlike_plan(lr=1.0))),
+    "momentum left out": ("fednova", twisted("fednova", upload=unlike_plan(momentum=0.0))),
+    "server without state": ("feddyn", twisted("feddyn", server_step=plain_mean)),
+    "momentum of the server left out": ("fedavgm", changed("fedavgm", lambda h: {"server_momentum": 0.0})),
+    "first moment left out": ("fedadam", changed("fedadam", lambda h: {"beta1": 0.0})),
+    "q applied twice": ("qffl", changed("qffl", lambda h: {"q": 2 * h["q"]})),
+    "student from the unweighted mean": ("feddf", twisted("feddf", server_step=unweighted)),
+}
+
+
+@pytest.mark.parametrize(("name", "make"), MUTANTS.values(), ids=MUTANTS)
+def test_a_wrong_algorithm_is_noticed(name: str, make: Make) -> None:
+    assert noticed(name, make), f"every check of {name} passes"
+
+
+def test_an_algorithm_that_fails_is_reported_with_its_reason() -> None:
+    def broken(**options: Any) -> Algorithm:
+        raise ValueError("mu must be >= 0, got -1")
+
+    outcome = CHECKS["fedprox"][0].outcome(broken)
+    assert not outcome.passed
+    assert outcome.reason == "ValueError: mu must be >= 0, got -1"
+
+
+def test_nothing_is_near_what_cannot_be_compared() -> None:
+    one, nan = torch.ones(2), torch.tensor([1.0, math.nan])
+    assert gap({"a": one}, {"a": one}) == 0
+    assert gap([one], [one + 0.5]) == 0.5
+    for got in ({"a": nan}, {"a": torch.ones(3)}, {"b": one}, {}, {"a": one, "b": one}, one, {"a": 1.0}):
+        assert gap(got, {"a": one}) == math.inf
+
+
+def softmax(z: np.ndarray, temperature: float) -> np.ndarray:
     e = np.exp(z / temperature - (z / temperature).max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
 
 
-def logits(model: tuple[np.ndarray, np.ndarray], x: np.ndarray) -> np.ndarray:
-    return x @ model[0].T + model[1]
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_the_formulas_have_the_derivatives_of_the_textbook(temperature: float) -> None:
+    """By the logits: p - onehot(y) of the cross entropy, (p - p^T) / T of KL; values and slopes in plain numpy."""
+    draw = np.random.RandomState(7)
+    z, teacher, y = draw.randn(5, 4), draw.randn(5, 4), draw.randint(0, 4, 5)
+    leaf = torch.tensor(z, requires_grad=True)
+    losses = (
+        written_anew.cross_entropy(leaf, torch.tensor(y)),
+        written_anew.kl(torch.tensor(teacher), leaf, temperature),
+    )
+    p, p_t, q = softmax(z, 1.0), softmax(z, temperature), softmax(teacher, temperature)
+    values = (-np.log(p[np.arange(5), y]), (q * (np.log(q) - np.log(p_t))).sum(1))
+    slopes = (p - np.eye(4)[y], (p_t - q) / temperature)
+    for loss, value, slope in zip(losses, values, slopes, strict=True):
+        np.testing.assert_allclose(loss.detach(), value, rtol=0, atol=TOLERANCE)
+        found = torch.autograd.grad(loss.sum(), leaf)[0]
+        np.testing.assert_allclose(found, slope, rtol=0, atol=TOLERANCE)
 
 
-def check(got: tuple[float, dict], loss: float, slope: np.ndarray, case: Case, extra: dict | None = None) -> None:
-    """`slope` is d(mean loss)/dz, (B, C)."""
-    expected = {"weight": slope.T @ case.x, "bias": slope.sum(0)}
-    for name, more in (extra or {}).items():
-        expected[name] = expected[name] + more
-    assert abs(got[0] - loss) < TOLERANCE
-    for name, value in expected.items():
-        np.testing.assert_allclose(got[1][name], value, rtol=0, atol=TOLERANCE)
+def test_fedcad_class_weights_lie_between_their_bounds() -> None:
+    weights = printed_weights(model(LabNet(), "any"), 0.2, 0.6, 2.0)
+    assert bool(((weights > 0.2) & (weights < 0.6)).all())
+    assert float(weights.std()) > 0
 
 
-def ce(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    """-log p_y per sample (B,), and its derivative p - onehot(y) by the logits (B, C)."""
-    p = softmax(logits(case.local, case.x))
-    return -np.log(p[np.arange(B), case.y]), p - np.eye(C)[case.y]
-
-
-def kd(case: Case, teacher: tuple, temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """sum_c p^g_c (log p^g_c - log p_c) per sample (B,), and its derivative (p - p^g) / T (B, C)."""
-    p = softmax(logits(case.local, case.x), temperature)
-    q = softmax(logits(teacher, case.x), temperature)
-    return (q * (np.log(q) - np.log(p))).sum(1), (p - q) / temperature
-
-
-def test_fedavg(case: Case) -> None:
-    loss, slope = ce(case)
-    check(evaluate(build("fedavg"), case), loss.mean(), slope / B, case)
-
-
-@pytest.mark.parametrize("mu", [0.01, 1.0])
-def test_fedprox(case: Case, mu: float) -> None:
-    loss, slope = ce(case)
-    difference = [case.local[i] - case.received[i] for i in range(2)]
-    proximal = mu / 2 * sum((d**2).sum() for d in difference)
-    extra = {"weight": mu * difference[0], "bias": mu * difference[1]}
-    check(evaluate(build("fedprox", mu=mu), case), loss.mean() + proximal, slope / B, case, extra)
-
-
-def test_fedprox_with_each_tensors_mean(case: Case) -> None:
-    loss, slope = ce(case)
-    difference = [case.local[i] - case.received[i] for i in range(2)]
-    proximal = 10.0 / 2 * sum((d**2).mean() for d in difference)
-    extra = {name: 10.0 * d / d.size for name, d in zip(("weight", "bias"), difference, strict=True)}
-    got = evaluate(build("fedprox", mu=10.0, prox_reduction="mean_per_tensor"), case)
-    check(got, loss.mean() + proximal, slope / B, case, extra)
-
-
-@pytest.mark.parametrize("gamma", [0.1, 0.2])
-def test_fedgkd_distils_from_the_mean_of_its_buffer(case: Case, gamma: float) -> None:
-    history = (tensors(case.older), tensors(case.received))
-    server = Server(tensors(case.received), 2, {"fedgkd_history": history})
-    teacher = tuple((case.older[i] + case.received[i]) / 2 for i in range(2))
-    (loss, slope), (distance, pull) = ce(case), kd(case, teacher)
-    got = evaluate(build("fedgkd", gamma=gamma, buffer=5), case, server, 3)
-    check(got, (loss + gamma / 2 * distance).mean(), (slope + gamma / 2 * pull) / B, case)
-
-
-def test_fedgkd_does_not_distil_in_round_1(case: Case) -> None:
-    loss, slope = ce(case)
-    server = Server(tensors(case.received), 0, {"fedgkd_history": ()})
-    check(evaluate(build("fedgkd"), case, server, 1), loss.mean(), slope / B, case)
-
-
-def test_fedgkd_has_no_pull_where_student_and_teacher_are_one(case: Case) -> None:
-    case.local = case.received
-    server = Server(tensors(case.received), 1, {"fedgkd_history": (tensors(case.received),)})
-    loss, slope = ce(case)
-    check(evaluate(build("fedgkd", gamma=5.0, buffer=1), case, server), loss.mean(), slope / B, case)
-
-
-@pytest.mark.parametrize(("t_squared", "factor"), [(False, 1.0), (True, 4.0)])
-def test_fedlsd(case: Case, t_squared: bool, factor: float) -> None:
-    (loss, slope), (distance, pull) = ce(case), kd(case, case.received, 2.0)
-    got = evaluate(build("fedlsd", distillation_weight=0.3, kd_t_squared=t_squared), case)
-    check(got, (0.7 * loss + 0.3 * factor * distance).mean(), (0.7 * slope + 0.3 * factor * pull) / B, case)
-
-
-def printed_class_weights(case: Case, beta: float, gamma: float, temperature: float) -> np.ndarray:
-    """FedCAD's Eq. 6 as printed, with phi = p_y - sum_{k != y} p_k, averaged over each class's auxiliary samples."""
-    p = softmax(logits(case.received, case.auxiliary_x), temperature)
-    weights = np.empty(C)
-    for label in range(C):
-        members = p[case.auxiliary_y == label]
-        phi = members[:, label] - np.delete(members, label, axis=1).sum(1)
-        weights[label] = (gamma - beta) / 2 * phi.mean() + (gamma + beta) / 2
-    return weights
-
-
-@pytest.mark.parametrize(
-    ("options", "phi_temperature"), [({}, 2.0), ({"phi_temperature": 1.0}, 1.0), ({"temperature": 3.0}, 3.0)]
-)
-@pytest.mark.parametrize(("beta", "gamma"), [(0.0, 0.3), (0.3, 0.7), (0.5, 0.5)])
-def test_fedcad(case: Case, beta: float, gamma: float, options: dict, phi_temperature: float) -> None:
-    temperature = options.get("temperature", 2.0)
-    weight = printed_class_weights(case, beta, gamma, phi_temperature)[case.y]
-    (loss, slope), (distance, pull) = ce(case), kd(case, case.received, temperature)
-    got = evaluate(build("fedcad", beta=beta, gamma=gamma, **options), case)
-    expected = ((1 - weight) * loss + weight * distance).mean()
-    check(got, expected, ((1 - weight)[:, None] * slope + weight[:, None] * pull) / B, case)
-
-
-def test_fedcad_class_weights_lie_between_their_bounds(case: Case) -> None:
-    weights = printed_class_weights(case, 0.2, 0.6, 2.0)
-    assert (weights > 0.2).all()
-    assert (weights < 0.6).all()
-
-
-def test_the_weighted_mean_of_models() -> None:
-    from conftest import simulate
-
+def test_the_engines_mean_is_weighted_by_examples() -> None:
     simulation = simulate("fedavg", participation=1.0)
     sizes, total = (21, 13, 9, 5), 48
     tree = {"a": torch.arange(8, dtype=torch.float64).view(4, 2)}
@@ -197,9 +279,3 @@ def test_the_weighted_mean_of_models() -> None:
     among = torch.tensor([1.0, 0.0, 0.0, 1.0])
     expected = (21 * np.array([0.0, 1.0]) + 5 * np.array([6.0, 7.0])) / 26
     np.testing.assert_allclose(cohort.mean(tree, among)["a"], expected, atol=1e-12)
-
-
-def test_every_algorithm_has_an_equation_test() -> None:
-    written = set(globals())
-    missing = [name for name in ALGORITHMS if not any(test.startswith(f"test_{name}") for test in written)]
-    assert not missing, f"write an equation test for {missing}"

@@ -6,17 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import simulate
+from conftest import largest_gap, simulate
 from test_resume import identical
 
-from bench.engine.simulation import Simulation, choose_backend
+from bench.engine.simulation import choose_backend
 from bench.engine.state import StateFolder
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
-
-
-def gap(left: Simulation, right: Simulation) -> float:
-    return max(float((left.server.params[n].cpu() - right.server.params[n].cpu()).abs().max()) for n in left.net.names)
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
@@ -26,7 +22,7 @@ def test_a_gpu_gives_what_a_cpu_gives(name: str, model: str, backend: str) -> No
     gpu = simulate(name, backend, model=model, device="cuda")
     cpu.advance(2)
     gpu.advance(2)
-    assert gap(cpu, gpu) < 1e-9
+    assert largest_gap(cpu, gpu) < 1e-9
     assert cpu.progress.traffic == gpu.progress.traffic
 
 
@@ -38,7 +34,7 @@ def test_precisions_stay_near_each_other(precision: str) -> None:
     )
     exact.advance(1)
     other.advance(1)
-    assert gap(exact, other) < (1e-5 if precision == "fp32" else 0.05)
+    assert largest_gap(exact, other) < (1e-5 if precision == "fp32" else 0.05)
 
 
 def test_stacking_is_the_choice_on_a_gpu() -> None:
@@ -54,4 +50,4 @@ def test_a_state_goes_on_on_a_gpu(name: str, tmp_path: Path) -> None:
     second = simulate(name, "stacked", model="mlp", device="cuda", folder=StateFolder(tmp_path))
     assert second.load()
     second.advance(2)
-    assert identical(whole, second) or gap(whole, second) < 1e-12
+    assert identical(whole, second) or largest_gap(whole, second) < 1e-12

@@ -19,6 +19,8 @@ HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sk
 # What information commands import: free of heavy packages at module level.
 LIGHT = ["bench/sweep.py", "bench/options.py", "bench/plan.py", "bench/show.py", "bench/dry_run.py", "bench/status.py"]
 LIGHT += ["bench/needs.py", "bench/tuning/runner.py", "bench/tuning/progress.py", "bench/compare.py", "bench/cli.py"]
+LIGHT += [f"bench/selftest/{name}.py" for name in ("command", "report", "checks", "outcome")]
+LIGHT += ["bench/unit.py", "bench/request.py", "bench/problems.py", "bench/configurations.py"]
 
 
 def imported(file: Path, top_level_only: bool = False) -> set[str]:

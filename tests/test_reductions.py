@@ -4,53 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import simulate
+from conftest import holds, simulate
 
-from algorithms import build
-from bench.engine.simulation import Simulation
-
-TO_FEDAVG = {
-    "fedprox mu=0": ("fedprox", {"mu": 0.0}),
-    "fedprox mu=0, mean per tensor": ("fedprox", {"mu": 0.0, "prox_reduction": "mean_per_tensor"}),
-    "fedgkd gamma=0": ("fedgkd", {"gamma": 0.0}),
-    "fedlsd a=0": ("fedlsd", {"distillation_weight": 0.0}),
-    "fedcad beta=gamma=0": ("fedcad", {"beta": 0.0, "gamma": 0.0}),
-}
+from algorithms import ALGORITHMS, build
+from bench.selftest.limits import LIMITS
 
 
-def same(left: Simulation, right: Simulation) -> bool:
-    """Equal global models, bit for bit."""
-    return all(torch.equal(left.server.params[n], right.server.params[n]) for n in left.server.params)
+def test_at_its_limits_it_is_another_algorithm(name: str) -> None:
+    """On every model and both backends; and with its defaults it is not FedAvg."""
+    holds(name, "reductions")
 
 
-@pytest.mark.parametrize("backend", ["loop", "stacked"])
-@pytest.mark.parametrize("model", ["mlp", "mlp+bn", "cnn_digits"])
-@pytest.mark.parametrize("case", TO_FEDAVG.values(), ids=TO_FEDAVG)
-def test_reduces_to_fedavg(case: tuple[str, dict[str, object]], model: str, backend: str) -> None:
-    name, values = case
-    limit = simulate(build(name, **values), backend, model=model, precision="fp32")
-    fedavg = simulate("fedavg", backend, model=model, precision="fp32")
-    limit.advance(3)
-    fedavg.advance(3)
-    assert same(limit, fedavg)
-
-
-def test_every_distillation_moves_the_model(name: str) -> None:
-    if name == "fedavg":
-        pytest.skip("is the reference")
-    other, fedavg = simulate(name), simulate("fedavg")
-    other.advance(3)
-    fedavg.advance(3)
-    assert not same(other, fedavg)
-
-
-@pytest.mark.parametrize("weight", [0.3, 0.5])
-def test_fedcad_with_equal_bounds_is_fedlsd(weight: float) -> None:
-    fedcad = simulate(build("fedcad", beta=weight, gamma=weight))
-    fedlsd = simulate(build("fedlsd", distillation_weight=weight))
-    fedcad.advance(3)
-    fedlsd.advance(3)
-    assert same(fedcad, fedlsd)
+def test_every_algorithm_that_is_not_fedavg_has_a_limit_or_none() -> None:
+    without = set(ALGORITHMS) - set(LIMITS)
+    assert without == {"fedavg", "feddyn", "fedadam"}, "FedDyn's weight is above 0, FedAdam's step is never a mean"
 
 
 def test_fedgkd_of_one_model_distils_from_the_received_one() -> None:

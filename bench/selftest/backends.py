@@ -1,0 +1,76 @@
+"""Check `backends`: clients one by one and clients stacked give the same models and the same traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bench.selftest.candidate import Candidate, Values
+from bench.selftest.outcome import Finding
+from bench.selftest.packing import as_tensors, packable
+from bench.selftest.toy import largest_gap
+
+TOLERANCE = 1e-10  # float64, three rounds
+# A bias before BatchNorm has no gradient but rounding, which an Adam (FedDF's server has one) turns into steps.
+BATCHNORM_TOLERANCE = 1e-9
+SINGLE_TOLERANCE = 1e-5  # float32, one round
+WHERE = {TOLERANCE: "largest gap", BATCHNORM_TOLERANCE: "with BatchNorm", SINGLE_TOLERANCE: "in float32"}
+ROUNDS = 3
+MODELS = ("mlp", "mlp+bn", "mlp+head", "cnn_digits", "cnn_digits+bn")
+MODELS_WITH_GENERATOR = ("mlp", "cnn_digits+bn")  # generated images take a hundred times the toy's own time
+MOMENTUM = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9}
+
+
+def check(candidate: Candidate, finding: Finding) -> None:
+    """The largest gap over models, augmentation, optimisers and every choice among the algorithm's own forms."""
+    largest, runs = dict[float, float](), 1
+    for values, fields in cases(candidate):
+        tolerance = BATCHNORM_TOLERANCE if "+bn" in fields["model"] else TOLERANCE
+        gap = compare(candidate, finding, ROUNDS, tolerance, values, fields)
+        largest[tolerance], runs = max(largest.get(tolerance, 0.0), gap), runs + 1
+    if packable(candidate):
+        gap, runs = _compare_packed(candidate, finding), runs + 1
+        largest[TOLERANCE] = max(largest.get(TOLERANCE, 0.0), gap)
+    single = {"model": candidate.model(), "precision": "fp32"}
+    largest[SINGLE_TOLERANCE] = compare(candidate, finding, 1, SINGLE_TOLERANCE, {}, single)
+    gaps = "; ".join(f"{WHERE[limit]} {largest[limit]:.1e} <= {limit:g}" for limit in WHERE if limit in largest)
+    finding.measured = f"{gaps}; {runs} cases"
+
+
+def _compare_packed(candidate: Candidate, finding: Finding) -> float:
+    """The gap when the numbers that configurations may differ in are tensors, as in a program that they share."""
+    plain, packed = candidate.run(ROUNDS), candidate.simulate("stacked", wrap=as_tensors(candidate))
+    names, gap = ", ".join(packable(candidate)), float("inf")
+    with finding.case(f"packable, but not as tensors: {names}"):
+        packed.advance(ROUNDS)
+        gap = largest_gap(plain, packed)
+        finding.expect(gap <= TOLERANCE, f"the models differ by {gap:.1e} when {names} are tensors, as in a pack")
+    return gap
+
+
+def cases(candidate: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]:
+    """(hyper-parameters, setting) of each comparison."""
+    models = MODELS_WITH_GENERATOR if "images" in candidate.needs else MODELS
+    for model in dict.fromkeys(map(candidate.model, models)):
+        yield {}, {"model": model}
+    plain = candidate.model()
+    yield {}, {"model": candidate.model("cnn_digits"), "augmentation": "flip_crop"}
+    yield {}, {"model": candidate.model("mlp+bn"), "augmentation": "flip_crop_reflect"}
+    if "plain_sgd" not in candidate.needs:
+        yield {}, {"model": plain, **MOMENTUM}
+    for values in candidate.other_choices():
+        yield values, {"model": plain}
+
+
+def compare(
+    candidate: Candidate, finding: Finding, rounds: int, tolerance: float, values: Values, fields: dict[str, Any]
+) -> float:
+    """The gap between the two backends; what is too large is noted."""
+    loop, stacked = (candidate.run(rounds, backend, values, **fields) for backend in ("loop", "stacked"))
+    where = ", ".join(f"{name}={value}" for name, value in {**values, **fields}.items())
+    gap = largest_gap(loop, stacked)
+    finding.expect(gap <= tolerance, f"Loop and Stacked differ by {gap:.1e} > {tolerance:g} with {where}")
+    one, two = loop.progress.traffic, stacked.progress.traffic
+    finding.expect(one == two, f"the traffic differs with {where}: {one} and {two}")
+    finding.expect(not loop.progress.diverged, f"it diverges with {where}")
+    return gap

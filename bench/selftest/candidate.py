@@ -1,0 +1,165 @@
+"""What is certified: an algorithm by its name, and its runs on the toy federation, each made once."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from algorithms import ALGORITHMS, Entry, build, entry
+from algorithms.base import Algorithm, Plugin
+from bench.engine.simulation import Simulation
+from bench.engine.state import StateFolder
+from bench.selftest.toy import SHORT, SIZES, simulate, supplied
+from search_spaces import Value
+
+PLAIN = "mlp"
+Values = Mapping[str, Value]
+Owner = tuple[Algorithm, dataclasses.Field[Any]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm under test.
+
+    Args:
+        name: of the registry, of an entry point, or `module:factory`.
+        entry: what the registry says of it, or what its dataclass says if it comes from outside.
+        judged_as: the built-in algorithm whose equations and limits it is held to; None for an unknown method.
+    """
+
+    name: str
+    entry: Entry
+    judged_as: str | None
+    _runs: dict[Any, Simulation] = field(default_factory=dict, repr=False, compare=False)
+
+    @staticmethod
+    def of(name: str, judged_as: str | None = None) -> Candidate:
+        """The algorithm of this name.
+
+        Raises:
+            KeyError: no such algorithm.
+            ValueError: one from outside that cannot be imported, or is none.
+        """
+        found = entry(name)
+        return Candidate(name, found, judged_as or (found.name if found.name in ALGORITHMS else None))
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the registry's own table holds it."""
+        return self.entry.name in ALGORITHMS
+
+    @property
+    def factory(self) -> Callable[..., Algorithm]:
+        """What makes it: a class or a function."""
+        module, _, function = self.entry.factory.partition(":")
+        found: Callable[..., Algorithm] = getattr(importlib.import_module(module), function)
+        return found
+
+    def build(self, **hyperparameters: Any) -> Algorithm:
+        """A new object, all other hyper-parameters at their defaults."""
+        return build(self.name, **hyperparameters)
+
+    def make(self, **hyperparameters: Any) -> Algorithm:
+        """The same for a toy run, its server's work cut short unless that is given."""
+        return self.build(**{**self._short(), **hyperparameters})
+
+    def _short(self) -> dict[str, Value]:
+        short = SHORT.get(self.judged_as or "", {})
+        return {name: value for name, value in short.items() if name in self.entry.defaults()}
+
+    def lacks(self, names: Iterable[str]) -> set[str]:
+        """Those hyper-parameters that an algorithm from outside need not have; a built-in one lacks none."""
+        return set() if self.built_in else set(names) - set(self.entry.defaults())
+
+    @functools.cached_property
+    def needs(self) -> frozenset[str]:
+        """What the entry and the algorithm itself ask for."""
+        return self.entry.needs | self.build().needs
+
+    def defaults(self) -> dict[str, Value]:
+        """Hyper-parameters of a toy run that are not given."""
+        return {**self.entry.defaults(), **self._short()}
+
+    def model(self, form: str = PLAIN) -> str:
+        """The model in a form that the algorithm can run on."""
+        return supplied(form, self.needs)
+
+    def other_choices(self) -> Iterator[dict[str, Value]]:
+        """Each value but the default of each hyper-parameter that is a string or a truth value, if it is allowed."""
+        for item in self.entry.fields:
+            choices: Sequence[Value] = item.bounds.choices or ((True, False) if item.kind == "bool" else ())
+            for choice in choices:
+                if choice != item.default and self.allows({item.name: choice}):
+                    yield {item.name: choice}
+
+    def allows(self, values: Values) -> bool:
+        """Whether it can be made with these hyper-parameters."""
+        try:
+            self.make(**values)
+        except ValueError:
+            return False
+        return True
+
+    def simulate(
+        self,
+        backend: str = "loop",
+        values: Values | None = None,
+        *,
+        wrap: Callable[[Algorithm], Algorithm] = lambda made: made,
+        folder: StateFolder | None = None,
+        sizes: Sequence[int] = SIZES,
+        exact_model: bool = False,
+        **fields: Any,
+    ) -> Simulation:
+        """A new simulation.
+
+        Args:
+            backend: `loop`, `stacked` or `auto`.
+            values: hyper-parameters.
+            wrap: applied to the algorithm.
+            folder: of its state.
+            sizes: samples of each client.
+            exact_model: take the model as it is, even where the algorithm needs another form.
+            **fields: of the setting.
+        """
+        if not exact_model:
+            fields["model"] = self.model(fields.get("model", PLAIN))
+        made = wrap(self.make(**(values or {})))
+        return simulate(made, backend, folder=folder, sizes=sizes, **fields)
+
+    def run(self, rounds: int, backend: str = "loop", values: Values | None = None, **options: Any) -> Simulation:
+        """A simulation after some rounds; the same one for the same arguments, so it must not be advanced."""
+        key = (rounds, backend, repr(sorted((values or {}).items())), repr(sorted(options.items())))
+        if key not in self._runs:
+            simulation = self.simulate(backend, values, **{"rounds": max(rounds, 4), **options})
+            simulation.advance(rounds)
+            self._runs[key] = simulation
+        return self._runs[key]
+
+
+@functools.cache
+def candidate(name: str) -> Candidate:
+    """The algorithm of this name as other checks have used it before, its runs included."""
+    return Candidate.of(name)
+
+
+def layers(made: Algorithm) -> list[Algorithm]:
+    """A plug-in, its base, and so on inwards; an algorithm alone."""
+    found = [made]
+    while isinstance(found[-1], Plugin):
+        found.append(found[-1].base)
+    return found
+
+
+def owners_of(made: Algorithm) -> dict[str, Owner]:
+    """Each hyper-parameter's field, and the layer of the plug-in that has it, the outermost first."""
+    found: dict[str, Owner] = {}
+    for layer in layers(made):
+        for item in dataclasses.fields(layer):
+            if item.name != "base":
+                found.setdefault(item.name, (layer, item))
+    return found

@@ -1,0 +1,132 @@
+"""The command line of `bench.selftest`. Imports neither torch nor ray before something is checked."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from algorithms import ALGORITHMS, entry
+from bench.console import console, report_problem
+from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UsageError
+from bench.names import unknown
+from bench.options import split_list
+from bench.selftest.checks import CHECKS
+from bench.selftest.outcome import Certificate
+from bench.selftest.report import as_json, line_of, print_certificates, print_checks
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DESCRIPTION = """\
+Certify algorithms: each runs on a federation of four clients that takes milliseconds, and every property that this
+suite relies on is measured. Certificates on stdout, progress on stderr."""
+EPILOG = """\
+examples:
+  python -m bench.selftest fedprox fedcad                 two of the registry
+  python -m bench.selftest --all                          every registered algorithm
+  python -m bench.selftest mypackage.mine:MyMethod        one from outside, as `module:factory` or by its entry point
+  python -m bench.selftest mine:Prox --as fedprox         held to FedProx's printed formulas and limits, too
+
+exit status: 0 every check passed or does not apply; 1 some check failed; 2 usage or value; 130 interrupted"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All options."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.selftest",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="NAME", help="of the registry, of an entry point, or module:factory")
+    add("--all", action="store_true", help="every registered algorithm")
+    add("--as", dest="judged_as", metavar="NAME", help="hold one algorithm to this built-in's formulas and limits")
+    add("--only", nargs="+", default=[], metavar="CHECK", help=f"of {', '.join(CHECKS)}")
+    add("--list", action="store_true", help="the checks, and what each one shows")
+    add("--json", action="store_true", help="machine-readable output")
+    add("-v", "--verbose", action="store_true", help="tracebacks of errors")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    given = make_parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+    if given.list:
+        print_checks(_screen(), given.json)
+        return EXIT_OK
+    try:
+        names, checks = _names(given), _checks(given.only)
+        certificates = _certify(names, checks, given)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE, given.verbose)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    if given.json:
+        sys.stdout.write(json.dumps(as_json(certificates), indent=2) + "\n")
+    else:
+        print_certificates(certificates, _screen())
+    return EXIT_OK if all(certificate.passed for certificate in certificates) else EXIT_FAILED
+
+
+def _screen() -> Console:
+    """As wide as the terminal; a certificate that is piped or kept has lines of 80 characters."""
+    return console(None if sys.stdout.isatty() else 80)
+
+
+def _names(given: argparse.Namespace) -> list[str]:
+    """The algorithms to certify.
+
+    Raises:
+        UsageError: none or both of names and `--all`; an unknown name; `--as` with several.
+    """
+    names = list(dict.fromkeys(split_list(given.names)))
+    if bool(names) == given.all:
+        raise UsageError("name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them")
+    names = list(ALGORITHMS) if given.all else names
+    if given.judged_as is not None:
+        if given.judged_as not in ALGORITHMS:
+            raise unknown("built-in algorithm", given.judged_as, ALGORITHMS)
+        if len(names) != 1:
+            raise UsageError(f"--as {given.judged_as} holds one algorithm to it, got {len(names)}")
+    for name in names:
+        _look_up(name)
+    return names
+
+
+def _look_up(name: str) -> None:
+    try:
+        entry(name)
+    except KeyError as error:
+        raise UsageError(str(error.args[0])) from None
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _checks(names: Sequence[str]) -> list[str]:
+    """In the order of the table, whatever the order they are named in."""
+    asked = split_list(names)
+    for name in asked:
+        if name not in CHECKS:
+            raise unknown("check", name, CHECKS)
+    return [name for name in CHECKS if name in asked or not asked]
+
+
+def _certify(names: Sequence[str], checks: Sequence[str], given: argparse.Namespace) -> list[Certificate]:
+    import torch
+
+    from bench.selftest.candidate import Candidate, candidate
+    from bench.selftest.certify import certify
+
+    torch.set_num_threads(1)  # bit-equality holds at equal threads, and toys gain nothing from more
+    certificates: list[Certificate] = []
+    for number, name in enumerate(names, 1):
+        tested: Any = Candidate.of(name, given.judged_as) if given.judged_as else candidate(name)
+        certificates.append(certify(tested, checks, given.verbose))
+        sys.stderr.write(f"[{number}/{len(names)}] {line_of(certificates[-1])}\n")
+        sys.stderr.flush()
+    return certificates

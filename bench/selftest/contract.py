@@ -1,0 +1,133 @@
+"""Check `contract`: the entry, the class and every hook are what `algorithms.base` asks for."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import pickle
+import random
+import textwrap
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import torch
+
+from algorithms.base import Algorithm, Plugin
+from bench.selftest.candidate import Candidate, layers
+from bench.selftest.outcome import Finding
+from bench.selftest.registration import check_registration
+from bench.selftest.witness import Witness, watch
+
+HOOKS = tuple(name for name, value in vars(Algorithm).items() if inspect.isfunction(value) and not name.startswith("_"))
+ROUNDS = 2
+
+
+def check(candidate: Candidate, finding: Finding) -> None:
+    """Everything that can be said of the algorithm by itself, and by watching two rounds."""
+    made = candidate.build()
+    for layer in layers(made):
+        _check_class(type(layer), finding)
+    _check_value(candidate, made, finding)
+    check_registration(candidate, made, finding)
+    _check_hooks(candidate, finding)
+    overridden = [hook for hook in HOOKS if any(hook in vars(type(layer)) for layer in layers(made))]
+    count = len(candidate.entry.fields)
+    finding.measured = f"overrides {', '.join(overridden) or 'nothing'}; {count} hyper-parameter{'s' * (count != 1)}"
+
+
+def _check_class(kind: type[Algorithm], finding: Finding) -> None:
+    """Depth one; hooks of the contract's shape, which call no other hook; nothing that looks like a misspelt hook."""
+    if kind is Algorithm:
+        return
+    direct = kind.__bases__ in ((Algorithm,), (Plugin,))
+    bases = ", ".join(base.__name__ for base in kind.__bases__)
+    finding.expect(direct, f"{kind.__name__} extends {bases}: extend Algorithm or Plugin alone, and nothing else")
+    frozen = kind.__dict__.get("__dataclass_params__")
+    finding.expect(frozen is not None and frozen.frozen, f"{kind.__name__} is no frozen dataclass of its own")
+    for name, value in vars(kind).items():
+        if name in HOOKS and inspect.isfunction(value):
+            _check_signature(kind, name, value, finding)
+    _check_calls(kind, finding)
+
+
+def _check_signature(kind: type[Algorithm], name: str, hook: Any, finding: Finding) -> None:
+    wanted = inspect.signature(getattr(Algorithm, name)).parameters
+    try:
+        inspect.signature(hook).bind(*wanted)
+    except TypeError:
+        finding.expect(False, f"{kind.__name__}.{name} must take ({', '.join(wanted)})")
+
+
+def _check_calls(kind: type[Algorithm], finding: Finding) -> None:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
+    except (OSError, TypeError, SyntaxError):  # made at run time: there is no text to read
+        return
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    calls = {
+        node.func.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and node.func.value.id == "self"
+    }
+    called = sorted(calls & set(HOOKS))
+    finding.expect(
+        not called, f"{kind.__name__} calls its own hook {called[:1]}: a plug-in around it would be passed by"
+    )
+    for name, value in vars(kind).items():
+        if inspect.isfunction(value) and name not in HOOKS and name not in used and not name.startswith("_"):
+            near = get_close_matches(name, HOOKS, n=1, cutoff=0.8)
+            finding.expect(not near, f"{kind.__name__}.{name} is no hook and never used; did you mean {near}?")
+
+
+def _check_value(candidate: Candidate, made: Algorithm, finding: Finding) -> None:
+    """An algorithm is a value: frozen, equal to another of the same hyper-parameters, hashable and picklable."""
+    again = candidate.build()
+    finding.expect(made == again, "two algorithms made alike are not equal")
+    try:
+        finding.expect(hash(made) == hash(again), "two algorithms made alike have different hashes")
+    except TypeError as error:
+        finding.expect(False, f"it cannot be hashed: {error}; state belongs into the server or a memory")
+    try:
+        finding.expect(pickle.loads(pickle.dumps(made)) == made, "it is not equal to itself after pickling")
+    except Exception as error:  # whatever a class's own pickling raises
+        finding.expect(False, f"it cannot be pickled, which Ray's workers need: {error}")
+    for item in dataclasses.fields(made):
+        try:
+            setattr(made, item.name, getattr(made, item.name))
+            finding.expect(False, f"{item.name} can be assigned to: the dataclass must be frozen")
+        except dataclasses.FrozenInstanceError:
+            continue
+
+
+def _check_hooks(candidate: Candidate, finding: Finding) -> None:
+    """Two watched rounds on a model with BatchNorm, whose running statistics a careless call would move."""
+    simulation = candidate.simulate(wrap=lambda made: watch(made, finding), model="mlp+bn")
+    witness, before = simulation.algorithm, _global_randomness()
+    assert isinstance(witness, Witness)
+    held = _contents(witness.base)
+    with finding.case("two rounds"):
+        simulation.advance(ROUNDS)
+    witness.log.take_back()
+    drawn = before != _global_randomness()
+    finding.expect(
+        not drawn, "it draws from a global generator: use the one that `start` and `noise` get, or fed.stream"
+    )
+    finding.expect(held == _contents(witness.base), "a run changes the algorithm itself: keep state in the server")
+    suffixes, listed = set(witness.evaluated(simulation.server)), set(candidate.entry.rows)
+    finding.expect(suffixes == listed, f"evaluated gives the rows {sorted(suffixes)}, the entry lists {sorted(listed)}")
+    said = set(witness.base.rows)
+    finding.expect(suffixes == said, f"evaluated gives the rows {sorted(suffixes)}, `rows` says {sorted(said)}")
+
+
+def _contents(made: Algorithm) -> str:
+    """Everything the algorithm holds, as text: what is not a field included."""
+    return repr([(type(layer).__name__, sorted(vars(layer).items(), key=str)) for layer in layers(made)])
+
+
+def _global_randomness() -> tuple[Any, ...]:
+    return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())

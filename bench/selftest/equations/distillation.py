@@ -1,0 +1,193 @@
+"""Distillation from the received model, and contrast with the previous one: FedLSD, FedCAD, FedNTD, MOON.
+
+B batch, C classes. Teachers run in evaluation mode and are constants; the student runs in training mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Outputs, Params
+from bench.selftest.equations.builders import (
+    CLIENT,
+    ONE,
+    ROUND_1,
+    ROUND_2,
+    ROUND_3,
+    Loss,
+    Past,
+    Scene,
+    ce,
+    drive,
+    fedavg_loss,
+    loss_check,
+    mean_check,
+)
+from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.fedgkd import student, teacher
+from bench.selftest.equations.formulas import kl, masked, softmax
+from bench.selftest.equations.lab import CLASSES, batch, forward, model, server_samples
+from bench.selftest.equations.run import Run
+
+FEDLSD, FEDCAD = "FedCAD, Eq. 4", "FedCAD, Eqs. 5-6"
+FEDNTD, MOON = "Lee et al. 2022, Eqs. 4-6", "Li et al. 2021 (MOON), Eq. 3"
+
+
+def fedlsd_loss(weight: Tensor | float, temperature: float, t_squared: bool = False) -> Loss:
+    """Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T, the last term times T^2 where asked for.
+
+    Args:
+        weight: a, or (C,) by class.
+        temperature: T.
+        t_squared: whether the term carries T^2.
+    """
+
+    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+        a = weight[given.y] if isinstance(weight, Tensor) else weight
+        term = kl(teacher(past.received, given), student(w, given), temperature)
+        return (1 - a) * ce(w, given) + a * (temperature**2 if t_squared else 1.0) * term
+
+    return loss
+
+
+def fedlsd_checks() -> tuple[Check, ...]:
+    """Weights, temperatures, and the factor T^2."""
+
+    def at(title: str, a: float, temperature: float, t_squared: bool = False) -> Check:
+        options = {"distillation_weight": a, "temperature": temperature, "kd_t_squared": t_squared}
+        return loss_check(title, FEDLSD, fedlsd_loss(a, temperature, t_squared), options, ROUND_2)
+
+    return (
+        at("loss and gradient, a=0.3, T=2", 0.3, 2.0),
+        at("loss and gradient, a=0.5, T=3", 0.5, 3.0),
+        at("times T^2, a=0.3, T=2", 0.3, 2.0, True),
+        mean_check({"distillation_weight": 0.3}),
+    )
+
+
+def printed_weights(received: Params, beta: float, gamma: float, temperature: float) -> Tensor:
+    """Eq. 6 as printed, (C,): phi = p_y - sum_{k != y} p_k, averaged over each class's auxiliary samples."""
+    held = server_samples("auxiliary")
+    p = softmax(forward(received, held.x, training=False).logits, temperature)
+    weights = []
+    for label in range(CLASSES):
+        members = p[held.y == label]
+        phi = members[:, label] - members[:, [k for k in range(CLASSES) if k != label]].sum(1)
+        weights.append((gamma - beta) / 2 * phi.mean() + (gamma + beta) / 2)
+    return torch.stack(weights)
+
+
+def fedcad_checks() -> tuple[Check, ...]:
+    """The printed Eq. 6 against whatever form of it runs; temperatures; the limits FedLSD and FedAvg."""
+
+    def at(title: str, beta: float, gamma: float, scene: Scene = ROUND_2, **others: Any) -> Check:
+        temperature, squared = others.get("temperature", 2.0), others.get("kd_t_squared", False)
+        phi = others.get("phi_temperature", temperature)
+
+        def loss(w: Params, given: Batch, past: Past) -> Tensor:
+            weights = printed_weights(past.received, beta, gamma, phi)
+            return fedlsd_loss(weights, temperature, squared)(w, given, past)
+
+        return loss_check(title, FEDCAD, loss, {"beta": beta, "gamma": gamma, **others}, scene)
+
+    limit, none = {"beta": 0.5, "gamma": 0.5, "temperature": 2.0}, {"beta": 0.0, "gamma": 0.0}
+    return (
+        at("loss and gradient, round 1, weights by w_0", 0.3, 0.7, ROUND_1, temperature=2.0),
+        at("loss and gradient, beta=0.3, gamma=0.7, T=2", 0.3, 0.7, temperature=2.0),
+        at("loss and gradient, beta=0, gamma=0.3, T=3", 0.0, 0.3, temperature=3.0),
+        at("phi at its own temperature 1, T=2", 0.3, 0.7, temperature=2.0, phi_temperature=1.0),
+        at("times T^2, T=2", 0.3, 0.7, temperature=2.0, kd_t_squared=True),
+        loss_check("beta=gamma=0.5 is FedLSD with a=0.5", FEDCAD, fedlsd_loss(0.5, 2.0), limit, ROUND_2),
+        loss_check("beta=gamma=0 is FedAvg", FEDCAD, fedavg_loss, none, ROUND_2),
+        mean_check({"beta": 0.3, "gamma": 0.7}),
+    )
+
+
+def fedntd_loss(beta: float, tau: float) -> Loss:
+    """FedNTD: CE + beta tau^2 KL( p^g || p ), both over the C - 1 classes other than the true one."""
+
+    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+        others = torch.tensor([[c for c in range(CLASSES) if c != y] for y in given.y.tolist()])
+        term = kl(teacher(past.received, given).gather(1, others), student(w, given).gather(1, others), tau)
+        return ce(w, given) + beta * tau**2 * term
+
+    return loss
+
+
+def fedntd_checks() -> tuple[Check, ...]:
+    """Two temperatures, and what the term must not see."""
+
+    def at(title: str, scene: Scene, beta: float, tau: float) -> Check:
+        return loss_check(title, FEDNTD, fedntd_loss(beta, tau), {"beta": beta, "temperature": tau}, scene)
+
+    return (
+        at("loss and gradient, beta=1, tau=1", ROUND_2, 1.0, 1.0),
+        at("loss and gradient, beta=0.7, tau=2", ROUND_3, 0.7, 2.0),
+        Check("the term ignores the true class's logit", FEDNTD, _blind_to_the_true_class),
+        mean_check({"beta": 1.0}),
+    )
+
+
+def _blind_to_the_true_class(make: Make) -> float:
+    """Shift the true class's logit, of the student or of the teacher: loss - CE stays as it was."""
+    run, label = Run(make, {"beta": 2.0, "temperature": 2.0}), 1
+    drive(run, ONE)
+    visit, w = run.visit(CLIENT), model(run.net, "look")
+    given = visit.step(w, replace(batch("look"), y=torch.full((len(batch("look").y),), label)))
+    shift = 1.7 * torch.eye(CLASSES, dtype=torch.float64)[label]
+    raised = {name: Outputs(out.logits + shift, out.features) for name, out in given.teacher.items()}
+
+    def term(params: Params, seen: Batch) -> Tensor:
+        return visit.loss(params, seen).loss - masked(ce(params, seen), seen.weight)
+
+    moved = w | {"head.bias": w["head.bias"] + shift}
+    return max(gap(term(moved, given), term(w, given)), gap(term(w, replace(given, teacher=raised)), term(w, given)))
+
+
+def moon_loss(mu: float, tau: float, previous: Callable[[Past], Params]) -> Loss:
+    """Eq. 3: CE - mu log( e^(s(z, z_g)/tau) / (e^(s(z, z_g)/tau) + e^(s(z, z_prev)/tau)) ), s the features' cosine."""
+
+    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+        z = forward(w, given.x).features
+        frozen = [forward(v, given.x, training=False).features.detach() for v in (past.received, previous(past))]
+        near, far = ((_cosine(z, other) / tau).exp() for other in frozen)
+        return ce(w, given) - mu * (near / (near + far)).log()
+
+    return loss
+
+
+def _cosine(left: Tensor, right: Tensor) -> Tensor:
+    return (left * right).sum(1) / ((left**2).sum(1) * (right**2).sum(1)).sqrt()
+
+
+def moon_checks() -> tuple[Check, ...]:
+    """First rounds under both rules, the previous model of the last round and of an older one."""
+
+    def at(title: str, scene: Scene, previous: Callable[[Past], Params], **options: Any) -> Check:
+        loss = moon_loss(options["mu"], options.get("temperature", 0.5), previous)
+        return loss_check(title, MOON, loss, options, scene)
+
+    waiting, newcomer = {"mu": 2.0, "first_previous": "none"}, Scene(((0, 2), (0, 3)), client=1)
+    return (
+        loss_check("round 1 is without the term", MOON, fedavg_loss, waiting),
+        loss_check("a client's first round is without the term, round 3", MOON, fedavg_loss, waiting, newcomer),
+        at("loss and gradient, round 2, mu=5, tau=0.5", ROUND_2, lambda past: past.locals[0][CLIENT], mu=5.0),
+        at("round 3, mu=0.7, tau=0.9", ROUND_3, lambda past: past.locals[1][CLIENT], mu=0.7, temperature=0.9),
+        at("two rounds sat out", Scene(((0, 2), (1, 3), (0, 4))), lambda past: past.locals[0][CLIENT], mu=2.0),
+        at("w_0 first, round 2", Scene(ONE, 1), lambda past: past.globals[0], mu=2.0, first_previous="initial"),
+        at("w_0 first, round 3", ROUND_3, lambda past: past.locals[1][CLIENT], mu=2.0, first_previous="initial"),
+        mean_check({"mu": 2.0}),
+    )
+
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "fedlsd": fedlsd_checks(),
+    "fedcad": fedcad_checks(),
+    "fedntd": fedntd_checks(),
+    "moon": moon_checks(),
+}

@@ -1,0 +1,147 @@
+"""FedGKD, FedGKD+, FedGKD with the squared difference of logits, and FedGKD-VOTE.
+
+B batch, C classes, M buffer. Teachers run in evaluation mode and are constants; the student runs in training mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Params
+from bench.selftest.equations.builders import (
+    CLIENT,
+    ONE,
+    ROUND_2,
+    ROUND_3,
+    ROUND_4,
+    ROUND_6,
+    TWO,
+    Loss,
+    Past,
+    Scene,
+    ce,
+    drive,
+    fedavg_loss,
+    look,
+    loss_check,
+    mean_check,
+)
+from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.formulas import cross_entropy, kl, masked, plain, softmax, sum_of
+from bench.selftest.equations.lab import CLASSES, batch, forward, model, server_samples
+from bench.selftest.equations.run import Run, slope_gap, slope_of
+
+EQ_4, EQ_5, TABLE_9 = "FedGKD, Eq. 4", "FedGKD, Eq. 5", "FedGKD, Table 9"
+
+
+def student(w: Params, given: Batch) -> Tensor:
+    """Logits (B, C) in training mode."""
+    return forward(w, given.x).logits
+
+
+def teacher(w: Params, given: Batch) -> Tensor:
+    """Logits (B, C) in evaluation mode."""
+    return forward(w, given.x, training=False).logits
+
+
+def buffered(past: Past, buffer: int) -> Params:
+    """The mean wbar_t of the last M aggregated models, of which w_0 is none."""
+    return plain(dict(enumerate(past.globals[1:][-buffer:])))
+
+
+def fedgkd_loss(gamma: float, buffer: int) -> Loss:
+    """Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) )."""
+
+    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+        return ce(w, given) + gamma / 2 * kl(teacher(buffered(past, buffer), given), student(w, given))
+
+    return loss
+
+
+def fedgkd_mse_loss(gamma: float, buffer: int) -> Loss:
+    """The squared difference in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
+
+    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+        difference = student(w, given) - teacher(buffered(past, buffer), given)
+        return ce(w, given) + gamma / 2 * (difference**2).sum(1) / CLASSES
+
+    return loss
+
+
+def fedgkd_checks(form: Callable[[float, int], Loss], source: str) -> tuple[Check, ...]:
+    """The warm-up, a buffer that fills, one that is full, one of a single model, and the server."""
+
+    def at(title: str, scene: Scene, gamma: float, buffer: int) -> Check:
+        return loss_check(title, source, form(gamma, buffer), {"gamma": gamma, "buffer": buffer}, scene)
+
+    return (
+        loss_check("round 1 is without distillation", source, fedavg_loss, {"gamma": 0.8, "buffer": 5}),
+        at("loss and gradient, round 2, gamma=0.2", ROUND_2, 0.2, 5),
+        at("the mean of two models, without w_0, round 3, M=5", ROUND_3, 0.8, 5),
+        at("the mean of the last two models, round 6, M=2", ROUND_6, 0.8, 2),
+        at("the received model alone, round 4, M=1", ROUND_4, 0.2, 1),
+        Check("no pull where student and teacher are one, M=1", source, _no_pull),
+        mean_check({"gamma": 0.2, "buffer": 2}),
+    )
+
+
+def _no_pull(make: Make) -> float:
+    """The first step of a round, M=1: the distillation term and its gradient are zero."""
+    run = Run(make, {"gamma": 5.0, "buffer": 1}, norm=False)  # BatchNorm's two modes would tell the models apart
+    w, given = drive(run, ONE).received, batch("look")
+    expected = slope_of(run.net, lambda w: masked(ce(w, given), given.weight), w)
+    return slope_gap(run.visit(CLIENT).slope(w, given), expected)
+
+
+def vote_loss(total: float, buffer: int, beta: float | None) -> Loss:
+    """Eq. 5: CE + sum_m gamma_m/2 KL( p(w_m) || p(w) ), gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta)."""
+
+    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+        voters, held = past.globals[1:][-buffer:], server_samples("validation")
+        risks = [cross_entropy(forward(voter, held.x, training=False).logits, held.y).mean() for voter in voters]
+        shares = softmax(-torch.stack(risks), 1 / buffer if beta is None else beta)
+        terms = [kl(teacher(voter, given), student(w, given)) for voter in voters]
+        return ce(w, given) + total * sum_of(share * term for share, term in zip(shares, terms, strict=True))
+
+    return loss
+
+
+def vote_checks() -> tuple[Check, ...]:
+    """Warm-up, one voter, two, a buffer that is full, another beta, and the sum of all weights."""
+
+    def at(title: str, scene: Scene, total: float, buffer: int, beta: float | None = None) -> Check:
+        options: dict[str, Any] = {"distillation_weight": total, "buffer": buffer, "beta": beta}
+        return loss_check(title, EQ_5, vote_loss(total, buffer, beta), options, scene)
+
+    single = {"distillation_weight": 0.1, "buffer": 1}
+    return (
+        loss_check("round 1 is without distillation", EQ_5, fedavg_loss, {"distillation_weight": 0.4}),
+        loss_check("M=1 is FedGKD with gamma=0.2", EQ_5, fedgkd_loss(0.2, 1), single, ROUND_3),
+        at("loss and gradient, two voters of M=3, round 3", ROUND_3, 0.4, 3),
+        at("the last three models vote, round 6, M=3", ROUND_6, 0.4, 3),
+        at("the last two models vote, beta=0.2", ROUND_6, 0.4, 2, 0.2),
+        Check("equal models: the weights add up to lambda=0.4", EQ_5, _vote_of_equals),
+        mean_check({"buffer": 2}),
+    )
+
+
+def _vote_of_equals(make: Make) -> float:
+    """Every client sends the same model in every round: two equal voters pull as one of weight lambda."""
+    run = Run(make, {"distillation_weight": 0.4, "buffer": 3})
+    same = model(run.net, "same")
+    for clients in TWO:
+        run.close({k: run.visit(k) for k in clients}, dict.fromkeys(clients, same))
+    past = Past([run.initial, same, same], [])
+    return look(run, past, CLIENT, fedgkd_loss(0.8, 1))
+
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "fedgkd": fedgkd_checks(fedgkd_loss, EQ_4),
+    "fedgkd_plus": fedgkd_checks(fedgkd_loss, EQ_4),
+    "fedgkd_mse": fedgkd_checks(fedgkd_mse_loss, TABLE_9),
+    "fedgkd_vote": vote_checks(),
+}

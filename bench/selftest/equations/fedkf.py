@@ -1,0 +1,273 @@
+"""FedKF: a generator of images that each client trains through the teacher, and distillation on what it makes.
+
+B batch, C classes, D features, K clients. The network has no BatchNorm here: the paper does not say how generated
+images should pass through it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Params
+from bench.selftest.equations.builders import ONE, TWO, Cohorts, Scene, ce, drive, fedavg_loss, loss_check
+from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.formulas import cross_entropy, kl, softmax, weighted
+from bench.selftest.equations.lab import CLASSES, SIDE, SIZES, batch, forward, model
+from bench.selftest.equations.run import Run, Slope, slope_gap, slope_of
+from bench.selftest.equations.watch import Adam, Sight, bare, shapes_gap, sight
+
+SOURCE, CODE = "FedKF, Eqs. 1-7 and Algorithm 1", "FedKF, the authors' code"
+CLIENT = 2
+
+
+@dataclass(frozen=True)
+class Losses:
+    """The printed losses, or those of the authors' code. Fields are the hyper-parameters."""
+
+    gamma: float = 0.7
+    lambda_1: float = 0.4
+    lambda_2: float = 0.3
+    variant: str = "paper"
+    generator_lr: float = 5e-4
+    noise_dim: int = 7
+    adversarial: bool = False
+    teacher: str = "oca"
+    t1_unvisited: str = "skip"
+
+    def generator(self, teacher: Params, student: Params, x: Tensor) -> Tensor:
+        """Eqs. 1-4: L_G = L_IE + lambda_1 L_CE + lambda_2 L_A, and the code's adversarial term where asked for."""
+        out = forward(teacher, x, training=False)
+        p, f = softmax(out.logits), out.features.abs()
+        entropy, activation = (p.mean(0) * p.mean(0).log()).sum(), -f.sum(1).mean()
+        if self.variant == "code":
+            entropy, activation = 1 + entropy / math.log(CLASSES), -f.mean()
+        loss = entropy + self.lambda_1 * cross_entropy(out.logits, p.argmax(1)).mean() + self.lambda_2 * activation
+        return loss - self.gamma * self._divergence(teacher, student, x) if self.adversarial else loss
+
+    def student(self, teacher: Params, images: Tensor, given: Batch, w: Params) -> Tensor:
+        """Eq. 7: L_S = L_CE + gamma L_KL."""
+        return ce(w, given).mean() + self.gamma * self._divergence(teacher, w, images)
+
+    def _divergence(self, teacher: Params, student: Params, x: Tensor) -> Tensor:
+        """Eq. 5: the mean of KL( p^T(x) || p^S(x) ), the teacher's side a constant."""
+        return kl(forward(teacher, x, training=False).logits, forward(student, x).logits).mean()
+
+
+@dataclass
+class Eye:
+    """What passed through `normalise`: all images, and those of a generator in training as sights."""
+
+    images: list[Tensor] = field(default_factory=list)
+    sights: list[Sight] = field(default_factory=list)
+
+    @property
+    def first(self) -> Sight:
+        """The first look at the generator in training.
+
+        Raises:
+            ValueError: there was none.
+        """
+        if not self.sights:
+            raise ValueError("no image of a generator in training passed through net.normalise")
+        return self.sights[0]
+
+
+@dataclass
+class Story:
+    """A run, and our own account of its server: the slots, and the means of the round's (ACA) and of all (OCA).
+
+    Args:
+        run: the algorithm's rounds.
+        losses: the formulas, and the hyper-parameters.
+    """
+
+    run: Run
+    losses: Losses
+
+    def __post_init__(self) -> None:
+        self.aca = self.oca = self.run.initial
+        self.slots = dict.fromkeys(SIZES, self.run.initial) if self.losses.t1_unvisited == "w0" else {}
+
+    @staticmethod
+    def of(make: Make, losses: Losses) -> Story:
+        """The story's beginning."""
+        return Story(Run(make, vars(losses), norm=False), losses)
+
+    @property
+    def teacher(self) -> Params:
+        """The teacher w^T of the coming round."""
+        return self.oca if self.losses.teacher == "oca" else self.aca
+
+    def add(self, ended: dict[int, Params]) -> float:
+        """Enter a round's local models (steps s5-s6); the gap of what is sent next and of what is evaluated."""
+        self.slots |= ended
+        self.aca, self.oca = weighted(ended, SIZES), weighted(self.slots, SIZES)
+        sent = gap(dict(self.run.message()["params"]), self.aca)
+        return max(sent, gap(self.run.algorithm.evaluated(self.run.server), {"": self.oca}))
+
+    @contextmanager
+    def watched(self, student: Params) -> Iterator[Eye]:
+        """Look at generated images; a sight's pull is the gradient of L_G by what the generator is trained by."""
+        eye, teacher = Eye(), self.teacher
+
+        def note(images: Tensor) -> None:
+            eye.images.append(bare(images))
+            slope = torch.func.grad(lambda x: self.losses.generator(teacher, student, x))
+            found = sight(images, lambda values: [slope(values)])
+            eye.sights.extend([found] if found else [])
+
+        self.run.net.shown = note
+        try:
+            yield eye
+        finally:
+            self.run.net.shown = None
+
+    def student_slope(self, params: Params, given: Batch, images: Tensor) -> Slope:
+        """The student's printed loss at `params`, and its gradient."""
+        return slope_of(self.run.net, lambda w: self.losses.student(self.teacher, images, given, w), params)
+
+    def follow(self, steps: int) -> float:
+        """Steps c4-c6: the generator's Adam step, then the student on the new generator's images of the same noise."""
+        visit, adam, gaps = self.run.visit(CLIENT), Adam(self.losses.generator_lr), []
+        for s in range(steps):
+            params, given = model(self.run.net, "look", s), batch("look", s, padded=False)
+            with self.watched(params) as eye:
+                given = visit.step(params, given)
+                got = visit.loss(params, given)
+            with self.watched(params) as later:
+                visit.act(given)  # makes images of the same noise again, before a step that is thrown away
+            expected = adam.step(eye.first.leaves, eye.first.pulls[0])
+            gaps += [gap(later.first.leaves, expected), gap(eye.images[-1], later.first.output)]
+            gaps.append(slope_gap(got, self.student_slope(params, given, eye.images[-1])))
+        return max(gaps)
+
+    def first_generator(self, client: int) -> tuple[Tensor, ...]:
+        """What a client's generator is before its first step of the coming round."""
+        visit = self.run.visit(client)
+        with self.watched(self.run.initial) as eye:
+            for s in range(2):  # one step later under `variant=code`
+                visit.step(self.run.initial, batch("look", s, padded=False))
+        return eye.first.leaves
+
+
+@dataclass
+class Kept:
+    """A client's generator under `variant=code`, by our own account.
+
+    Args:
+        story: the run.
+        adam: the witness, which goes on over rounds.
+        leaves: what the generator was after its last step; empty before the first.
+    """
+
+    story: Story
+    adam: Adam
+    leaves: tuple[Tensor, ...] = ()
+
+    def follow(self, steps: int) -> float:
+        """A whole round of one client: the student on the current generator, then the generator by that student."""
+        story, gaps, images = self.story, [], Tensor()
+        visit, ended = story.run.visit(CLIENT), story.run.local(CLIENT)
+        for s in range(steps):
+            params, given = model(story.run.net, "look", s), batch("look", s, padded=False)
+            with story.watched(params) as eye:
+                given = visit.step(params, given)
+            if s > 0:
+                gaps.append(self._after_student(eye.first, images))
+            with story.watched(params) as eye:
+                got = visit.loss(params, given)
+            images = eye.images[-1]
+            gaps.append(slope_gap(got, story.student_slope(params, given, images)))
+        with story.watched(ended) as eye:
+            story.run.close({CLIENT: visit}, {CLIENT: ended})
+        return max(*gaps, self._after_student(eye.first, images), story.add({CLIENT: ended}))
+
+    def _after_student(self, found: Sight, images: Tensor) -> float:
+        """The generator's step, on the images that the student has just had."""
+        gaps = [gap(found.output, images), gap(found.leaves, self.leaves or found.leaves)]
+        self.leaves = self.adam.step(found.leaves, found.pulls[0])
+        return max(gaps)
+
+
+def paper_check(title: str, cohorts: Cohorts = ONE, **fields: Any) -> Check:
+    """Before and after these rounds: a client's steps; and the server's models."""
+    losses = Losses(**fields)
+
+    def check(make: Make) -> float:
+        story = Story.of(make, losses)
+        gaps = [story.follow(2)]
+        for clients in cohorts:
+            gaps += [story.add(story.run.round(clients)), story.follow(2)]
+        return max(gaps)
+
+    return Check(title, SOURCE, check)
+
+
+def code_check(title: str, **fields: Any) -> Check:
+    """Rounds 2 and 3 of a client that trained in round 1."""
+    losses = Losses(variant="code", **fields)
+
+    def check(make: Make) -> float:
+        story = Story.of(make, losses)
+        gaps, kept = [story.add(story.run.round(ONE[0]))], Kept(story, Adam(losses.generator_lr))
+        return max(*gaps, kept.follow(2), kept.follow(2))
+
+    return Check(title, CODE, check)
+
+
+def _initialised_every_round(make: Make) -> float:
+    """Steps c1-c2: what a client did before leaves no trace in its generator, and clients draw their own."""
+    before, never = Story.of(make, Losses()), Story.of(make, Losses())
+    drive(before.run, ONE)
+    drive(never.run, ((0, 3),))
+    mine, other = before.first_generator(CLIENT), before.first_generator(0)
+    return gap(mine, never.first_generator(CLIENT)) if gap(mine, other) > 0 else math.inf
+
+
+def _layers(make: Make) -> float:
+    """What the generator trains: Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution."""
+    wide, narrow, grid, losses = 128, 64, (SIDE // 4) ** 2, Losses()
+    shapes = [
+        (wide * grid, losses.noise_dim),
+        (wide * grid,),
+        (wide, wide, 3, 3),
+        (wide,),
+        (narrow, wide, 3, 3),
+        (narrow,),
+    ]
+    shapes += [(1, narrow, 3, 3), (1,)] + [(wide,)] * 4 + [(narrow,)] * 2
+    return shapes_gap(Story.of(make, losses).first_generator(CLIENT), shapes)
+
+
+def _one_first_generator(make: Make) -> float:
+    """Round 1 leaves the generators alone, and all clients begin with the same one."""
+    story = Story.of(make, Losses(variant="code"))
+    drive(story.run, ONE)
+    return gap(story.first_generator(CLIENT), story.first_generator(4))
+
+
+WITHOUT = loss_check("code: round 1 is without distillation", CODE, fedavg_loss, {"variant": "code"}, Scene(norm=False))
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "fedkf": (
+        paper_check("paper: generator's step, student's loss and gradient, both models, 3 rounds", TWO),
+        paper_check("paper: lambda_1=0, lambda_2=2", lambda_1=0.0, lambda_2=2.0),
+        paper_check("paper: adversarial", adversarial=True),
+        paper_check("paper: the round's mean teaches (FedKF-)", TWO, teacher="aca"),
+        paper_check("paper: clients not yet drawn count with w_0", t1_unvisited="w0"),
+        Check("paper: a generator of its own for every client and round", SOURCE, _initialised_every_round),
+        WITHOUT,
+        code_check("code: student's loss and gradient, generator's step, rounds 2 and 3"),
+        code_check("code: adversarial", adversarial=True),
+        code_check("code: the round's mean teaches (FedKF-)", teacher="aca"),
+        Check("the generator's layers", CODE, _layers),
+        Check("code: one first generator for all clients, untrained in round 1", CODE, _one_first_generator),
+    )
+}

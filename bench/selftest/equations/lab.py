@@ -1,0 +1,225 @@
+"""A network and a federation whose every number is known: what an algorithm is looked at in.
+
+B batch, C classes, D features, K clients, N samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Cohort, Data, Outputs, Params
+from bench.engine.streams import stream
+from bench.engine.trees import tree_map
+
+SEED = 20
+SIDE, PIXELS = 4, 16
+CLASSES, FEATURES, BATCH_SIZE = 4, 6, 5
+SIZES: Mapping[int, float] = {0: 9.0, 1: 4.0, 2: 7.0, 3: 12.0, 4: 6.0}  # n_k; client 1 is smaller than a batch
+PIXEL_MEAN, PIXEL_STD = 0.3, 0.5
+MOMENTUM, EPS = 0.1, 1e-5  # of BatchNorm, as in torch
+
+SHAPES = {
+    "body.weight": (FEATURES, PIXELS),
+    "body.bias": (FEATURES,),
+    "head.weight": (CLASSES, FEATURES),
+    "head.bias": (CLASSES,),
+}
+NORM = ("norm.weight", "norm.bias")
+STATISTICS = ("norm.running_mean", "norm.running_var")
+
+
+def draw(*keys: str | int) -> torch.Generator:
+    """The laboratory's generator for these keys."""
+    return stream(SEED, "equations", *keys)
+
+
+def forward(params: Mapping[str, Tensor], x: Tensor, training: bool = True) -> Outputs:
+    """The network: z = W2 h + b2, h = relu(norm(W1 x + b1)), norm being BatchNorm where `params` has one."""
+    h = x.reshape(len(x), -1) @ params["body.weight"].T + params["body.bias"]
+    if "norm.weight" in params:
+        mean, var = params["norm.running_mean"], params["norm.running_var"]
+        if training:
+            mean, var = h.mean(0), ((h - h.mean(0)) ** 2).mean(0)
+        h = (h - mean) / (var + EPS).sqrt() * params["norm.weight"] + params["norm.bias"]
+    h = h.relu()
+    return Outputs(h @ params["head.weight"].T + params["head.bias"], h)
+
+
+def moved_statistics(params: Mapping[str, Tensor], x: Tensor) -> Params:
+    """BatchNorm's running mean and (unbiased) variance after one training pass on `x`."""
+    h = (x.reshape(len(x), -1) @ params["body.weight"].T + params["body.bias"]).detach()
+    seen = {"norm.running_mean": h.mean(0), "norm.running_var": h.var(0)}
+    return {name: (1 - MOMENTUM) * params[name] + MOMENTUM * seen[name] for name in STATISTICS}
+
+
+class LabNet:
+    """Implements `algorithms.base.Net`: one hidden layer, with or without BatchNorm.
+
+    Args:
+        norm: whether the hidden layer is normalised by BatchNorm.
+
+    Attributes:
+        heard: called with each input of `head`, or None.
+        shown: called with each image that `normalise` returns, or None.
+        taught: called with each input in training mode, or None.
+    """
+
+    num_classes, feature_dim, input_shape = CLASSES, FEATURES, (1, SIDE, SIDE)
+
+    def __init__(self, norm: bool = True) -> None:
+        self.trainable: tuple[str, ...] = (*SHAPES, *(NORM if norm else ()))
+        self.names: tuple[str, ...] = (*self.trainable, *(STATISTICS if norm else ()))
+        self.batchnorm = frozenset(name for name in self.names if name.startswith("norm."))
+        self.heard: Callable[[Tensor], None] | None = None
+        self.shown: Callable[[Tensor], None] | None = None
+        self.taught: Callable[[Tensor], None] | None = None
+
+    def __call__(self, params: Params, x: Tensor) -> Outputs:
+        """Training mode: the running statistics in `params` move in place."""
+        self._check(params)
+        if self.taught:
+            self.taught(x)
+        out = forward(params, x)
+        if self.batchnorm:
+            with torch.no_grad():
+                for name, value in moved_statistics(params, x).items():
+                    params[name].copy_(value)
+        return out
+
+    def eval(self, params: Params, x: Tensor) -> Outputs:
+        """Evaluation mode."""
+        self._check(params)
+        # Copies of the statistics: a training pass may move them before the backward pass reads them again.
+        return forward({n: v.clone() if n in STATISTICS else v for n, v in params.items()}, x, training=False)
+
+    def head(self, params: Params, features: Tensor) -> Tensor:
+        """The last layer alone."""
+        if self.heard:
+            self.heard(features)
+        return features @ params["head.weight"].T + params["head.bias"]
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """(x - mean) / std."""
+        images = (x - PIXEL_MEAN) / PIXEL_STD
+        if self.shown:
+            self.shown(images)
+        return images
+
+    def _check(self, params: Params) -> None:
+        if set(params) != set(self.names):
+            raise KeyError(f"the network has the parameters {sorted(self.names)}, got {sorted(params)}")
+
+
+def model(net: LabNet, *keys: str | int) -> Params:
+    """A model of its own for these keys, with positive variances."""
+    generator = draw("model", *keys)
+    shapes = {name: SHAPES.get(name, (FEATURES,)) for name in net.names}
+    made = {n: 0.5 * torch.randn(shape, generator=generator, dtype=torch.float64) for n, shape in shapes.items()}
+    for name in made.keys() & {"norm.weight", "norm.running_var"}:
+        made[name] = made[name].abs() + 0.5
+    return made
+
+
+def samples(count: int, *keys: str | int) -> tuple[Tensor, Tensor]:
+    """Inputs (count, 1, side, side) and labels (count,) for these keys."""
+    generator = draw("samples", *keys)
+    x = torch.randn(count, 1, SIDE, SIDE, generator=generator, dtype=torch.float64)
+    return x, torch.randint(CLASSES, (count,), generator=generator)
+
+
+def batch(*keys: str | int, padded: bool = True) -> Batch:
+    """B samples; the last is padding, unless `padded` is false."""
+    x, y = samples(BATCH_SIZE, "batch", *keys)
+    weight = torch.ones(BATCH_SIZE, dtype=torch.float64)
+    if padded:
+        weight[-1] = 0.0
+    return Batch(x, y, weight)
+
+
+def holdings(client: int) -> Data:
+    """A client's n_k samples, and two rows of padding behind them."""
+    count = int(SIZES[client])
+    x, y = samples(count + 2, "client", client)
+    return Data(x, y, (torch.arange(count + 2) < count).double())
+
+
+def server_samples(name: str, per_class: int = 3) -> Data:
+    """Samples that the server holds, each class equally often."""
+    x, _ = samples(per_class * CLASSES, "server", name)
+    y = torch.arange(per_class * CLASSES) % CLASSES
+    return Data(x, y, torch.ones(len(y), dtype=torch.float64))
+
+
+def requested(data: Data, round: int, call: int, size: int) -> Batch:
+    """The mini-batch that a client answers the `call`-th gradient request of a round with."""
+    count = int(data.weight.sum())
+    rows = (torch.arange(min(size, count)) + 3 * round + call) % count
+    return Batch(data.x[rows], data.y[rows], data.weight[rows])
+
+
+@dataclass
+class LabFed:
+    """Implements `algorithms.base.Fed`."""
+
+    net: LabNet
+    auxiliary: Data = field(default_factory=lambda: server_samples("auxiliary"))
+    validation: Data = field(default_factory=lambda: server_samples("validation"))
+    num_clients: int = len(SIZES)
+    num_classes: int = CLASSES
+    feature_dim: int = FEATURES
+    input_shape: tuple[int, ...] = LabNet.input_shape
+    batch_size: int = BATCH_SIZE
+    seed: int = SEED
+
+    def stream(self, *keys: str | int) -> torch.Generator:
+        """The server's generator for these keys."""
+        return draw("server", *keys)
+
+
+class LabCohort:
+    """Implements `algorithms.base.Cohort`: clients with their final local models and their data.
+
+    Args:
+        net: the network.
+        round: from 1.
+        lr: local learning rate of the round.
+        models: by client, in the order of the uploads.
+        clients: what every client holds.
+    """
+
+    def __init__(
+        self, net: LabNet, round: int, lr: float, models: Mapping[int, Params], clients: Mapping[int, Data]
+    ) -> None:
+        self.net, self.round, self.lr, self.models, self.clients = net, round, lr, models, clients
+        self.ids = torch.tensor(list(models))
+        self.num_examples = torch.tensor([SIZES[k] for k in models], dtype=torch.float64)
+        self._calls = 0
+
+    def mean(self, tree: Any, among: Tensor | None = None) -> Any:
+        """Weighted by examples over the leading axis; `among` leaves clients out."""
+        sizes = self.num_examples if among is None else self.num_examples * among
+        shares = sizes / sizes.sum()
+        return tree_map(lambda value: torch.tensordot(shares, value, 1), tree)
+
+    def everyone(self) -> Cohort:
+        """All K clients."""
+        return LabCohort(self.net, self.round, self.lr, {k: {} for k in self.clients}, self.clients)
+
+    def gradients(self, loss: Any, params: Params, batch_size: int) -> Params:
+        """Each client's gradient (m, ...) on its requested mini-batch."""
+        slopes = [self._slope(k, loss, params, batch_size) for k in self.models]
+        self._calls += 1
+        return {name: torch.stack([slope[name] for slope in slopes]) for name in slopes[0]}
+
+    def _slope(self, client: int, loss: Any, params: Params, batch_size: int) -> Params:
+        answer = requested(self.clients[client], self.round, self._calls, batch_size)
+        given = {name: value.detach().clone() for name, value in params.items()}
+        leaves = {name: given[name].requires_grad_() for name in self.net.trainable if name in given}
+        value = loss(self.net, given, self.models[client], answer).mean()
+        grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+        return dict(zip(leaves, grads, strict=True))

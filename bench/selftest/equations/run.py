@@ -1,0 +1,197 @@
+"""Rounds of one algorithm, driven by hand: the local models are ours, everything else is the algorithm's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Data, Local, Memory, Message, Params, Plan, Server, Upload
+from bench.engine.trees import leaves, own, stack, tensors, tree_map
+from bench.selftest.equations.check import Make, gap
+from bench.selftest.equations.formulas import masked
+from bench.selftest.equations.lab import SIZES, LabCohort, LabFed, LabNet, batch, draw, holdings, model
+
+CPU = torch.device("cpu")
+Objective = Callable[[Params], Tensor]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """A loss in nats, a scalar, and its gradient by trainable name."""
+
+    loss: Tensor
+    grad: Params
+
+
+@dataclass
+class Run:
+    """One algorithm's rounds.
+
+    Args:
+        make: the algorithm's factory.
+        options: its hyper-parameters.
+        norm: whether the network has BatchNorm.
+        lrs: local learning rate of each round, the last one repeated.
+        momentum: of the local optimiser.
+
+    Attributes:
+        server: the server's state.
+        initial: w_0.
+        memories: of the clients that have taken part.
+        clients: what each client holds.
+    """
+
+    make: Make
+    options: Mapping[str, Any]
+    norm: bool = True
+    lrs: tuple[float, ...] = (0.1,)
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.net = LabNet(self.norm)
+        self.fed = LabFed(self.net)
+        self.algorithm = self.make(**self.options)
+        self.initial = model(self.net, "initial")
+        self.clients: dict[int, Data] = {k: holdings(k) for k in SIZES}
+        self.memories: dict[int, Memory] = {}
+        self.server: Server = self.algorithm.init_server(self.fed, own(self.initial))
+        self._sent: Message | None = None
+
+    @property
+    def number(self) -> int:
+        """The round that comes next, from 1."""
+        return self.server.round + 1
+
+    @property
+    def lr(self) -> float:
+        """The local learning rate of that round."""
+        return self.lrs[min(self.server.round, len(self.lrs) - 1)]
+
+    def message(self) -> Message:
+        """What the server sends in the coming round; asked for once, as in a real run."""
+        if self._sent is None:
+            self._sent = tensors(self.algorithm.broadcast(self.fed, self.server), CPU, torch.float64)
+        return self._sent
+
+    def visit(self, client: int, steps: float = 1.0) -> Visit:
+        """A client at the start of the coming round, in which it will take `steps` local steps."""
+        if client not in self.memories:
+            first = self.algorithm.init_client(self.fed, own(self.initial))
+            self.memories[client] = own(tensors(first, CPU, torch.float64))
+        plan = Plan(self.number, self.lr, self.momentum, "sgd", torch.tensor(steps, dtype=torch.float64))
+        return Visit(self, client, self.message(), self.memories[client], plan)
+
+    def local(self, client: int) -> Params:
+        """The model that we let a client end the coming round with."""
+        return model(self.net, "local", self.number, client)
+
+    def round(self, clients: tuple[int, ...], steps: Mapping[int, float] | None = None) -> dict[int, Params]:
+        """One round in which each client takes one step and ends at `local(client)`; what they ended at."""
+        visits = {k: self.visit(k, (steps or {}).get(k, 1.0)) for k in clients}
+        for k, visit in visits.items():
+            visit.slope(self.local(k), batch("round", self.number, k))
+        return self.close(visits, {k: self.local(k) for k in clients})
+
+    def close(self, visits: Mapping[int, Visit], models: dict[int, Params]) -> dict[int, Params]:
+        """Let every visited client upload, ending at its one of `models`, and the server take its step."""
+        number = self.number
+        uploads = stack([visit.leave(models[k]) for k, visit in visits.items()])
+        cohort = LabCohort(self.net, number, self.lr, own(models), self.clients)
+        self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, cohort), None
+        if self.server.round != number:
+            raise ValueError(f"server_step must return server.next(...): round {self.server.round} after {number}")
+        if any(value.requires_grad for value in leaves(self.server.params)):
+            raise ValueError("server_step must return tensors without a gradient")
+        return models
+
+    def model_gap(self, expected: Params) -> float:
+        """How far the next broadcast's params and the evaluated model are from `expected`."""
+        return max(
+            gap(dict(self.message()["params"]), expected), gap(self.algorithm.evaluated(self.server)[""], expected)
+        )
+
+
+class Visit:
+    """One client in one round.
+
+    Args:
+        run: whose round it is.
+        client: its number.
+        message: what it received.
+        memory: what it kept.
+        plan: its local training.
+    """
+
+    def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
+        self.run, self.client, self.message, self.memory, self.plan = run, client, message, memory, plan
+        algorithm = run.algorithm
+        start = algorithm.start(run.fed, message, memory, draw("start", plan.round, client))
+        self.local: Local = own(tensors(start, CPU, torch.float64))
+        self.teachers = algorithm.teachers(message, memory)
+        self._noise = draw("noise", plan.round, client)
+
+    def step(self, params: Params, given: Batch) -> Batch:
+        """Come to `params` and act before the step; the batch with its noise and the teachers' outputs."""
+        run = self.run
+        noise = run.algorithm.noise(run.fed, self._noise, run.fed.batch_size)
+        with torch.no_grad():
+            outputs = {name: run.net.eval(teacher, given.x) for name, teacher in self.teachers.items()}
+        given = replace(given, noise=noise, teacher=outputs)
+        self._arrive(params)
+        self.local = {**tree_map(Tensor.detach, self.act(given)), "params": self.local["params"]}
+        return given
+
+    def act(self, given: Batch) -> Local:
+        """What `before_step` would make of the local state now, which stays as it is."""
+        run = self.run
+        return run.algorithm.before_step(run.net, self.local, given, self.message, self.plan)
+
+    def slope(self, params: Params, given: Batch) -> Slope:
+        """The mean loss of one whole step at `params`, and its gradient."""
+        return self.loss(params, self.step(params, given))
+
+    def loss(self, params: Params, given: Batch) -> Slope:
+        """The same without `before_step`, on a batch that has its noise and teachers."""
+        run = self.run
+        self._arrive(params)
+        loss = run.algorithm.local_loss(run.net, self.local, given, self.message, self.memory, self.plan)
+        if loss.shape not in {(), given.y.shape}:
+            raise ValueError(f"local_loss must return shape {tuple(given.y.shape)} or (), got {tuple(loss.shape)}")
+        mean = loss if loss.dim() == 0 else masked(loss, given.weight)
+        names = run.net.trainable
+        grad = torch.autograd.grad(mean, [self.local["params"][n] for n in names], materialize_grads=True)
+        return Slope(mean.detach(), dict(zip(names, grad, strict=True)))
+
+    def leave(self, params: Params) -> Upload:
+        """Upload from `params`, and keep what the algorithm keeps."""
+        run = self.run
+        self.local = {**self.local, "params": own(params)}
+        data = run.clients[self.client]
+        upload, memory = run.algorithm.upload(run.net, self.local, data, self.message, self.memory, self.plan)
+        run.memories[self.client] = own(tensors(memory, CPU, torch.float64))
+        sent: Upload = own(tensors(upload, CPU, torch.float64))
+        return sent
+
+    def _arrive(self, params: Params) -> None:
+        """Make copies of `params` the local model, trainable ones as leaves."""
+        copies = own(params)
+        for name in self.run.net.trainable:
+            copies[name].requires_grad_()
+        self.local = {**self.local, "params": copies}
+
+
+def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
+    """The printed objective at `params`, differentiated by autograd."""
+    leaves = {name: value.clone().requires_grad_(name in net.trainable) for name, value in params.items()}
+    loss = objective(leaves)
+    grad = torch.autograd.grad(loss, [leaves[name] for name in net.trainable], materialize_grads=True)
+    return Slope(loss.detach(), dict(zip(net.trainable, grad, strict=True)))
+
+
+def slope_gap(got: Slope, expected: Slope) -> float:
+    """The largest gap of two losses and two gradients."""
+    return max(gap(got.loss, expected.loss), gap(got.grad, expected.grad))

@@ -1,0 +1,140 @@
+"""Check `hyperparameters`: each one changes something, and none takes a value outside its range."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from algorithms import Field
+from bench.engine.simulation import Simulation
+from bench.selftest.candidate import Candidate, Values, owners_of
+from bench.selftest.outcome import Finding, NotApplicable
+from bench.selftest.toy import gap, models_of
+from bench.selftest.values import alternatives, forbidden
+from search_spaces import Value
+
+ROUNDS = 4
+SMALLEST_EFFECT = 1e-9
+# Some fields act only with BatchNorm, or only on clients that are left out, or only when all take part.
+SETTINGS: tuple[dict[str, Any], ...] = ({}, {"model": "mlp+bn"}, {"participation": 0.5}, {"participation": 1.0})
+_RELATION = re.compile(r"(\w+) *(<=|<|>=|>) *(\w+)")
+
+
+def check(candidate: Candidate, finding: Finding) -> None:
+    """Every field of the entry.
+
+    Raises:
+        NotApplicable: there is none.
+    """
+    fields = candidate.entry.fields
+    _is_refused("build", candidate.build, {"no_such_field": 1}, ["no_such_field"], finding)
+    if not fields and not finding.problems:
+        raise NotApplicable("it has no hyper-parameters")
+    owners, acting, refused = owners_of(candidate.build()), 0, 0
+    for item in fields:
+        problem = _effect(candidate, item)
+        acting += not problem
+        finding.expect(not problem, problem)
+        checked = item.name in owners and "bounds" in owners[item.name][1].metadata
+        for value in forbidden(item):
+            words = [item.name, _word(value)]
+            refused += _is_refused_everywhere(candidate, {item.name: value}, words, checked, finding)
+    for relation in candidate.entry.where:
+        _relation_is_kept(candidate, relation, finding)
+    finding.measured = f"{acting} of {len(fields)} change the result; {refused} values out of range are refused"
+
+
+def _effect(candidate: Candidate, item: Field) -> str:
+    """What is wrong with this field, or nothing."""
+    if item.kind.startswith("str") and not item.bounds.choices:
+        return ""  # any text: there is no other value to try
+    tried = []
+    for setting in SETTINGS:
+        for values in alternatives(candidate, item):
+            try:
+                other = candidate.run(ROUNDS, values=values, **setting)
+            except Exception as error:  # whatever the algorithm's code may raise
+                return f"{item.name}={values[item.name]!r} is allowed, and fails{_listed(setting)}: {error}"
+            if _differ(candidate.run(ROUNDS, **setting), other):
+                return ""
+            tried.append(f"{values[item.name]}")
+    if tried:
+        shown = ", ".join(dict.fromkeys(tried))
+        return f"{item.name} changes nothing: the same models with {candidate.defaults()[item.name]} and with {shown}"
+    refusals = list(_refusals(candidate, item))
+    if refusals and all(item.name in words for words in refusals):
+        return ""  # it has one value in this form of the algorithm, and says so
+    return f"{item.name} could not be set to any value but its default"
+
+
+def _listed(setting: dict[str, Any]) -> str:
+    return "".join(f" with {name}={value}" for name, value in setting.items())
+
+
+def _refusals(candidate: Candidate, item: Field) -> Iterator[str]:
+    choices: tuple[Value, ...] = item.bounds.choices or ((True, False) if item.kind == "bool" else ())
+    for choice in choices:
+        try:
+            candidate.make(**{item.name: choice})
+        except ValueError as error:
+            yield str(error)
+
+
+def _differ(one: Simulation, other: Simulation) -> bool:
+    """Whether any model or any measure of any round differs."""
+    left, right = models_of(one), models_of(other)
+    if set(left) != set(right):
+        return True
+    if max(gap(left[key], right[key]) for key in left) > SMALLEST_EFFECT:
+        return True
+    curves = zip(_losses(one), _losses(other), strict=True)
+    return any(abs(a - b) > SMALLEST_EFFECT for a, b in curves)
+
+
+def _losses(simulation: Simulation) -> list[float]:
+    return [
+        value if math.isfinite(value) else math.inf
+        for curve in simulation.progress.curves.values()
+        for _, metric, value in curve
+        if metric == "loss"
+    ]
+
+
+def _is_refused_everywhere(
+    candidate: Candidate, values: Values, words: list[str], checked: bool, finding: Finding
+) -> bool:
+    """Whoever makes it: the registry always, the class where its field has a range."""
+    by_registry = _is_refused("build", candidate.build, values, words, finding)
+    by_class = not checked or _is_refused("the class itself", candidate.factory, values, words, finding)
+    return by_registry and by_class
+
+
+def _is_refused(way: str, make: Callable[..., Any], values: Values, words: list[str], finding: Finding) -> bool:
+    """Whether it answers with a ValueError that has these words."""
+    shown = ", ".join(f"{name}={value!r}" for name, value in values.items())
+    try:
+        make(**values)
+    except ValueError as error:
+        lacking = [word for word in words if word not in str(error)]
+        finding.expect(not lacking, f"{way} refuses {shown} without naming {', '.join(lacking)}: {error}")
+        return not lacking
+    finding.expect(False, f"{way} takes {shown}, which is not allowed")
+    return False
+
+
+def _word(value: Value) -> str:
+    """How a message may write the value: 2 and 2.0 are both right."""
+    return str(value).removesuffix(".0")
+
+
+def _relation_is_kept(candidate: Candidate, relation: str, finding: Finding) -> None:
+    """A pair that breaks a relation between two fields is refused, both named."""
+    found = _RELATION.fullmatch(relation)
+    finding.expect(found is not None, f"the relation {relation!r} is not of the form `name <= name`")
+    if found:
+        left, _, right = found.groups()
+        defaults = candidate.entry.defaults()
+        swapped = {left: defaults[right], right: defaults[left]}
+        _is_refused_everywhere(candidate, swapped, [left, right], True, finding)

@@ -1,0 +1,120 @@
+"""What a check finds, and what an algorithm's checks come to. Needs no torch."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+BENCH = Path(__file__).resolve().parents[1]
+PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
+
+
+@dataclass
+class Finding:
+    """What one check found out; it adds to this as it goes.
+
+    Args:
+        measured: the figure that shows it, such as `largest gap 3.1e-15 <= 1e-10`.
+        problems: whatever is wrong, in plain words; none is a pass.
+        errors: exceptions among them.
+    """
+
+    measured: str = ""
+    problems: list[str] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+
+    def expect(self, holds: bool, problem: str) -> None:
+        """Note a problem unless it holds."""
+        if not holds and problem not in self.problems:
+            self.problems.append(problem)
+
+    @contextmanager
+    def case(self, where: str = "") -> Iterator[None]:
+        """One of several cases: an error in it is a problem, and the next case still runs."""
+        try:
+            yield
+        except NotApplicable:
+            raise
+        except Exception as error:
+            self.errors.append(error)
+            self.expect(False, f"{where}: {_told(error)}" if where else _told(error))
+
+
+class NotApplicable(Exception):
+    """A check that says nothing of this algorithm; the message says why."""
+
+
+def _told(error: Exception) -> str:
+    """The error, and the line of the algorithm that it came through."""
+    chain: list[BaseException] = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    frames = [frame for link in chain for frame in traceback.extract_tb(link.__traceback__)]
+    own = [frame for frame in frames if _is_an_algorithms(Path(frame.filename))]
+    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def _is_an_algorithms(file: Path) -> bool:
+    """Neither this suite's nor a library's."""
+    return (
+        file.is_file() and BENCH not in file.parents and "site-packages" not in file.parts and "lib" not in file.parts
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One line of a certificate.
+
+    Args:
+        check: its name.
+        status: `passed`, `failed` or `not applicable`.
+        measured: the figure, or the reason why it is not applicable.
+        problems: of a failure.
+        look: where to look after a failure.
+        seconds: that it took.
+    """
+
+    check: str
+    status: str
+    measured: str
+    problems: tuple[str, ...] = ()
+    look: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """All outcomes of one algorithm.
+
+    Args:
+        algorithm: the name that was asked for.
+        factory: `module:function`.
+        version: of the registry's entry.
+        judged_as: the built-in algorithm whose equations and limits it was held to, or None.
+        outcomes: in the order of the checks.
+    """
+
+    algorithm: str
+    factory: str
+    version: int
+    judged_as: str | None
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(outcome.status != FAILED for outcome in self.outcomes)
+
+    @property
+    def seconds(self) -> float:
+        """That all checks took."""
+        return sum(outcome.seconds for outcome in self.outcomes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "passed": self.passed, "seconds": self.seconds}

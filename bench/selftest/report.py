@@ -1,0 +1,169 @@
+"""Certificates at the terminal and as JSON. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench import __version__
+from bench.selftest.checks import CHECKS
+from bench.selftest.outcome import FAILED, NOT_APPLICABLE, PASSED, Certificate, Outcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+STYLES = {PASSED: "green", FAILED: "bold red", NOT_APPLICABLE: "dim"}
+SHORT = {PASSED: "ok", FAILED: "FAILED", NOT_APPLICABLE: "–"}
+# The checks as heads of narrow columns.
+HEADS = {
+    "contract": "con-\ntract",
+    "backends": "back-\nends",
+    "reductions": "reduc-\ntions",
+    "resume": "re-\nsume",
+    "learns": "learns",
+    "communication": "commu-\nnica-\ntion",
+    "hyperparameters": "hyper-\nparam-\neters",
+    "memory": "mem-\nory",
+    "equations": "equa-\ntions",
+}
+SEVERAL = 3  # from so many certificates on, one table shows them all
+
+
+def print_checks(screen: Console, machine: bool) -> None:
+    """`--list`: every check and what it shows."""
+    if machine:
+        listed = [{"check": name, "shows": check.summary} for name, check in CHECKS.items()]
+        sys.stdout.write(json.dumps(listed, indent=2) + "\n")
+        return
+    table = _table("check", "shows that")
+    for name, check in CHECKS.items():
+        table.add_row(name, check.summary)
+    _show(screen, lambda: screen.print(table))
+
+
+def as_json(certificates: Sequence[Certificate]) -> dict[str, Any]:
+    """Everything, with what it was measured with."""
+    return {
+        "package_version": __version__,
+        "torch": _torch(),
+        "passed": all(certificate.passed for certificate in certificates),
+        "certificates": [certificate.as_dict() for certificate in certificates],
+    }
+
+
+def line_of(certificate: Certificate) -> str:
+    """One line of progress."""
+    failed = [outcome.check for outcome in certificate.outcomes if outcome.status == FAILED]
+    verdict = f"FAILED: {', '.join(failed)}" if failed else "passed"
+    return f"{certificate.algorithm}: {verdict} ({certificate.seconds:.1f} s)"
+
+
+def print_certificates(certificates: Sequence[Certificate], screen: Console) -> None:
+    """A certificate each; of several, one table and the failures."""
+    _show(screen, lambda: _print_all(certificates, screen))
+
+
+def _show(screen: Console, draw: Callable[[], None]) -> None:
+    """Only a terminal gets lines filled with blanks."""
+    if screen.is_terminal:
+        draw()
+        return
+    with screen.capture() as captured:
+        draw()
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+
+
+def _print_all(certificates: Sequence[Certificate], screen: Console) -> None:
+    if len(certificates) < SEVERAL:
+        for certificate in certificates:
+            _print_certificate(certificate, screen)
+    else:
+        screen.print(_overview(certificates))
+        for certificate in certificates:
+            if not certificate.passed:
+                screen.print()
+                screen.print(f"{certificate.algorithm} ({certificate.factory})", style="bold", markup=False)
+                _print_failures(certificate, screen)
+        screen.print()
+    screen.print(_verdict(certificates), markup=False)
+
+
+def _print_certificate(certificate: Certificate, screen: Console) -> None:
+    judged = certificate.judged_as
+    held = f", held to {judged}" if judged and judged != certificate.algorithm else ""
+    title = f"{certificate.algorithm} ({certificate.factory}, version {certificate.version}{held})"
+    screen.print(title, style="bold", markup=False)
+    table = _table("check", "result", "measured", "s")
+    table.columns[-1].justify = "right"
+    for outcome in certificate.outcomes:
+        table.add_row(outcome.check, _result(outcome), _plain(outcome.measured), f"{outcome.seconds:.1f}")
+    screen.print(table)
+    _print_failures(certificate, screen)
+    screen.print()
+
+
+def _print_failures(certificate: Certificate, screen: Console) -> None:
+    for outcome in certificate.outcomes:
+        if outcome.status == FAILED:
+            screen.print(f"{outcome.check} failed:", style=STYLES[FAILED], markup=False)
+            for problem in outcome.problems:
+                screen.print(_indented(problem))
+            screen.print(_indented(f"look at: {outcome.look}"))
+
+
+def _overview(certificates: Sequence[Certificate]) -> Table:
+    """Algorithms down, checks across."""
+    checks = [outcome.check for outcome in certificates[0].outcomes]
+    table = _table("algorithm", *(HEADS[check] for check in checks), "s", space=0)
+    for column in table.columns[1:-1]:
+        column.justify = "center"
+    table.columns[-1].justify = "right"
+    for certificate in certificates:
+        cells = [_result(outcome, short=True) for outcome in certificate.outcomes]
+        table.add_row(certificate.algorithm, *cells, f"{certificate.seconds:.1f}")
+    return table
+
+
+def _result(outcome: Outcome, short: bool = False) -> Any:
+    from rich.text import Text
+
+    return Text(SHORT[outcome.status] if short else outcome.status, STYLES[outcome.status])
+
+
+def _table(*heads: str, space: int = 1) -> Table:
+    """A table without edges, its columns one and `space` blanks apart."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(*heads, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, space, 0, 0))
+
+
+def _plain(text: str) -> Any:
+    """Text as it is: brackets in it are no markup."""
+    from rich.text import Text
+
+    return Text(text)
+
+
+def _indented(text: str) -> Any:
+    from rich.padding import Padding
+
+    return Padding(_plain(text), (0, 0, 0, 2))
+
+
+def _verdict(certificates: Sequence[Certificate]) -> str:
+    counts = Counter(outcome.status for certificate in certificates for outcome in certificate.outcomes)
+    failed = [certificate.algorithm for certificate in certificates if not certificate.passed]
+    checks = ", ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
+    measured = f"{checks}; fedkd-bench {__version__}, torch {_torch()}, CPU"
+    return f"NOT certified: {', '.join(failed)} ({measured})" if failed else f"Certified ({measured})"
+
+
+def _torch() -> str:
+    from importlib.metadata import version
+
+    return version("torch")

@@ -1,0 +1,163 @@
+"""A federation small enough to run in milliseconds: clients of unequal sizes, one of them smaller than a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from algorithms import build, entry
+from algorithms.base import Algorithm, Params
+from bench.data import DatasetInfo
+from bench.data.dataset import Dataset
+from bench.data.splits import Split
+from bench.engine.simulation import Simulation
+from bench.engine.state import StateFolder
+from bench.engine.trees import leaves
+from search_spaces import Setting
+
+SIZES = (21, 13, 9, 5)
+EQUAL_SIZES = (12, 12, 12, 12)
+TEST_SAMPLES = 30
+INFO = DatasetInfo(
+    name="toy",
+    title="noise with a class-dependent mean",
+    num_classes=3,
+    input_shape=(1, 8, 8),
+    train_size=60,
+    test_size=TEST_SAMPLES,
+    scale=255,
+    normalizations={"standard": ((0.5,), (0.25,)), "none": ((0.0,), (1.0,))},
+    loader="",
+    flip=True,
+)
+TINY = Setting(
+    dataset="digits",
+    model="mlp",
+    num_clients=len(SIZES),
+    participation=0.75,
+    rounds=4,
+    local_epochs=2,
+    batch_size=8,
+    lr=0.1,
+    validation_fraction=0.1,
+    auxiliary_per_class=2,
+    precision="fp64",
+)
+# Server work that would take longer than all the rest of a toy run, cut short.
+SHORT: Mapping[str, Mapping[str, Any]] = {
+    "fedgen": {"generator_steps": 5},
+    "feddf": {"server_lr": 0.003, "max_steps": 12, "check_every": 2, "patience": 4},
+}
+FORMS = {"projection_head": "+head", "batchnorm": "+bn"}
+Models = dict[tuple[str, int | None], Params]
+
+
+def toy_dataset() -> Dataset:
+    """60 training and 30 test images of 8x8; the class shifts the mean, so that there is something to learn."""
+    draw = np.random.RandomState(0)
+
+    def images(count: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.arange(count) % 3
+        pixels = draw.randint(0, 120, (count, 1, 8, 8)) + 60 * labels[:, None, None, None]
+        return pixels.astype(np.uint8), labels.astype(np.int64)
+
+    return Dataset.of("toy", images(60), images(TEST_SAMPLES))
+
+
+def toy_split(sizes: Sequence[int] = SIZES) -> Split:
+    """Clients of these many samples, 48 in all; 6 auxiliary samples, and 6 for validation."""
+    order = np.random.RandomState(1).permutation(60).astype(np.int64)
+    clients = tuple(np.sort(part) for part in np.split(order[:48], np.cumsum(sizes)[:-1]))
+    # Two auxiliary samples of each class: those at the end, whose labels are known by construction.
+    rest = order[48:]
+    auxiliary = np.concatenate([np.flatnonzero(np.arange(60) % 3 == label)[:2] for label in range(3)])
+    none = tuple(np.empty(0, np.int64) for _ in clients)
+    return Split(clients=clients, local_tests=none, auxiliary=auxiliary, validation=rest[:12], hash="toy")
+
+
+def make(name: str, **hyperparameters: Any) -> Algorithm:
+    """The algorithm of this name, its server's work cut short unless that is given."""
+    return build(name, **{**SHORT.get(name, {}), **hyperparameters})
+
+
+def supplied(model: str, needs: frozenset[str]) -> str:
+    """The model in the form that these needs ask for."""
+    missing = [form for need, form in FORMS.items() if need in needs and form not in model]
+    return model + "".join(missing)
+
+
+def simulate(
+    algorithm: str | Algorithm,
+    backend: str = "loop",
+    seed: int = 0,
+    folder: StateFolder | None = None,
+    device: str = "cpu",
+    sizes: Sequence[int] = SIZES,
+    **fields: object,
+) -> Simulation:
+    """A simulation on the toy federation.
+
+    Args:
+        algorithm: a registered name, whose model is then supplied as it needs, or an algorithm.
+        backend: `loop`, `stacked`, or `auto`.
+        seed: of all random streams.
+        folder: where the state lies, if it is to be saved.
+        device: of training.
+        sizes: samples of each client.
+        **fields: of the setting, in place of `TINY`'s.
+    """
+    made = make(algorithm) if isinstance(algorithm, str) else algorithm
+    setting = replace(TINY, **{"num_clients": len(sizes), **fields})  # type: ignore[arg-type]
+    if isinstance(algorithm, str):
+        setting = replace(setting, model=supplied(setting.model, entry(algorithm).needs))
+    return Simulation(made, setting, seed, toy_dataset(), INFO, toy_split(sizes), device, backend, folder)
+
+
+def models_of(simulation: Simulation) -> Models:
+    """What a run is judged by: (suffix of the row, client of a personal model or None) -> the whole model."""
+    found: Models = {}
+    for suffix, row in simulation.algorithm.evaluated(simulation.server).items():
+        if set(row) == set(simulation.net.names):
+            found[suffix, None] = row
+            continue
+        for client in range(len(simulation.federation.clients)):
+            found[suffix, client] = simulation.local_model(row, client)
+    return found
+
+
+def largest_gap(left: Simulation, right: Simulation) -> float:
+    """The largest difference between two runs' models, those that are evaluated and the server's own."""
+    one, two = models_of(left), models_of(right)
+    pairs = [(one[key], two[key]) for key in one] + [(left.server.params, right.server.params)]
+    return max(gap(a, b) for a, b in pairs)
+
+
+def gap(left: Params, right: Params) -> float:
+    """The largest difference between two models of the same names; infinite where a value is not finite."""
+    return max((_distance(value, right[name]) for name, value in left.items()), default=0.0)
+
+
+def _distance(left: Tensor, right: Tensor) -> float:
+    largest = float((left.double().cpu() - right.double().cpu()).abs().max())
+    return largest if np.isfinite(largest) else float("inf")
+
+
+def identical(left: Simulation, right: Simulation) -> bool:
+    """Whether models, further state, memories, counters and curves are equal, bit for bit."""
+    pairs = [
+        (left.server.params, right.server.params),
+        (left.server.extra, right.server.extra),
+        *((memory, right.memories.get(client, {})) for client, memory in left.memories.items()),
+    ]
+    progress = left.progress.traffic == right.progress.traffic and left.progress.curves == right.progress.curves
+    return progress and left.round == right.round and all(_equal(a, b) for a, b in pairs)
+
+
+def _equal(left: object, right: object) -> bool:
+    one, two = list(leaves(left)), list(leaves(right))
+    return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))

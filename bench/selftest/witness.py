@@ -1,0 +1,218 @@
+"""A plug-in that changes nothing and watches: every hook's answer is held against the contract while a run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import (
+    Algorithm,
+    Batch,
+    Cohort,
+    Data,
+    Fed,
+    Local,
+    Memory,
+    Message,
+    Net,
+    Params,
+    Plan,
+    Plugin,
+    Server,
+    Upload,
+)
+from bench.engine.trees import leaves, tree_map
+from bench.selftest.outcome import Finding
+
+NUMBERS = (bool, int, float)
+
+
+@dataclass
+class Log:
+    """What a watched run showed.
+
+    Args:
+        finding: where what the contract does not allow is noted.
+        messages: one a round, as the clients received it.
+        uploads: one a client and round.
+        servers: after each round.
+    """
+
+    finding: Finding = field(default_factory=Finding)
+    messages: list[Message] = field(default_factory=list)
+    uploads: list[Upload] = field(default_factory=list)
+    servers: list[Server] = field(default_factory=list)
+    _given: list[tuple[str, Any, Any]] = field(default_factory=list)
+
+    def give(self, what: str, tree: Any) -> None:
+        """Remember what is handed to a hook, which must not write to it."""
+        if all(tree is not known for _, known, _ in self._given):
+            self._given.append((what, tree, tree_map(torch.clone, tree)))
+
+    def take_back(self) -> None:
+        """Note what was written to since it was given."""
+        for what, tree, before in self._given:
+            self.finding.expect(same(tree, before), f"{what} is written to: hooks must leave what they are given")
+        self._given.clear()
+
+
+@dataclass(frozen=True)
+class Witness(Plugin):
+    """Forwards every hook to `base` and notes in `log` what the contract does not allow."""
+
+    log: Log = field(default_factory=Log, compare=False)
+
+    def _expect(self, holds: bool, problem: str) -> None:
+        self.log.finding.expect(holds, problem)
+
+    def _tree(self, hook: str, tree: Any) -> None:
+        for path, leaf in items(tree):
+            known = isinstance(leaf, (Tensor, *NUMBERS))
+            self._expect(known, f"{hook} returns {type(leaf).__name__} at {path}: trees hold tensors and numbers only")
+
+    def _detached(self, hook: str, tree: Any) -> None:
+        caught = [path for path, leaf in items(tree) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        self._expect(not caught, f"{hook} returns a tensor at {caught[:1]} that requires a gradient: detach it")
+
+    def _model(self, where: str, model: Any, net: Net, whole: bool) -> None:
+        if not isinstance(model, dict):
+            self._expect(False, f"{where} must be a dict of tensors by name, got {type(model).__name__}")
+            return
+        unknown = sorted(set(model) - set(net.names))
+        self._expect(not unknown, f"{where} has {unknown[:1]}, which the network does not: its calls will be refused")
+        lacking = sorted(set(net.names) - set(model)) if whole else []
+        self._expect(not lacking, f"{where} lacks {lacking[:1]} of the network's names")
+
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """A `Server` in round 0."""
+        self.log.give("w_0", params)
+        server = self.base.init_server(fed, params)
+        self._expect(isinstance(server, Server), f"init_server must return a Server, got {type(server).__name__}")
+        self._expect(server.round == 0, f"init_server must return round 0, got {server.round}")
+        self._model("server.params", server.params, fed.net, whole=False)
+        return server
+
+    def broadcast(self, fed: Fed, server: Server) -> Message:
+        """A dict of tensors and numbers."""
+        message = self.base.broadcast(fed, server)
+        self._expect(isinstance(message, dict), f"broadcast must return a dict, got {type(message).__name__}")
+        self._tree("broadcast", message)
+        self._detached("broadcast", message)
+        return message
+
+    def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
+        """A new `Server`; the old one stays as it was."""
+        self.log.take_back()
+        self.log.give("the old server", {"params": server.params, "extra": dict(server.extra)})
+        self.log.give("uploads", uploads)
+        new = self.base.server_step(fed, server, uploads, cohort)
+        self._model("server.params", new.params, fed.net, whole=False)
+        self._detached("server_step", {"params": new.params, "extra": dict(new.extra)})
+        self.log.take_back()
+        self.log.servers.append(new)
+        return new
+
+    def evaluated(self, server: Server) -> dict[str, Params]:
+        """Models by suffix."""
+        rows = self.base.evaluated(server)
+        self._expect(isinstance(rows, dict), f"evaluated must return a dict, got {type(rows).__name__}")
+        return rows
+
+    def init_client(self, fed: Fed, params: Params) -> Memory:
+        """A dict."""
+        memory = self.base.init_client(fed, params)
+        self._expect(isinstance(memory, dict), f"init_client must return a dict, got {type(memory).__name__}")
+        self._tree("init_client", memory)
+        return memory
+
+    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+        """A whole model, and whatever else is trained."""
+        self.log.give("the message", message)
+        self.log.give("a client's memory", memory)
+        if all(message is not known for known in self.log.messages):
+            self.log.messages.append(message)
+        local = self.base.start(fed, message, memory, generator)
+        self._expect("params" in local, f"start must return `params`, got {sorted(local)}")
+        self._model("start's params", local.get("params"), fed.net, whole=True)
+        self._tree("start", local)
+        return local
+
+    def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
+        """Rows."""
+        drawn = self.base.noise(fed, generator, batch_size)
+        for tensor in leaves(drawn):
+            rows = tensor.dim() > 0 and len(tensor) == batch_size
+            self._expect(rows, f"noise must have {batch_size} rows, the batch's, got shape {tuple(tensor.shape)}")
+        return drawn
+
+    def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
+        """Tensors of the message or the memory."""
+        models = self.base.teachers(message, memory)
+        self._expect(isinstance(models, dict), f"teachers must return a dict, got {type(models).__name__}")
+        given = {id(tensor) for tensor in (*leaves(message), *leaves(memory))}
+        for name, model in models.items():
+            chosen = all(id(tensor) in given for tensor in leaves(model))
+            self._expect(chosen, f"teacher {name!r} is computed: teachers selects tensors of message and memory")
+        return models
+
+    def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
+        """At least what it was given."""
+        made = self.base.before_step(net, local, batch, message, plan)
+        lost = sorted(set(local) - set(made))
+        self._expect(not lost, f"before_step drops {lost} of the local it was given")
+        return made
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """(B,) or a scalar."""
+        loss = self.base.local_loss(net, local, batch, message, memory, plan)
+        shapes = ((), tuple(batch.y.shape))
+        self._expect(tuple(loss.shape) in shapes, f"local_loss must be {shapes[1]} or (), got {tuple(loss.shape)}")
+        return loss
+
+    def upload(
+        self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
+    ) -> tuple[Upload, Memory]:
+        """Two dicts."""
+        upload, kept = self.base.upload(net, local, data, message, memory, plan)
+        for where, tree in (("upload", upload), ("upload's memory", kept)):
+            self._expect(isinstance(tree, dict), f"{where} must be a dict, got {type(tree).__name__}")
+            self._tree(where, tree)
+        self.log.uploads.append(upload)
+        return upload, kept
+
+
+def watch(made: Algorithm, finding: Finding | None = None) -> Witness:
+    """The algorithm, watched; what is wrong is noted in `finding`."""
+    return Witness(made, Log(finding or Finding()))
+
+
+def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, leaf) of every leaf, tensors or not."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from items(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
+        for index, value in enumerate(tree):
+            yield from items(value, f"{path}[{index}]")
+    else:
+        yield path or "the root", tree
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two trees have the same places and the same values, NaN being equal to itself."""
+    one, two = list(items(left)), list(items(right))
+    return [path for path, _ in one] == [path for path, _ in two] and all(
+        _same_leaf(a, b) for (_, a), (_, b) in zip(one, two, strict=True)
+    )
+
+
+def _same_leaf(left: Any, right: Any) -> bool:
+    if not (isinstance(left, Tensor) and isinstance(right, Tensor)):
+        return bool(left == right)
+    if left.is_floating_point():
+        left, right = left.nan_to_num(), right.nan_to_num()
+    return torch.equal(left, right)

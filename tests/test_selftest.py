@@ -1,0 +1,437 @@
+"""The conformance suite certifies what is right, and names the check that what is wrong fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from commands import command
+from conftest import toy_split
+
+from algorithms import ALGORITHMS
+from bench import cli
+from bench.selftest import main
+from bench.selftest.amounts import amount
+from bench.selftest.candidate import Candidate
+from bench.selftest.certify import run_check
+from bench.selftest.checks import CHECKS
+from bench.selftest.contract import HOOKS
+from bench.selftest.witness import Witness
+
+HEAD = """
+from dataclasses import dataclass, field
+import torch
+from algorithms.base import Algorithm, Server, hyper
+from algorithms.losses import cross_entropy, kl
+from algorithms.params import squared_distance
+
+"""
+RIGHT = '''
+@dataclass(frozen=True)
+class Anchor(Algorithm):
+    """Distils from the received model, and stays near the client's own last one.
+
+    Args:
+        weight: of the distillation.
+        pull: of the anchor.
+        form: of the distillation.
+    """
+
+    weight: float = hyper(0.5, 0)
+    pull: float = 0.1
+    form: str = hyper("kl", choices=("kl", "mse"), packable=False)
+
+    def init_client(self, fed, params):
+        return {"last": params}
+
+    def teachers(self, message, memory):
+        return {"global": message["params"]}
+
+    def local_loss(self, net, local, batch, message, memory, plan):
+        logits, teacher = net(local["params"], batch.x).logits, batch.teacher["global"].logits
+        term = kl(teacher, logits) if self.form == "kl" else (teacher - logits).square().mean(-1)
+        anchor = self.pull * squared_distance(local["params"], memory["last"], net.trainable)
+        return cross_entropy(logits, batch.y) + self.weight * term + anchor
+
+    def upload(self, net, local, data, message, memory, plan):
+        return {"params": local["params"]}, {"last": local["params"]}
+'''
+PROX = """
+@dataclass(frozen=True)
+class Prox(Algorithm):
+    mu: float = hyper(0.01, 0)
+    prox_reduction: str = hyper("sum", choices=("sum", "mean_per_tensor"), packable=False)
+
+    def local_loss(self, net, local, batch, message, memory, plan):
+        w = local["params"]
+        distance = {distance}
+        return cross_entropy(net(w, batch.x).logits, batch.y) + {weight} * distance
+"""
+SQUARED = 'squared_distance(w, message["params"], net.trainable)'
+METHOD = """
+@dataclass(frozen=True)
+class Method(Algorithm):
+    {field}
+
+    def local_loss(self, net, local, batch, message, memory, plan):
+        {first}
+        return {loss}
+{more}
+"""
+CROSS_ENTROPY = 'cross_entropy(net(local["params"], batch.x).logits, batch.y)'
+
+
+def method(field: str = "pass", first: str = "pass", loss: str = CROSS_ENTROPY, more: str = "") -> str:
+    return METHOD.format(field=field, first=first, loss=loss, more=more)
+
+
+# What is wrong -> its source, the check that fails, and words of the reason.
+WRONG = {
+    "draws in the loss": (
+        method(first="torch.rand(())", loss=CROSS_ENTROPY + " * (1 + 0.1 * torch.rand(()))"),
+        {
+            "backends": "random operation",
+            "resume": "2 + 2 rounds differ from 4",
+            "contract": "draws from a global generator",
+        },
+    ),
+    "a field that does nothing": (
+        method("weight: float = hyper(0.5, 0)"),
+        {"hyperparameters": "weight changes nothing: the same models with 0.5 and with 0.25"},
+    ),
+    "a range that is not checked": (
+        method(
+            "weight: float = hyper(0.5, 0)",
+            loss=CROSS_ENTROPY + " * self.weight",
+            more="""
+    def __post_init__(self):
+        pass
+""",
+        ),
+        {"hyperparameters": "the class itself takes weight=-1, which is not allowed"},
+    ),
+    "writes to the message": (
+        method(first='message["params"]["head.bias"] *= 0.9'),
+        {"contract": "the message is written to"},
+    ),
+    "state in itself": (
+        method(
+            "seen: dict = field(default_factory=dict, init=False)",
+            more="""
+    def server_step(self, fed, server, uploads, cohort):
+        self.seen["rounds"] = self.seen.get("rounds", 0) + 1
+        mean = cohort.mean(uploads["params"])
+        return server.next({n: w * (1 - 0.01 * self.seen["rounds"]) for n, w in mean.items()})
+""",
+        ),
+        {"contract": "cannot be hashed", "resume": "2 + 2 rounds differ from 4"},
+    ),
+    "no frozen dataclass": (
+        method().replace("@dataclass(frozen=True)\n", ""),
+        {"contract": "Method is no frozen dataclass of its own"},
+    ),
+    "a hook that calls another": (
+        method(
+            more="""
+    def server_step(self, fed, server, uploads, cohort):
+        self.evaluated(server)
+        return server.next(cohort.mean(uploads["params"]))
+"""
+        ),
+        {"contract": "calls its own hook ['evaluated']"},
+    ),
+    "a misspelt hook": (
+        method(
+            more="""
+    def servre_step(self, fed, server, uploads, cohort):
+        return server.next(cohort.mean(uploads["params"]))
+"""
+        ),
+        {"contract": "did you mean ['server_step']"},
+    ),
+    "a teacher that is computed": (
+        method(
+            more="""
+    def teachers(self, message, memory):
+        return {"half": {n: w / 2 for n, w in message["params"].items()}}
+"""
+        ),
+        {"contract": "teacher 'half' is computed"},
+    ),
+    "a loss of the wrong shape": (
+        method(loss=CROSS_ENTROPY + "[:, None].expand(-1, 2)"),
+        {"contract": "local_loss must be (8,) or (), got (8, 2)"},
+    ),
+    "a text in the memory": (
+        method(
+            more="""
+    def init_client(self, fed, params):
+        return {"state": "new"}
+"""
+        ),
+        {"contract": "init_client returns str at state"},
+    ),
+    "asks a packable number": (
+        method("weight: float = hyper(0.5, 0)", loss=CROSS_ENTROPY + " * (2 if self.weight > 0.3 else 1)"),
+        {"backends": "packable, but not as tensors: weight"},
+    ),
+    "climbs": (method(loss="-" + CROSS_ENTROPY), {"learns": "guessing gives 0.33"}),
+    "does not end": (
+        method(
+            more="""
+    def init_server(self, fed, params):
+        return Server(params, extra={"all": ()})
+
+    def server_step(self, fed, server, uploads, cohort):
+        mean = cohort.mean(uploads["params"])
+        return server.next(mean, all=(*server.extra["all"], mean))
+"""
+        ),
+        {"memory": "the server grows every round"},
+    ),
+    "sends data": (
+        method(
+            more="""
+    def upload(self, net, local, data, message, memory, plan):
+        return {"params": local["params"], "sample": data.x[0]}, memory
+"""
+        ),
+        {"memory": "an upload holds a client's sample"},
+    ),
+    "padding counts": (
+        method(loss=f"({CROSS_ENTROPY}).mean()"),
+        {"backends": "Loop and Stacked differ by"},
+    ),
+}
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Writes a module, and gives its name, which no other test uses: modules stay imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def write(source: str) -> str:
+        name = f"outside_{abs(hash(request.node.name))}"
+        (tmp_path / f"{name}.py").write_text(HEAD + source)
+        return name
+
+    return write
+
+
+def certificate(captured: pytest.CaptureFixture[str], *arguments: str) -> SimpleNamespace:
+    """The exit status, the only certificate's outcomes by check, and what was said on stderr."""
+    status = main([*arguments, "--json"])
+    out, err = captured.readouterr()
+    found = json.loads(out)["certificates"][0]
+    return SimpleNamespace(status=status, checks={o["check"]: o for o in found["outcomes"]}, err=err, **found)
+
+
+def test_an_algorithm_from_outside_is_certified(
+    outside: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = certificate(capsys, f"{outside(RIGHT)}:Anchor")
+    assert found.status == 0, found
+    assert found.passed
+    assert found.judged_as is None
+    statuses = {name: outcome["status"] for name, outcome in found.checks.items()}
+    unknown = {"reductions", "equations"}
+    assert statuses == {name: "not applicable" if name in unknown else "passed" for name in CHECKS}
+    assert found.checks["communication"]["measured"] == "down 1 P; up 1 P a round"
+    assert "a client keeps 1 P" in found.checks["memory"]["measured"]
+    assert "[1/1]" in found.err
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_fails_the_check_for_it(
+    case: str, outside: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, expected = WRONG[case]
+    found = certificate(capsys, f"{outside(source)}:Method", "--only", *expected)
+    assert found.status == 1
+    for check, words in expected.items():
+        outcome = found.checks[check]
+        assert outcome["status"] == "failed", outcome
+        assert any(words in problem for problem in outcome["problems"]), outcome["problems"]
+        assert outcome["look"]
+
+
+@pytest.mark.parametrize(
+    ("distance", "weight", "failing"),
+    [
+        (SQUARED + ".sqrt()", "self.mu / 2", "equations"),
+        (SQUARED, "self.mu", "equations"),
+        (SQUARED, "(self.mu + 0.01) / 2", "reductions"),
+    ],
+    ids=["not squared", "not halved", "not off at 0"],
+)
+def test_a_wrong_copy_of_a_built_in_is_found_out(
+    distance: str,
+    weight: str,
+    failing: str,
+    outside: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"{outside(PROX.format(distance=distance, weight=weight))}:Prox"
+    found = certificate(capsys, name, "--as", "fedprox", "--only", failing)
+    assert found.status == 1
+    assert found.judged_as == "fedprox"
+    assert all("differ" in problem for problem in found.checks[failing]["problems"])
+
+
+def test_a_declaration_that_is_not_kept_is_told_in_numbers() -> None:
+    candidate = Candidate.of("fedcad")
+    wrong = replace(candidate, entry=replace(candidate.entry, down="2P"))
+    outcome = run_check(wrong, "communication")
+    assert outcome.status == "failed"
+    assert "round 1: 8518 down, where '2P' is 17030 (P = 8515, C = 3)" in outcome.problems
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({"keeps": "its model, P"}, "it keeps nothing"),
+        ({"down": "P + X"}, "cannot read 'X' in 'P + X'"),
+        ({"needs": frozenset()}, "the algorithm needs ['auxiliary'], which its entry does not say"),
+    ],
+    ids=["keeps", "letters", "needs"],
+)
+def test_an_entry_that_is_wrong_is_told(entry: dict, words: str) -> None:
+    candidate = Candidate.of("fedcad")
+    wrong = replace(candidate, entry=replace(candidate.entry, **entry))
+    outcomes = [run_check(wrong, check) for check in ("contract", "communication", "memory")]
+    assert words in " ".join(problem for outcome in outcomes for problem in outcome.problems)
+
+
+LETTERS = {"P": 10.0, "Pn": 8.0, "C": 3.0, "G": 7.0, "M": 5.0, "J": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "round_", "value"),
+    [
+        ("0", 1, 0),
+        ("2P", 1, 20),
+        ("P + C^2 + C", 1, 22),
+        ("(1 + J) P without BatchNorm", 1, 24),
+        ("P; 2P from round 3 if M > 1", 2, 10),
+        ("P; 2P from round 3 if M > 1", 3, 20),
+        ("P in round 1, then min(t-1, M) (P + 1)", 1, 10),
+        ("P in round 1, then min(t-1, M) (P + 1)", 3, 22),
+        ("P in round 1, then min(t-1, M) (P + 1)", 9, 55),
+    ],
+)
+def test_the_registrys_words_are_read_as_numbers(words: str, round_: int, value: float) -> None:
+    assert amount(words, LETTERS, round_) == value
+
+
+def test_every_registered_word_can_be_read() -> None:
+    for entry in ALGORITHMS.values():
+        for words in (entry.down, entry.up):
+            assert amount(words, LETTERS, 1) >= 0, entry.name
+
+
+def test_eleven_hooks_are_watched() -> None:
+    assert len(HOOKS) == 11
+    assert set(HOOKS) <= set(vars(Witness)), "each is forwarded by the witness itself"
+
+
+def test_the_toy_has_what_strains_an_engine() -> None:
+    sizes = [len(index) for index in toy_split().clients]
+    assert sizes == [21, 13, 9, 5], "unequal, and the last is smaller than a batch of 8"
+    assert len({int(sample) for index in toy_split().clients for sample in index}) == 48
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "name the algorithms to certify, or --all"),
+        (["fedavg", "--all"], "name the algorithms to certify, or --all"),
+        (["fedcat"], "did you mean fedcad?"),
+        (["fedavg", "--only", "resumes"], "did you mean resume?"),
+        (["nowhere:Method"], "no module 'nowhere'"),
+        (["fedavg", "fedprox", "--as", "fedavg"], "--as fedavg holds one algorithm to it, got 2"),
+        (["fedavg", "--as", "fedproxy"], "did you mean fedprox?"),
+    ],
+)
+def test_a_wrong_request_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_certificates_read_well_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fedprox", "--only", "contract", "learns"]) == 0
+    out = capsys.readouterr().out
+    assert "fedprox (algorithms.fedprox:FedProx, version 1)" in out
+    assert "Certified (2 passed; fedkd-bench" in out
+    assert main(["fedavg,fedprox", "centralized", "fedgkd_vote"]) == 0
+    table = capsys.readouterr().out
+    for text in (out, table):
+        assert all(len(line) <= 80 and line == line.rstrip() for line in text.splitlines()), text
+    row = next(line for line in table.splitlines() if line.startswith("fedavg"))
+    assert row.split()[1:10] == ["ok", "ok", "–", "ok", "ok", "ok", "–", "ok", "ok"]
+
+
+def test_a_failure_says_why_and_where_to_look(
+    outside: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"{outside(method(first='raise KeyError(3)'))}:Method"
+    assert main([name, "fedavg", "fedprox", "--only", "learns"]) == 1
+    out, err = capsys.readouterr()
+    assert f"NOT certified: {name}" in " ".join(out.split())
+    assert "learns failed:" in out
+    assert f"({name.partition(':')[0]}.py, line " in " ".join(out.split())
+    assert "look at:" in out
+    assert f"[1/3] {name}: FAILED: learns" in err
+
+
+def test_the_checks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in CHECKS)
+    assert main(["--list", "--json"]) == 0
+    assert [item["check"] for item in json.loads(capsys.readouterr().out)] == list(CHECKS)
+
+
+def test_help_imports_neither_torch_nor_ray() -> None:
+    code = (
+        "import sys\nfrom bench.selftest import main\n"
+        "for arguments in (['--list'], ['fedcat'], ['--help']):\n"
+        "    try:\n        main(arguments)\n"
+        "    except SystemExit:\n        pass\n"
+        "print('torch' in sys.modules, 'ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_it_is_a_command_and_a_sub_command(capsys: pytest.CaptureFixture[str]) -> None:
+    done = command("fedavg", "--only", "learns", "--json", module="bench.selftest")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["passed"] is True
+    assert cli.main(["selftest", "fedcat"]) == 2
+    assert "did you mean fedcad?" in capsys.readouterr().err
+
+
+def test_what_an_algorithm_has_no_hyper_parameter_for_is_left_out(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "lean.py").write_text(
+        "from dataclasses import dataclass\n\n"
+        "from algorithms.base import Algorithm, hyper\n"
+        "from algorithms.losses import cross_entropy\n"
+        "from algorithms.params import squared_distance\n\n\n"
+        "@dataclass(frozen=True)\nclass Lean(Algorithm):\n    mu: float = hyper(0.01, 0)\n\n"
+        "    def local_loss(self, net, local, batch, message, memory, plan):\n"
+        "        w = local['params']\n"
+        "        term = squared_distance(w, message['params'], net.trainable)\n"
+        "        return cross_entropy(net(w, batch.x).logits, batch.y) + self.mu / 2 * term\n"
+    )
+    assert main(["lean:Lean", "--as", "fedprox", "--only", "equations", "reductions"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "3 compared; left out what asks for prox_reduction" in out
