@@ -211,6 +211,20 @@ WRONG = {
 }
 
 
+LEAN = '''
+@dataclass(frozen=True)
+class Lean(Algorithm):
+    """FedProx without the choice of a reduction."""
+
+    mu: float = hyper(0.01, 0)
+
+    def local_loss(self, net, local, batch, message, memory, plan):
+        w = local["params"]
+        term = squared_distance(w, message["params"], net.trainable)
+        return cross_entropy(net(w, batch.x).logits, batch.y) + self.mu / 2 * term
+'''
+
+
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Writes a module, and gives its name, which no other test uses: modules stay imported."""
@@ -419,19 +433,9 @@ def test_it_is_a_command_and_a_sub_command(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_what_an_algorithm_has_no_hyper_parameter_for_is_left_out(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    outside: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (place / "lean.py").write_text(
-        "from dataclasses import dataclass\n\n"
-        "from algorithms.base import Algorithm, hyper\n"
-        "from algorithms.losses import cross_entropy\n"
-        "from algorithms.params import squared_distance\n\n\n"
-        "@dataclass(frozen=True)\nclass Lean(Algorithm):\n    mu: float = hyper(0.01, 0)\n\n"
-        "    def local_loss(self, net, local, batch, message, memory, plan):\n"
-        "        w = local['params']\n"
-        "        term = squared_distance(w, message['params'], net.trainable)\n"
-        "        return cross_entropy(net(w, batch.x).logits, batch.y) + self.mu / 2 * term\n"
-    )
-    assert main(["lean:Lean", "--as", "fedprox", "--only", "equations", "reductions"]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "3 compared; left out what asks for prox_reduction" in out
+    lean = f"{outside(LEAN)}:Lean"
+    found = certificate(capsys, lean, "--as", "fedprox", "--only", "equations", "reductions")
+    assert found.status == 0, found
+    assert "left out what asks for prox_reduction" in found.checks["equations"]["measured"]

@@ -1,0 +1,60 @@
+"""Every registered algorithm as Ray Tune trials on the embedded data: one command, a row for each name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from commands import command
+
+from algorithms import ALGORITHMS
+from leaderboards import Store
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of `--algo all`, one round of one epoch each."""
+    out = tmp_path_factory.mktemp("all")
+    short = ("--rounds", "1", "--local-epochs", "1", "--set", "noise_dim=8", "max_steps=20")
+    places = ("--executor", "ray", "--out", str(out))
+    done = command("--algo", "all", "--dataset", "digits", *short, *places, timeout=400)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def runs(out: Path) -> pd.DataFrame:
+    """Their rows."""
+    return Store(out).runs()
+
+
+def test_there_is_a_finished_row_for_each_name(runs: pd.DataFrame) -> None:
+    assert set(runs.algorithm) == set(ALGORITHMS)
+    assert set(runs.status) == {"finished"}
+
+
+def test_each_ran_on_a_model_that_has_what_it_needs(runs: pd.DataFrame) -> None:
+    forms = {name: set(rows.model) for name, rows in runs.groupby("algorithm")}
+    assert forms["moon"] == forms["fedgkd_plus"] == {"mlp+head"}
+    assert forms["fedbn"] == forms["feddkd_bn"] == {"mlp+bn"}
+    assert forms["fedavg"] == {"mlp"}
+
+
+def test_rows_of_one_run_are_two(runs: pd.DataFrame) -> None:
+    """FedAvg comes from the run of FedAvg+T1: the same training, another model evaluated."""
+    both = runs[runs.algorithm.isin(["fedavg", "fedavg_t1"])].set_index("algorithm")
+    assert both.loc["fedavg", "bytes_up"] == both.loc["fedavg_t1", "bytes_up"]
+    assert both.loc["fedavg", "started"] == both.loc["fedavg_t1", "started"]
+
+
+def test_traffic_is_that_of_the_registry(runs: pd.DataFrame) -> None:
+    """In units of FedAvg's: FedDKD's three requests, SCAFFOLD's control variates, nothing for the reference rows."""
+    up = runs.groupby("algorithm").bytes_up.first() / runs.set_index("algorithm").bytes_up["fedavg"]
+    assert (up["feddkd"], up["scaffold"], up["local"], up["centralized"]) == (4, 2, 0, 0)
+
+
+def test_one_table_ranks_them(out: Path) -> None:
+    done = command("--out", str(out), module="bench.compare")
+    assert done.returncode == 0, done.stderr
+    assert all(f"\n{name} " in done.stdout for name in ALGORITHMS)
