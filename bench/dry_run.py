@@ -16,10 +16,11 @@ from typing import Any
 from bench.console import console
 from bench.data import DATASETS, labels
 from bench.execution import cpu_count
+from bench.labels import trial_name, varied_names
 from bench.models import num_parameters
 from bench.plan import Plan
 from bench.tuning.progress import duration
-from bench.tuning.runner import missing_units, trial_name, varied_names
+from bench.tuning.runner import missing_units
 from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import Setting

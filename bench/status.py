@@ -14,8 +14,8 @@ from bench import options as command
 from bench.console import console, report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import default_out
+from bench.labels import trial_name, varied_names
 from bench.plan import make_plan
-from bench.tuning.runner import trial_name, varied_names
 from leaderboards import Store, StoreError, canonical_json
 
 DESCRIPTION = """\

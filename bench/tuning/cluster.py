@@ -18,9 +18,10 @@ from ray.tune.experiment import Trial as TuneTrial
 import bench
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution, cpu_count
+from bench.labels import Varied, trial_name, varied_names
 from bench.plan import Plan, Search, units_of
 from bench.tuning.progress import Display
-from bench.tuning.runner import Interruption, Outcome, Resources, trial_name, varied_names
+from bench.tuning.runner import Interruption, Outcome, Resources
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
 from bench.tuning.trainable import SweepTrial
 from bench.unit import Unit
@@ -138,7 +139,11 @@ def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTria
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         return units_of(search, decode(search, config), seeds), execution
 
-    return type(search.algorithm, (SweepTrial,), {"resolve": resolve, "varied": varied(search)})
+    return type(
+        search.algorithm,
+        (SweepTrial,),
+        {"resolve": resolve, "varied": {search.algorithm: Varied((), tuple(varied(search)))}},
+    )
 
 
 def _scheduler(plan: Plan, setting: Setting) -> Any:

@@ -7,9 +7,10 @@ from typing import Any
 
 from bench.errors import UsageError
 from bench.execution import Execution
+from bench.labels import Varied, trial_name, varied_names
 from bench.plan import Plan, Search, units_of
 from bench.tuning.progress import Display
-from bench.tuning.runner import Interruption, Outcome, Resources, trial_name, varied_names
+from bench.tuning.runner import Interruption, Outcome, Resources
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, varied
 from bench.tuning.trial import Trial
 from bench.unit import Unit
@@ -67,7 +68,7 @@ def _search(plan: Plan, search: Search, execution: Execution, display: Display, 
         tried.add(canonical_json(asked.params))
         configuration = decode(search, asked.params)
         units = units_of(search, configuration, plan.request.seeds)
-        name = trial_name(units, varied(search))
+        name = trial_name(units, {search.algorithm: Varied((), tuple(varied(search)))})
         report = _run(units, name, execution, display, outcome)
         if report["status"] == "environment":
             return

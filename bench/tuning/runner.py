@@ -187,30 +187,3 @@ def _budget(seconds: float | None, interruption: Interruption) -> threading.Time
     timer.daemon = True
     timer.start()
     return timer
-
-
-def trial_name(units: Sequence[Unit], varied: Sequence[str]) -> str:
-    """Short and readable: the algorithm and what the sweep varies."""
-    unit = units[0]
-    parts = [f"{name}={_value(unit, name)}" for name in varied if _value(unit, name) is not None]
-    seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
-    return f"{unit.algorithm} {' '.join([*parts, seeds])}"
-
-
-def varied_names(units: Sequence[Unit]) -> list[str]:
-    """Setting fields and hyper-parameters that differ between units."""
-    names = dict.fromkeys(name for unit in units for name in [*unit.setting.as_dict(), *unit.hyperparameters])
-    differing = []
-    for name in names:
-        by_algorithm: dict[str, set[Any]] = {}
-        for unit in units:
-            key = "" if name in unit.setting.as_dict() else unit.algorithm
-            by_algorithm.setdefault(key, set()).add(_value(unit, name))
-        if any(len(values) > 1 for values in by_algorithm.values()):
-            differing.append(name)
-    return differing
-
-
-def _value(unit: Unit, name: str) -> Any:
-    fields = unit.setting.as_dict()
-    return fields[name] if name in fields else unit.hyperparameters.get(name)

@@ -6,16 +6,17 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 from ray import tune
 
 from algorithms import entry
 from bench.execution import Execution, count_gpus, default_out
+from bench.labels import Varied
 from bench.plan import make_plan
 from bench.provenance import of_command
 from bench.request import Request
@@ -82,7 +83,7 @@ class FederatedTrial(tune.Trainable):
 class SweepTrial(FederatedTrial):
     """Base of what `bench.sweep` gives to Tune; `bench.tuning.cluster` binds it to a plan."""
 
-    varied: Sequence[str] = ()
+    varied: ClassVar[Mapping[str, Varied]] = {}
 
 
 def _is_worker() -> bool:

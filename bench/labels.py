@@ -1,0 +1,52 @@
+"""Short, readable names of a sweep's trials: the algorithm and what is varied of it. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.unit import Unit
+
+
+@dataclass(frozen=True)
+class Varied:
+    """What differs between the runs of one algorithm: setting fields, and hyper-parameters."""
+
+    fields: tuple[str, ...] = ()
+    hyperparameters: tuple[str, ...] = ()
+
+
+def varied_names(units: Sequence[Unit]) -> dict[str, Varied]:
+    """By algorithm, what its runs differ in; the model, too, where it is not that of most runs."""
+    usual = Counter(unit.setting.model for unit in units).most_common(1)
+    by_algorithm: dict[str, list[Unit]] = {}
+    for unit in units:
+        by_algorithm.setdefault(unit.algorithm, []).append(unit)
+    found = {}
+    for algorithm, own in by_algorithm.items():
+        fields = _differing(unit.setting.as_dict() for unit in own)
+        if "model" not in fields and own[0].setting.model != usual[0][0]:
+            fields = ("model", *fields)
+        found[algorithm] = Varied(fields, _differing(unit.hyperparameters for unit in own))
+    return found
+
+
+def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
+    """The name of a trial that runs these seeds of one configuration."""
+    unit = units[0]
+    own, fields = varied.get(unit.algorithm, Varied()), unit.setting.as_dict()
+    parts = [f"{name}={fields[name]}" for name in own.fields]
+    parts += [f"{name}={unit.hyperparameters[name]}" for name in own.hyperparameters]
+    seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
+    return " ".join([unit.algorithm, *parts, seeds])
+
+
+def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names whose values are not all the same."""
+    values: dict[str, set[Any]] = {}
+    for mapping in mappings:
+        for name, value in mapping.items():
+            values.setdefault(name, set()).add(value)
+    return tuple(name for name, found in values.items() if len(found) > 1)
