@@ -33,9 +33,9 @@ class Slots:
 
     def filled(self, params: Params, ids: Tensor) -> Slots:
         """With the models (m, ...) of the clients `ids` (m,) in their slots."""
-        at = ids.cpu()
-        models = {name: slot.index_copy(0, at, params[name].cpu()) for name, slot in self.models.items()}
-        return Slots(models, self.counted.index_fill(0, at, 1.0))
+        at = ids.cpu()  # a loaded state may bring the slots on another device
+        models = {name: slot.cpu().index_copy(0, at, params[name].cpu()) for name, slot in self.models.items()}
+        return Slots(models, self.counted.cpu().index_fill(0, at, 1.0))
 
     def mean(self, cohort: Cohort, like: Params) -> Params:
         """sum_k n_k w_k / sum_k n_k over the slots that count, on the device of `like`."""
