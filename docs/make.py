@@ -106,21 +106,22 @@ def _described(kind: type) -> list[str]:
 def _hyperparameters(entry: Entry) -> list[str]:
     if not entry.fields:
         return []
-    lines = ["| hyper-parameter | default | allowed | tried | meaning |", "|---|---|---|---|---|"]
+    lines = ["| hyper-parameter | default | allowed | in papers | meaning |", "|---|---|---|---|---|"]
     for field in entry.fields:
         default = "none" if field.default is None else str(field.default)
-        cells = (default, field.allowed, _tried(entry.name, field.name), field.meaning)
+        cells = (default, field.allowed, _in_papers(entry.name, field.name), field.meaning)
         lines.append(f"| `{field.name}` | {_cells(cells)} |")
     return [*lines, ""]
 
 
-def _tried(algorithm: str, field: str) -> str:
-    """Each grid with the papers that tried it."""
-    grids: dict[str, list[str]] = {}
+def _in_papers(algorithm: str, field: str) -> str:
+    """Each grid, or value without a choice, with the papers and data sets that it stands in."""
+    values: dict[str, list[str]] = {}
     for (paper, dataset, name), space in SPACES.items():
-        if name == algorithm and field in space.grid:
-            grids.setdefault(str(space.grid[field]), []).append(f"{paper} {dataset}")
-    return "; ".join(f"{grid} ({', '.join(places)})" for grid, places in grids.items())
+        if name == algorithm and field in {**space.grid, **space.fixed}:
+            value = space.grid.get(field, space.fixed.get(field))
+            values.setdefault("none" if value is None else str(value), []).append(f"{paper} {dataset}")
+    return "; ".join(f"{value} ({', '.join(places)})" for value, places in values.items())
 
 
 def _paper(entry: Entry) -> str:

@@ -67,6 +67,8 @@ def print_record(record: Mapping[str, Any], out: Console) -> None:
     training = parts.get("training", {})
     for model, entries in training.get("algorithms", {}).items():
         out.print(_algorithms(model, entries))
+        for reason, names in _reasons(entries).items():
+            out.print(f"{', '.join(names)}: {reason}")
     if training.get("peers"):
         out.print(_peers(training["peers"]))
 
@@ -96,8 +98,17 @@ def _algorithms(model: str, entries: Mapping[str, Mapping[str, Any]]) -> Any:
             over, _, _, met = _cells(entry["over_floor"])
             table.add_row(name, median, spread, f"{entry['arithmetic']:.2f} x", f"{entry['floor']:.2f} x", over, met)
         else:
-            table.add_row(name, entry.get("left_out") or entry["error"])
+            table.add_row(name, "left out" if "left_out" in entry else "failed")
     return table
+
+
+def _reasons(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Why algorithms have no figures, and which ones."""
+    reasons: dict[str, list[str]] = {}
+    for name, entry in entries.items():
+        if "ratio" not in entry:
+            reasons.setdefault(entry.get("left_out") or entry["error"], []).append(name)
+    return reasons
 
 
 def _peers(entries: Sequence[Mapping[str, Any]]) -> Any:
