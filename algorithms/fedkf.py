@@ -63,7 +63,7 @@ class FedKF(Algorithm):
         1. The generator's network is the authors' code's; the text says DCGAN with a sigmoid.
         2. Its images are normalised as the data are, which the text leaves out and the teacher needs.
         3. On generated images the student is in evaluation mode: they shall not move BatchNorm's statistics.
-        4. The code lets every client take the same number of steps; here each makes E passes over its own data.
+        4. The code lets every client take the same number of steps: a matter of the setting (`step_rule=equal`).
     """
 
     needs = frozenset({"images"})

@@ -3,10 +3,10 @@
 A key of its own, because FedDKD has two problems on EMNIST's letters: its "FEMNIST" is the other (`feddkd`).
 Printed: clients, participation, E = 20, a tenth of the training data, the whole test set, alpha, FedDKD's lr, decay and
 steps; "hyper-parameters for the baseline as those in FedGen". From FedGen's code: model, lr and its decay, batch size,
-200 rounds, partition, normalisation and all values of the baselines. Settled here: 32 samples for a request of FedDKD.
+200 rounds, partition, normalisation, E as a number of mini-batches and all values of the baselines. Settled here:
+32 samples for a request of FedDKD.
 
 What a `Setting` cannot say:
-    - E = 20 means 20 mini-batch steps in FedGen's code: about one epoch of a client's 624 samples.
     - FedGen's code tests clients on the labels that they own; FedDKD prints "all test datasets".
     - FedGen's FedProx also decays weights by 0.001, apart from the gradient.
     - Ten runs each.
@@ -33,6 +33,7 @@ EMNIST = Setting(
     participation=0.5,
     rounds=200,
     local_epochs=20,
+    step_rule="batches",
     batch_size=32,
     optimizer="sgd",
     lr=0.01,

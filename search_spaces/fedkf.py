@@ -1,14 +1,14 @@
 """Settings, spaces and tables of FedKF (Zhou et al. 2022), section 6, Tables 3-5.
 
 Printed: models, optimisers, lr, rounds, epochs, batch size, clients, local test share, EMNIST's tenth. From the code of
-the authors' journal version: no momentum and no weight decay, no augmentation, the normalisation, 26 letters, the
-partition in groups, the generator's noise and its adversarial term. The spaces of FedKF ask for that code's variant;
-where its examples and the paper differ, as in lambda_1 and FedProx's mu on EMNIST, the paper's values stand.
+the authors' journal version: no momentum and no weight decay, no augmentation, the normalisation, 26 letters, as many
+steps for every client as the mean client has, the partition in groups, the generator's noise and its adversarial term.
+FedKF's spaces ask for that code's variant; where its examples and the paper differ, as in lambda_1 and FedProx's mu on
+EMNIST, the paper's values stand.
 
 What a `Setting` cannot say:
     - Accuracies are those on the clients' own test splits; the official test sets are not used.
-    - In the code every client takes the same number of steps, epochs times the whole batches of the mean client; only
-      q-FFL passes over its own data E times.
+    - q-FFL alone passes over a client's own data E times in the code; here it takes as many steps as the others.
     - FedGKD's distillation waits in the code until five models are in the buffer.
     - Pixels of EMNIST are resized to 32x32.
     - Which round the tables report is not stated, nor are the seeds.
@@ -40,6 +40,7 @@ CIFAR10 = Setting(
     participation=0.2,
     rounds=100,
     local_epochs=10,
+    step_rule="equal",
     batch_size=64,
     optimizer="sgd",
     lr=0.1,

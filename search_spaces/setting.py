@@ -10,6 +10,7 @@ from typing import Any
 from search_spaces.bounds import Bounds, Value, cast, check
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+STEP_RULES = ("epochs", "batches", "equal")
 OPTIMIZERS = ("sgd", "adam")
 AUGMENTATIONS = ("none", "flip_crop", "flip_crop_reflect")
 DECAY_EXEMPT = ("none", "norm", "norm_but_shortcut")
@@ -52,6 +53,11 @@ class Setting:
     participation: float = _setting(1.0, "share C of the clients that train in a round", 0, 1, open_low=True)
     rounds: int = _setting(100, "communication rounds with local training, T", 1)
     local_epochs: int = _setting(10, "passes E over a client's data in a round", 1)
+    step_rule: str = _setting(
+        "epochs",
+        "what local_epochs counts: a client's own epochs; single batches; or epochs of the mean client, alike for all",
+        choices=STEP_RULES,
+    )
     batch_size: int = _setting(64, "examples B in a local step", 1)
     optimizer: str = _setting("sgd", "local optimiser, made anew each round", choices=OPTIMIZERS)
     lr: float = _setting(0.01, "local learning rate of round 1", 0, open_low=True)

@@ -72,7 +72,7 @@ _SETTINGS = {
     ("feddkd_emnist", "emnist_letters"): (
         ("cnn_fedgen", "fedgen", 0.1, 20, 0.5, 200, 20, 32),
         ("sgd", 0.01, 0.99, 0, 0),
-        {"normalization": "fedgen", "fraction": 0.1},
+        {"step_rule": "batches", "normalization": "fedgen", "fraction": 0.1},
     ),
     ("fedcad", "cifar10"): (
         ("cnn_cifar", "lda", 0.5, 10, 1, 100, 10, 64),
@@ -92,17 +92,17 @@ _SETTINGS = {
     ("fedkf", "cifar10"): (
         ("resnet8_wide", "fedkf", 0.1, 20, 0.2, 100, 10, 64),
         ("sgd", 0.1, 1, 0, 0),
-        {"normalization": "fedgkd", "local_test_fraction": 0.2},
+        {"normalization": "fedgkd", "local_test_fraction": 0.2, "step_rule": "equal"},
     ),
     ("fedkf", "cifar100"): (
         ("resnet8_wide", "fedkf", 0.1, 20, 0.2, 100, 10, 64),
         ("sgd", 0.1, 1, 0, 0),
-        {"normalization": "fedkf", "local_test_fraction": 0.2},
+        {"normalization": "fedkf", "local_test_fraction": 0.2, "step_rule": "equal"},
     ),
     ("fedkf", "emnist_letters"): (
         ("lenet5", "fedkf", 0.1, 20, 0.2, 100, 10, 64),
         ("sgd", 0.01, 1, 0, 0),
-        {"normalization": "fedkf", "local_test_fraction": 0.2, "fraction": 0.1},
+        {"normalization": "fedkf", "local_test_fraction": 0.2, "step_rule": "equal", "fraction": 0.1},
     ),
 }
 SETTINGS = {

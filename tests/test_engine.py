@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import INFO, simulate, toy_dataset, toy_split
+from conftest import INFO, TINY, largest_gap, simulate, toy_dataset, toy_split
 
 from algorithms.base import Algorithm
 from bench.engine.crops import Crops, draw_crops
 from bench.engine.federation import Images, Normaliser
 from bench.engine.optimizers import clip, decays
+from bench.engine.schedule import Schedule, draw_schedule
 from bench.engine.streams import stream
-from bench.engine.tasks import Schedule
 from bench.engine.trees import num_bytes
 from bench.results import at_chance, summarise
 
@@ -71,14 +72,43 @@ def test_streams_differ_in_every_key_and_repeat() -> None:
 
 @pytest.mark.parametrize("size", [1, 5, 16, 21])
 def test_a_schedule_takes_every_sample_once_an_epoch(size: int) -> None:
-    schedule = Schedule.draw(torch.Generator().manual_seed(0), size, epochs=3, batch_size=8)
     per_epoch = -(-size // 8)
+    schedule = Schedule.draw(torch.Generator().manual_seed(0), size, 3 * per_epoch, batch_size=8)
     assert schedule.positions.shape == (3 * per_epoch, 8)
     assert sum(schedule.sizes) == 3 * size
     for epoch in range(3):
         steps = slice(epoch * per_epoch, (epoch + 1) * per_epoch)
         real = schedule.positions[steps][schedule.weight[steps] > 0]
         assert sorted(real.tolist()) == list(range(size))
+
+
+@pytest.mark.parametrize(
+    ("rule", "client", "sizes"),
+    [
+        ("epochs", 0, (8, 8, 5) * 2),
+        ("epochs", 3, (5,) * 2),
+        ("batches", 0, (8, 8)),  # two batches, of one epoch
+        ("batches", 2, (8, 1)),
+        ("equal", 0, (8, 8)),  # 48 samples of four clients: one whole batch of the mean client, twice
+        ("equal", 2, (8, 8)),  # 9 samples: one whole batch an epoch, so a second epoch begins
+        ("equal", 3, (5, 5)),  # less than a batch: what there is
+    ],
+)
+def test_the_step_rule_says_what_local_epochs_count(rule: str, client: int, sizes: tuple[int, ...]) -> None:
+    setting = replace(TINY, step_rule=rule, local_epochs=2, batch_size=8)
+    schedule = draw_schedule(torch.Generator().manual_seed(0), setting, (21, 13, 9, 5), client)
+    assert schedule.sizes == sizes
+    assert schedule.positions.shape == schedule.weight.shape == (len(sizes), 8)
+
+
+@pytest.mark.parametrize("rule", ["batches", "equal"])
+def test_backends_agree_under_every_step_rule(rule: str) -> None:
+    loop, stacked = (simulate("fedgkd", backend, step_rule=rule, model="mlp+bn") for backend in ("loop", "stacked"))
+    loop.advance(3)
+    stacked.advance(3)
+    assert largest_gap(loop, stacked) < 1e-9
+    assert loop.progress.samples == stacked.progress.samples > 0
+    assert loop.progress.traffic.train_steps == 3 * 2
 
 
 def test_participants_are_half_up_of_the_clients_without_repetition() -> None:

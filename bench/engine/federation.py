@@ -119,6 +119,7 @@ class Federation:
         self._ready = self.normalise.rows(rows) if rows.numel() * dtype.itemsize <= READY_BYTES else None
         self.device, self.dtype = device, dtype
         self.clients = tuple(torch.from_numpy(index).to(device) for index in split.clients)
+        self.sizes = tuple(len(index) for index in split.clients)
         self.local_tests = tuple(torch.from_numpy(index).to(device) for index in split.local_tests)
         self.validation = torch.from_numpy(split.validation).to(device)
         self.auxiliary = torch.from_numpy(split.auxiliary).to(device)

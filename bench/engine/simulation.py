@@ -244,8 +244,7 @@ class Simulation:
         traffic.bytes_down += down
         traffic.bytes_up += up
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
-        examples = sum(len(self.federation.clients[result.client]) for result in trained)
-        self.progress.samples += examples * self.setting.local_epochs
+        self.progress.samples += sum(result.samples for result in trained)
 
     def _keep(self, trained: list[Trained]) -> None:
         for result in trained:

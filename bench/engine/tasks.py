@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
+from bench.engine.schedule import Schedule, draw_schedule
 from bench.engine.streams import stream
 from bench.engine.trees import num_bytes, own, tensors, to, total
 from search_spaces.setting import Setting
@@ -45,32 +45,6 @@ class Problem:
         while isinstance(algorithm, Plugin) and type(algorithm).before_step is Plugin.before_step:
             algorithm = algorithm.base
         return type(algorithm).before_step is not Algorithm.before_step
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Which samples each local step takes.
-
-    Args:
-        positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is filled up with
-            other samples of the client, for BatchNorm would see copies of one sample as a constant batch.
-        weight: (steps, B), 0 where filled up.
-        sizes: samples of each step that count.
-    """
-
-    positions: Tensor
-    weight: Tensor
-    sizes: tuple[int, ...]
-
-    @staticmethod
-    def draw(generator: torch.Generator, num_examples: int, epochs: int, batch_size: int) -> Schedule:
-        """Each epoch a fresh order, cut into batches, the last one short if it must be."""
-        per_epoch = math.ceil(num_examples / batch_size)
-        places = torch.arange(per_epoch * batch_size)
-        orders = [torch.randperm(num_examples, generator=generator)[places % num_examples] for _ in range(epochs)]
-        weight = (places < num_examples).double().view(per_epoch, batch_size).repeat(epochs, 1)
-        sizes = tuple(int(size) for size in weight.sum(1).tolist())
-        return Schedule(torch.cat(orders).view(-1, batch_size), weight, sizes)
 
 
 @dataclass
@@ -115,7 +89,7 @@ class Task:
 
 @dataclass
 class Trained:
-    """What came of a task: final local model, upload and its bytes, memory, mean training loss in nats.
+    """What came of a task: final local model, upload and its bytes, memory, mean training loss in nats, steps, samples.
 
     `health` has a number for whatever else was trained, by name in `local`: it is finite if that thing is.
     """
@@ -127,6 +101,7 @@ class Trained:
     memory: Memory
     loss: Tensor
     steps: int
+    samples: int
     health: dict[str, Tensor]
 
 
@@ -136,7 +111,7 @@ def make_task(problem: Problem, client: int, round: int, message: Message, memor
     index = federation.clients[client]
     batch_size = setting.batch_size
     order = stream(seed, "order", round, client)
-    schedule = Schedule.draw(order, len(index), setting.local_epochs, batch_size)
+    schedule = draw_schedule(order, setting, federation.sizes, client)
     draws = None
     if setting.augmentation != "none":
         generator = stream(seed, "augment", round, client)
@@ -197,5 +172,6 @@ def finish(problem: Problem, task: Task, local: Local, loss: Tensor, message: Me
         memory=own(tensors(memory, federation.device, federation.dtype)),
         loss=loss,
         steps=task.steps,
+        samples=sum(task.schedule.sizes),
         health={name: total(tree) for name, tree in local.items() if name != "params"},
     )
