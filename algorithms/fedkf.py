@@ -127,12 +127,13 @@ class FedKF(Algorithm):
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """Eq. 7: `theta` and `z` in `local` are this step's."""
         w = local["params"]
+        loss = cross_entropy(net(w, batch.x).logits, batch.y)
+        if self.variant == "code" and plan.round == 1:
+            return loss
         with torch.no_grad():
             fakes = net.normalise(generated_images(local["theta"], local["z"], net.input_shape))
             teacher = net.eval(message["teacher"], fakes).logits
-        term = kl(teacher, net.eval(w, fakes).logits).mean()
-        weight = self.gamma * (self.variant == "paper" or plan.round > 1)
-        return cross_entropy(net(w, batch.x).logits, batch.y) + weight * term
+        return loss + self.gamma * kl(teacher, net.eval(w, fakes).logits).mean()
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
@@ -173,8 +174,8 @@ class FedKF(Algorithm):
 
     def _objective(self, logits: Tensor, features: Tensor) -> Tensor:
         """L_IE + lambda_1 L_CE + lambda_2 L_A of the teacher's outputs on generated images (Eqs. 1-4)."""
-        mean = logits.softmax(-1).mean(0)
-        information = (mean * mean.log()).sum()
+        log_mean = logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))  # finite where a class's share is not
+        information = (log_mean.exp() * log_mean).sum()
         activation = -features.abs().sum(-1).mean()
         if self.variant == "code":
             information = 1 + information / math.log(logits.shape[-1])

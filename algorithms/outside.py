@@ -11,13 +11,13 @@ import importlib
 import importlib.metadata
 import inspect
 import sys
-import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithms.entry import Entry, Field
+from algorithms.entry import Entry, Field, nearest
+from algorithms.sources import fingerprint
 from search_spaces.bounds import Bounds, kind_of
 
 if TYPE_CHECKING:
@@ -44,13 +44,14 @@ def find(name: str) -> Entry | None:
     """
     for point in importlib.metadata.entry_points(group=GROUP):
         if point.name == name:
-            return _entry(name, point.value.replace(" ", ""))
+            return _entry(name, f"{point.module}:{point.attr}")
     return _entry(name, name) if ":" in name else None
 
 
 def _entry(name: str, path: str) -> Entry:
     factory = _import(name, path)
     made = _make(name, factory)
+    _check_statements(name, made)
     described = _described(factory, made)
     fields = tuple(_field(parameter, made, described) for parameter in _parameters(factory))
     summary = (inspect.getdoc(factory) or type(made).__name__).splitlines()[0]
@@ -66,7 +67,7 @@ def _entry(name: str, path: str) -> Entry:
         keeps="counted",
         needs=frozenset(made.needs),
         rows={suffix: name + suffix for suffix in made.rows},
-        version=_version(factory, made),
+        version=_version(name, factory, made),
     )
 
 
@@ -110,23 +111,45 @@ def _make(name: str, factory: Callable[..., Any]) -> Algorithm:
 
 
 def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
-    return [parameter for parameter in inspect.signature(factory).parameters.values() if parameter.name != "base"]
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{factory!r} does not tell its hyper-parameters: {error}") from error
+    return [parameter for parameter in parameters if parameter.name != "base"]
+
+
+def _check_statements(name: str, made: Algorithm) -> None:
+    """What the class says of itself, and a plan has to rely on."""
+    from algorithms.base import NEEDS
+
+    unknown = sorted(made.needs - NEEDS)
+    if unknown:
+        raise ValueError(
+            f"algorithm {name!r} needs {unknown[0]!r}, which nobody knows; known: {', '.join(sorted(NEEDS))}"
+            f"{nearest(unknown[0], dict.fromkeys(NEEDS))}"
+        )
+    if "" not in made.rows or len(set(made.rows)) < len(made.rows):
+        raise ValueError(f"algorithm {name!r}: `rows` holds '' and each suffix once, got {made.rows}")
 
 
 def _check_parameter(name: str, parameter: inspect.Parameter) -> None:
+    where = f"algorithm {name!r}: hyper-parameter {parameter.name!r}"
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        raise ValueError(f"{where} must be given by its own name: write it out in the factory's signature")
+    if parameter.name == "json":
+        raise ValueError(f"{where} must be called otherwise: its column would be hp_json, which holds all of them")
+    if parameter.annotation is parameter.empty:
+        raise ValueError(f"{where} has no annotation; allowed are {', '.join(KINDS)}, each also with `| None`")
     kind = kind_of(parameter.annotation)
     if kind.removesuffix(" | None") not in KINDS:
-        raise ValueError(
-            f"algorithm {name!r}: hyper-parameter {parameter.name!r} is annotated {kind!r}; allowed are "
-            f"{', '.join(KINDS)}, each also with `| None`"
-        )
+        raise ValueError(f"{where} is annotated {kind!r}; allowed are {', '.join(KINDS)}, each also with `| None`")
     if parameter.default is inspect.Parameter.empty:
-        raise ValueError(f"algorithm {name!r}: give its hyper-parameter {parameter.name!r} a default, as all have")
+        raise ValueError(f"{where} has no default: give it one, as all have")
 
 
 def _field(parameter: inspect.Parameter, made: Algorithm, described: dict[str, str]) -> Field:
     metadata: dict[str, Any] = {}
-    for item in _all_fields(made):
+    for item in (item for layer in _layers(made) for item in dataclasses.fields(layer)):
         if item.name == parameter.name:
             metadata = dict(item.metadata)
             break
@@ -138,14 +161,6 @@ def _field(parameter: inspect.Parameter, made: Algorithm, described: dict[str, s
         meaning=described.get(parameter.name, "–"),
         packable=metadata.get("packable", False),
     )
-
-
-def _all_fields(made: Algorithm) -> Iterator[dataclasses.Field[Any]]:
-    """The dataclass fields of an algorithm, and of those it wraps."""
-    yield from dataclasses.fields(made)
-    base = getattr(made, "base", None)
-    if base is not None:
-        yield from _all_fields(base)
 
 
 def _described(factory: Callable[..., Any], made: Algorithm) -> dict[str, str]:
@@ -160,13 +175,24 @@ def _described(factory: Callable[..., Any], made: Algorithm) -> dict[str, str]:
     return found
 
 
-def _version(factory: Callable[..., Any], made: Algorithm) -> int:
+def _version(name: str, factory: Callable[..., Any], made: Algorithm) -> int:
     """What the class calls its `version`; else a number that changes with its source.
 
-    So an algorithm that is being written never meets the stored results of what it was before.
+    So an algorithm that is being written never meets the stored results of what it was before. The source is that of
+    its classes, of those they extend and wrap, and of what these import from beside them.
     """
     stated = getattr(type(made), "version", None)
     if stated is not None:
-        return int(stated)
-    modules = sorted({sys.modules[thing.__module__].__file__ or "" for thing in (factory, type(made))})
-    return zlib.crc32(b"".join(Path(module).read_bytes() for module in modules if module))
+        if not isinstance(stated, int):
+            raise ValueError(f"algorithm {name!r}: `version` must be a whole number, got {stated!r}")
+        return stated
+    kinds = [kind for layer in _layers(made) for kind in type(layer).__mro__ if kind is not object]
+    return fingerprint(dict.fromkeys([factory.__module__, *(kind.__module__ for kind in kinds)]))
+
+
+def _layers(made: Algorithm) -> Iterator[Algorithm]:
+    """The algorithm, and those it wraps."""
+    yield made
+    base = getattr(made, "base", None)
+    if base is not None:
+        yield from _layers(base)

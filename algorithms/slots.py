@@ -28,7 +28,7 @@ class Slots:
     @staticmethod
     def of(params: Params, num_clients: int, unvisited: str) -> Slots:
         """All slots at `params`; they count from the start if `unvisited` is `w0`, else once they are filled."""
-        models = {name: value.cpu().expand(num_clients, *value.shape).clone() for name, value in params.items()}
+        models = {name: value.cpu().expand(num_clients, *value.shape) for name, value in params.items()}
         return Slots(models, torch.full((num_clients,), float(unvisited == "w0")))
 
     def filled(self, params: Params, ids: Tensor) -> Slots:

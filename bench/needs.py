@@ -47,10 +47,14 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         setting = replace(setting, model=setting.model + "+head")
     if "batchnorm" in entry.needs and not models.has_batchnorm(setting.model):
         setting = replace(setting, model=setting.model + "+bn")
-    setting = replace(setting, model=models.spelt(setting.model))
+    try:
+        setting = replace(setting, model=models.spelt(setting.model))
+    except UsageError as error:
+        what = " and ".join(sorted(entry.needs & {"batchnorm", "projection_head"}))
+        raise UsageError(f"{entry.name} needs {what}: {error}" if what else str(error)) from None
     if models.has_batchnorm(setting.model) and setting.batch_size == 1:
         raise UsageError(f"model {setting.model!r} takes its statistics over a batch: batch_size must be > 1, got 1")
-    models.check_model(setting.model, DATASETS[setting.dataset].input_shape)
+    models.check_model(setting.model, DATASETS[setting.dataset].sized(setting.image_size).input_shape)
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
         raise _refusal(entry, "server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")
     if "validation" in entry.needs and not setting.validation_fraction:

@@ -7,9 +7,11 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from algorithms import ALGORITHMS
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
@@ -78,7 +80,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"failed: {report['error']}\n")
         return EXIT_FAILED
     made = Store(into).runs(replicates=True)
-    newest = made[made.run_key == unit.key].sort_values("finished").iloc[-1]
+    newest = made[made.run_key == row["run_key"]].sort_values("finished").iloc[-1]
     return _compare(row, {str(name): value for name, value in newest.items()})
 
 
@@ -102,15 +104,30 @@ def unit_of_row(row: Mapping[str, Any]) -> Unit:
     Raises:
         UsageError: its algorithm is not registered here, or has another version by now.
     """
-    name = find_algorithm(row["algorithm"]).name
+    name = _algorithm_of(row["algorithm"])
     setting = Setting(**json.loads(row["setting_json"]))
     unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), row["paper"], bool(row["shortened"]))
-    if unit.key != row["run_key"]:
+    if row["run_key"] not in unit.rows.values():
+        commit = row["git_commit"]
+        then = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"
         raise UsageError(
             f"the row was made by another version of {name} or of the settings: its key is {row['run_key'][:16]}, that "
-            f"of the same values is {unit.key[:16]} here; check out commit {row['git_commit']} to reproduce it"
+            f"of the same values is {unit.key[:16]} here{then}"
         )
     return unit
+
+
+def _algorithm_of(row_name: str) -> str:
+    """The algorithm whose run yields rows of this name: of one from outside, a row may have a suffix of its own."""
+    try:
+        return find_algorithm(row_name).name
+    except UsageError:
+        for end in range(len(row_name) - 1, 0, -1):
+            with suppress(UsageError):
+                found = find_algorithm(row_name[:end])
+                if row_name in found.rows.values():
+                    return found.name
+        raise
 
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:

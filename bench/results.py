@@ -121,8 +121,10 @@ def rows_of(
     for suffix in unit.rows:
         curve = progress.curves[suffix]
         results = summarise(curve)
-        # A run that was cut short may be at chance because it has hardly begun.
-        lost = not unit.shortened and at_chance(results["final_accuracy"], num_classes, test_samples)
+        # A run that was cut short may be at chance because it has hardly begun; a client that has one class and nobody
+        # to learn from is there by right.
+        telling = not unit.shortened and not row_entry(unit.algorithm, suffix).reference
+        lost = telling and at_chance(results["final_accuracy"], num_classes, test_samples)
         diverged = progress.diverged or lost
         made.append(
             (

@@ -9,6 +9,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, Field, outside
 from bench.console import console
+from bench.errors import UsageError
 from bench.plan import Plan
 from bench.request import find_algorithm
 from search_spaces import PAPERS, SPACES, Space, Value
@@ -21,7 +22,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
         names: those to show; all that are registered or installed if empty.
         as_json: everything the registry knows, ranges and meanings included.
     """
-    entries = [find_algorithm(name) for name in names or (*ALGORITHMS, *outside.names())]
+    entries, broken = _entries(names)
     if as_json:
         sys.stdout.write(json.dumps([_as_dict(entry) for entry in entries], indent=2) + "\n")
         return
@@ -46,6 +47,21 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
         "Floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer, J the "
         "steps.\n--json has summaries, ranges and meanings too; --algo NAME --list shows one."
     )
+    for problem in broken:
+        out.print(f"left out: {problem}", markup=False)
+
+
+def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
+    """The entries to show; where nobody named them, installed ones that cannot be imported are told instead."""
+    if names:
+        return [find_algorithm(name) for name in names], []
+    entries, broken = [entry for entry in ALGORITHMS.values()], []
+    for name in outside.names():
+        try:
+            entries += [] if name in ALGORITHMS else [find_algorithm(name)]
+        except UsageError as problem:
+            broken.append(str(problem))
+    return entries, broken
 
 
 def print_spaces(plan: Plan, as_json: bool) -> None:

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         given, layers = command.parse(argv)
         out = Path(given.out).resolve() if given.out else default_out().resolve()
-        rows = _of_plan(given, layers, out) if hasattr(given, "algo") else _of_folder(out)
+        rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
     except UsageError as error:
         return report_problem(error, EXIT_USAGE)
     except (EnvironmentProblem, StoreError) as error:
@@ -114,12 +114,13 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(json.dumps({"out": str(out), "counts": counts, "runs": rows}, indent=2) + "\n")
         return
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table("run key", "run", "status", "saved round")
     for row in rows:
         saved = "" if row["saved_round"] is None else str(row["saved_round"])
-        table.add_row(row["run_key"][:16], row["run"], row["status"], saved)
+        table.add_row(row["run_key"][:16], escape(row["run"]), row["status"], saved)
     screen = console()
     screen.print(table)
     screen.print(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 Value = bool | int | float | str | None
@@ -97,5 +98,7 @@ def _whole(value: float) -> int:
 
 def check(name: str, value: Value, bounds: Bounds) -> None:
     """Raise ValueError, in the user's words, if `value` lies outside `bounds` (None stands for an empty field)."""
-    if value is not None and not bounds.allows(value):
-        raise ValueError(f"{name} must be {bounds}, got {value!r}")
+    if value is None or bounds.allows(value):
+        return
+    near = get_close_matches(str(value), bounds.choices, n=1)
+    raise ValueError(f"{name} must be {bounds}, got {value!r}" + (f" (did you mean {near[0]}?)" if near else ""))

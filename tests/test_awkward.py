@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from conftest import identical, largest_gap, simulate
+from conftest import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
 
 from algorithms.base import Algorithm, Plugin, Server
 from algorithms.losses import cross_entropy, kl
+from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.trees import num_bytes
 
@@ -63,6 +65,8 @@ class Distil(Plugin):
 @dataclass(frozen=True)
 class Overall(Plugin):
     """T1: the server caches every client's latest model and evaluates their mean beside the base's."""
+
+    rows = ("", "_t1")
 
     def init_server(self, fed, params):
         server = self.base.init_server(fed, params)
@@ -342,3 +346,22 @@ def test_one_run_may_give_several_rows() -> None:
     base, overall = (simulation.algorithm.evaluated(simulation.server)[suffix] for suffix in ("", "_t1"))
     assert all(torch.allclose(base[name], overall[name], atol=1e-12) for name in base), "equal at full participation"
     assert set(simulation.progress.curves) == {"", "_t1"}
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm(), OwnNorms()], ids=["shared", "personal"])
+def test_each_source_counts_alike(algorithm: Algorithm) -> None:
+    """Four sources of unequal test sets: a shared model is measured on each, a personal one on its own."""
+    dataset = toy_dataset()
+    sources = np.repeat(np.arange(4), (12, 9, 6, 3))
+    grouped = replace(dataset, test_groups=sources)
+    setting = replace(TINY, partition="by_source", model="mlp+bn", participation=1.0)
+    simulation = Simulation(algorithm, setting, 0, grouped, INFO, toy_split(), "cpu", "loop")
+    simulation.advance(2)
+    x, y = next(simulation.federation.chunks(simulation.federation.test))
+    scores = []
+    for source in range(4):
+        model = {**simulation.memories[source], **simulation.server.params}
+        at = torch.from_numpy(sources == source)
+        scores.append((simulation.net.eval(model, x[at]).logits.argmax(1) == y[at]).double().mean().item())
+    curve = {name: value for at, name, value in simulation.progress.curves[""] if at == 2}
+    assert curve["accuracy"] == pytest.approx(sum(scores) / 4)

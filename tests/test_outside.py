@@ -95,6 +95,22 @@ def test_an_edited_algorithm_is_another_one(place: Path) -> None:
     assert entry("edited:A").version == 3
 
 
+def test_what_it_is_made_of_counts_too(place: Path) -> None:
+    """A class it extends, and a helper that is imported from beside; another file of the folder does not."""
+    (place / "family.py").write_text(
+        HEAD + "import weights\n@dataclass(frozen=True)\nclass Parent(Algorithm):\n    pass\n"
+    )
+    (place / "weights.py").write_text("W = 1\n")
+    (place / "child.py").write_text("from family import Parent\n\n\nclass Child(Parent):\n    pass\n")
+    versions = [entry("child:Child").version]
+    for file, text in (("unrelated.py", "X = 1\n"), ("weights.py", "W = 2\n"), ("family.py", None)):
+        (place / file).write_text(text or (place / "family.py").read_text() + "# changed\n")
+        outside.find.cache_clear()
+        versions.append(entry("child:Child").version)
+    assert versions[0] == versions[1]
+    assert len(set(versions)) == 3
+
+
 def test_a_plugin_from_outside_yields_its_rows(place: Path) -> None:
     (place / "wrapped.py").write_text(
         "from algorithms.moon import MOON\nfrom algorithms.t1 import T1\n\n\n"
@@ -115,9 +131,15 @@ MISTAKES = {
     "m4:A": (HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: list = hyper(None)", r"annotated 'list'"),
     "m5:A": (
         HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: float",
-        r"give its hyper-parameter 'x' a default",
+        r"'x' has no default",
     ),
     "m6:A": (HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    x: float = hyper(-1.0, 0)", r"x must be >= 0"),
+    "m8:A": (HEAD + "def A(**kw: float) -> Algorithm:\n    return Algorithm()", r"must be given by its own name"),
+    "m9:A": (HEAD + "def A(json: float = 1.0) -> Algorithm:\n    return Algorithm()", r"must be called otherwise"),
+    "m10:A": (HEAD + "def A(x=1.0):\n    return Algorithm()", r"'x' has no annotation"),
+    "m11:A": (HEAD + "class A(Algorithm):\n    version = '1.2'", r"`version` must be a whole number, got '1.2'"),
+    "m12:A": (HEAD + "class A(Algorithm):\n    needs = frozenset({'auxilary'})", r"did you mean auxiliary\?"),
+    "m13:A": (HEAD + "class A(Algorithm):\n    rows = ('_a', '_b')", r"`rows` holds ''"),
     "m7:A": ("raise RuntimeError('no')", r"cannot be imported: RuntimeError: no"),
 }
 

@@ -298,7 +298,7 @@ def test_asha_stops_the_weak_and_stores_them_as_stopped(tmp_path: Path) -> None:
         "--algo",
         "fedprox",
         "--set",
-        "mu=0,0.01,1e3,1e4",
+        "mu=0,0.01,10,15",
         "--rounds",
         "20",
         "--seeds",

@@ -119,6 +119,7 @@ class Federation:
         self._ready = self.normalise.rows(rows) if rows.numel() * dtype.itemsize <= READY_BYTES else None
         self.device, self.dtype = device, dtype
         self.clients = tuple(torch.from_numpy(index).to(device) for index in split.clients)
+        self.test_parts = _test_parts(dataset, setting, device)
         self.sizes = tuple(len(index) for index in split.clients)
         self.local_tests = tuple(torch.from_numpy(index).to(device) for index in split.local_tests)
         self.validation = torch.from_numpy(split.validation).to(device)
@@ -150,6 +151,14 @@ class Federation:
         for begin in range(0, total, size):
             at = slice(begin, begin + size) if index is None else index[begin : begin + size]
             yield self.normalise(images.pixels[at]), images.labels[at]
+
+
+def _test_parts(dataset: Dataset, setting: Setting, device: torch.device) -> tuple[Tensor | None, ...]:
+    """The test samples of each source where a client holds one source, else all in one part (None)."""
+    groups = dataset.test_groups
+    if setting.partition != "by_source" or groups is None:
+        return (None,)
+    return tuple(torch.from_numpy(np.flatnonzero(groups == source)).to(device) for source in np.unique(groups))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,26 +10,29 @@ from torch import Tensor
 
 from algorithms.base import Params
 from bench.engine.tasks import Problem, Task, Trained, outputs_on
-from bench.engine.trees import total
+from bench.engine.trees import spoilt, total
 
 
 def complaint(
-    problem: Problem, round: int, tasks: list[Task], trained: list[Trained], params: Params, message: Mapping[str, Any]
+    problem: Problem, round: int, tasks: list[Task], trained: list[Trained], models: list[Params], message: Any
 ) -> str | None:
     """One sentence on the first thing that is not finite, or None.
+
+    Losses and models have to be finite; what else clients train and the server sends may hold infinities on purpose (a
+    mask of -inf), but no NaN.
 
     Args:
         problem: the run's.
         round: just finished.
         tasks: the round's clients.
         trained: what came of them, in the same order.
-        params: the server's new model.
+        models: the server's new model, and those that are evaluated.
         message: what it would send next: all that the next round builds on.
     """
     parts = [(result.client, name, value) for result in trained for name, value in result.health.items()]
     parts += [(result.client, "", result.loss) for result in trained]
-    parts += [(-1, "model", total(params))]
-    parts += [(-1, name, total(tree)) for name, tree in message.items() if name != "params"]
+    parts += [(-1, "model", total(model)) for model in models]
+    parts += [(-1, name, spoilt(tree)) for name, tree in message.items() if name != "params"]
     values = torch.stack([value.to(problem.federation.device, torch.float64) for _, _, value in parts]).tolist()
     lost = [(client, name) for (client, name, _), value in zip(parts, values, strict=True) if not math.isfinite(value)]
     if not lost:

@@ -13,7 +13,7 @@ from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
 from bench.engine.cohort import ClientCohort, Traffic
-from bench.engine.evaluate import Evaluator
+from bench.engine.evaluate import Evaluator, Scores
 from bench.engine.federation import Federation
 from bench.engine.health import complaint
 from bench.engine.loop import Loop
@@ -89,7 +89,7 @@ class Simulation:
         algorithm: what to run.
         setting: the problem.
         seed: of every random stream but the data set's own test split.
-        dataset: pixels and labels.
+        dataset: pixels and labels, the images of their own size.
         info: the data set's constants.
         split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
         device: of training.
@@ -113,6 +113,7 @@ class Simulation:
         self.device = torch.device(device)
         set_precision(setting.precision, self.device)
         self.backend = choose_backend(backend, self.device)
+        dataset, info = dataset.sized(setting.image_size), info.sized(setting.image_size)
         module = make_module(lambda: models.make(setting.model, info.input_shape, info.num_classes), seed)
         mean, std = info.normalization(setting.normalization)
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
@@ -130,9 +131,11 @@ class Simulation:
         self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
         self._initial = initial_params(module, self.net.dtype, self.device)
         self.server: Server = algorithm.init_server(self.fed, self._initial)
+        self._check_rows()
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
         self._changed: set[int] = set()
+        self._scores: dict[str, Scores] = {}
         self._sent: tuple[Server, Message] | None = None
 
     @property
@@ -197,11 +200,12 @@ class Simulation:
         return self._sent[1]
 
     def _memory(self, client: int) -> Memory:
-        if client not in self.memories:
-            first = self.algorithm.init_client(self.fed, self._initial)
-            self.memories[client] = to(tensors(first, self.device, self.net.dtype), "cpu")
-        memory: Memory = to(self.memories[client], self.device)
-        return memory
+        """What a client keeps, on the device; that of a client which has not trained yet is made anew, not stored."""
+        if client in self.memories:
+            kept: Memory = to(self.memories[client], self.device)
+            return kept
+        first: Memory = tensors(self.algorithm.init_client(self.fed, self._initial), self.device, self.net.dtype)
+        return first
 
     def _round(self) -> None:
         number = self.round + 1
@@ -250,16 +254,30 @@ class Simulation:
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
+        clients = {result.client for result in trained}
+        for suffix, scores in self._scores.items():
+            self._scores[suffix] = {case: score for case, score in scores.items() if case[0] not in clients}
+
+    def _check_rows(self) -> None:
+        stated, given = self.algorithm.rows, tuple(self.algorithm.evaluated(self.server))
+        if set(stated) != set(given):
+            name = type(self.algorithm).__name__
+            raise ValueError(f"{name}.evaluated gives the rows {given}, its `rows` states {stated}: make them agree")
 
     def _check_finite(self, tasks: list[Task], trained: list[Trained]) -> None:
-        found = complaint(self.problem, self.round, tasks, trained, self.server.params, self._message())
+        models = [self.server.params, *self.algorithm.evaluated(self.server).values()]
+        distinct = list({id(model): model for model in models}.values())
+        found = complaint(self.problem, self.round, tasks, trained, distinct, self._message())
         self.progress.diverged, self.progress.complaint = bool(found), found or ""
 
     def _evaluate(self, trained: list[Trained]) -> None:
-        evaluator = Evaluator(self.net, self.federation, self.local_model)
+        alone = not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
         counted = asdict(self.progress.traffic)
         for suffix, row in self.algorithm.evaluated(self.server).items():
+            # A client that nobody sends anything has the model it had, until it trains again.
+            known = self._scores.setdefault(suffix, {}) if alone and not row else {}
+            evaluator = Evaluator(self.net, self.federation, self.local_model, known)
             measures = {**evaluator.measure(row), "train_loss": loss, **counted}
             curve = self.progress.curves.setdefault(suffix, [])
             curve.extend((self.round, name, float(value)) for name, value in measures.items())

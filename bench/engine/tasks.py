@@ -17,7 +17,7 @@ from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.schedule import Schedule, draw_schedule
 from bench.engine.streams import stream
-from bench.engine.trees import num_bytes, own, tensors, to, total
+from bench.engine.trees import num_bytes, own, spoilt, tensors, to
 from search_spaces.setting import Setting
 
 
@@ -173,5 +173,5 @@ def finish(problem: Problem, task: Task, local: Local, loss: Tensor, message: Me
         loss=loss,
         steps=task.steps,
         samples=sum(task.schedule.sizes),
-        health={name: total(tree) for name, tree in local.items() if name != "params"},
+        health={name: spoilt(tree) for name, tree in local.items() if name != "params"},
     )

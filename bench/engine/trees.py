@@ -76,6 +76,15 @@ def total(tree: Any) -> Tensor:
     return torch.stack([value.to(sums[0]) for value in sums]).sum() if sums else torch.zeros(())
 
 
+def spoilt(tree: Any) -> Tensor:
+    """A scalar that is NaN if any entry is NaN, and 0 if none is."""
+    found = [leaf.isnan().any() for leaf in leaves(tree) if leaf.is_floating_point()]
+    if not found:
+        return torch.zeros(())
+    spoils = torch.stack([value.to(found[0].device) for value in found]).any()
+    return torch.zeros((), device=spoils.device).masked_fill(spoils, float("nan"))
+
+
 def num_bytes(tree: Any) -> int:
     """Bytes of the distinct tensors of `tree`: one sent twice under two names travels once."""
     distinct = {id(tensor): tensor for tensor in leaves(tree)}

@@ -153,7 +153,7 @@ class Run:
         unit, execution = self.unit, self.execution
         directory = Path(execution.data_dir) if execution.data_dir else None
         dataset = data.load(unit.setting.dataset, directory, execution.offline)
-        shares = split(unit.setting, dataset.train_y, unit.seed)
+        shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
         self._split_hash = shares.hash
         self._dataset = dataset
         self.simulation = Simulation(
@@ -304,6 +304,8 @@ class Trial:
             run.fail(error)
         except OSError as problem:
             self._environment = _disk(problem, self.execution.out)
+        except Exception as problem:  # no row can be written of it: the sweep still says so, and goes on
+            run.status, run.error = "failed", f"{describe(error)}; its row cannot be stored: {problem}"
 
 
 def _disk(problem: OSError, out: str) -> str:

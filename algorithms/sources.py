@@ -1,0 +1,49 @@
+"""Which files an algorithm from outside is written in: a number that changes when any of them does."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+
+def fingerprint(modules: Iterable[str]) -> int:
+    """The CRC-32 of the modules' files and of all that these import from beside them, in turn.
+
+    Beside is the folder of the file, or of the package that it is in; this suite's own files, and whatever else is
+    installed, do not count. It does not depend on what else is loaded, so that all processes of a sweep agree.
+    """
+    files: set[Path] = set()
+    for name in modules:
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path and name.partition(".")[0] not in ("algorithms", "search_spaces"):
+            _collect(Path(path), files)
+    return zlib.crc32(b"\0".join(file.read_bytes() for file in sorted(files)))
+
+
+def _collect(file: Path, found: set[Path]) -> None:
+    if file.suffix != ".py" or file in found:
+        return
+    found.add(file)
+    for other in _imported(file):
+        _collect(other, found)
+
+
+def _imported(file: Path) -> Iterator[Path]:
+    """Files beside `file` that its import statements name."""
+    root = file.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            names, start = [alias.name for alias in node.names], root
+        elif isinstance(node, ast.ImportFrom):
+            start = root if not node.level else file.parents[node.level - 1]
+            names = [node.module or "", *(f"{node.module or ''}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            path = start.joinpath(*name.strip(".").split("."))
+            yield from (place for place in (path.with_suffix(".py"), path / "__init__.py") if place.is_file())
