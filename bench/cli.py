@@ -15,6 +15,7 @@ COMMANDS = {
     "sweep": "plan and run: hyper-parameters, heterogeneity, participation",
     "status": "what is done, failed, stopped or missing",
     "compare": "leaderboard tables",
+    "data": "data sets: list, prepare, and how a partition looks",
     "selftest": "certificates of algorithms",
     "perf": "benchmarks of this suite itself",
 }

@@ -27,6 +27,7 @@ examples:
   python -m bench.compare --dataset cifar10 --alpha 0.1 0.5      some of it
   python -m bench.compare --metric final ema --format latex      other columns, for a paper
   python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
+  python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
 """
 
 
@@ -62,6 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
     add("--metric", nargs="+", metavar="NAME", default=["best", "final"], help="columns (default: best final)")
     add("--format", choices=STYLES, default="table", help="default: table")
+    add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
+    add("--table", metavar="T", help="of --paper, as printed (3, IV)")
     add("--all-configurations", action="store_true", help="also those that were not selected on validation")
     return parser
 
@@ -70,6 +73,9 @@ def _compare(arguments: argparse.Namespace) -> None:
     from leaderboards import find_metric
 
     out = arguments.out or default_out()
+    if arguments.paper or arguments.table:
+        _beside(arguments, out)
+        return
     try:
         metrics = [find_metric(name) for name in _split(arguments.metric)]
     except KeyError as error:
@@ -80,6 +86,24 @@ def _compare(arguments: argparse.Namespace) -> None:
     from leaderboards.tables import tables_of
 
     render(tables_of(board, metrics, arguments.all_configurations), arguments.format, sys.stdout)
+
+
+def _beside(arguments: argparse.Namespace, out: Path) -> None:
+    """A paper's table, ours beside printed."""
+    from bench.compare_published import print_beside
+    from bench.request import Request
+
+    if not (arguments.paper and arguments.table):
+        raise UsageError("--paper and --table go together: whose table, and which")
+    values = {"alpha": _split(arguments.alpha), "participation": _split(arguments.participation)}
+    request = Request(
+        algorithms=tuple(_split(arguments.algo)),
+        dataset=",".join(_split(arguments.dataset)),
+        paper=arguments.paper,
+        values={name: tuple(texts) for name, texts in values.items() if texts},
+        table=arguments.table,
+    )
+    print_beside(request, out, arguments.format, sys.stdout)
 
 
 def _board(out: Path) -> pd.DataFrame:

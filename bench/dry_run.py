@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.console import console
-from bench.data import DATASETS, labels
+from bench.data import DATASETS, groups, labels
 from bench.execution import cpu_count
 from bench.labels import trial_name, varied_names
 from bench.models import num_parameters
@@ -57,16 +57,23 @@ def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str)
         "seeds": seeds,
         "concurrent_trials": concurrent,
         "seconds": None if math.isnan(total) else total / min(concurrent, max(1, len(missing))),
-        "memory_bytes_per_trial": max(_memory(setting) for setting in plan.settings),
+        "memory_bytes_per_trial": max((_memory(setting) for setting in plan.settings), default=0.0),
         "disk_bytes": _disk(plan, missing, concurrent),
         "out": str(out),
     }
+    if plan.cells:
+        from bench.table_dry_run import print_cells, summary_of
+
+        summary |= summary_of(plan) | {"runs": len(plan.units)}
     if given.json:
         sys.stdout.write(json.dumps(_as_json(plan, lines, summary), indent=2) + "\n")
-    else:
+        return
+    if plan.cells:
+        print_cells(plan)
+    if plan.units or plan.searches:
         _print_setting(plan)
         _print_lines(plan, lines)
-        _print_summary(plan, summary)
+    _print_summary(plan, summary)
 
 
 def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str | None) -> list[Line]:
@@ -105,7 +112,7 @@ def _feasible(setting: Setting, seed: int, data_dir: str | None) -> str:
     known = labels(setting.dataset, data_dir)
     if known is None:
         return "unknown: the data are not here"
-    reason = feasible(setting, known, seed)
+    reason = feasible(setting, known, seed, groups(setting.dataset, data_dir))
     return f"NOT feasible: {reason}" if reason else ""
 
 
@@ -126,17 +133,19 @@ def _samples(setting: Setting) -> float:
     kept = info.train_size * setting.fraction * (1 - setting.validation_fraction)
     kept -= setting.auxiliary_per_class * info.num_classes
     per_round = kept * (1 - setting.local_test_fraction) * setting.cohort_size / setting.num_clients
+    if setting.step_rule == "batches":
+        per_round = setting.cohort_size * setting.batch_size
     return per_round * setting.local_epochs * setting.rounds
 
 
 def _model_bytes(setting: Setting) -> int:
-    info = DATASETS[setting.dataset]
+    info = DATASETS[setting.dataset].sized(setting.image_size)
     return 4 * num_parameters(setting.model, info.input_shape, info.num_classes)
 
 
 def _memory(setting: Setting) -> float:
     """Bytes of one trial, estimated: process, the data set thrice, a client's crops and inputs, a round's models."""
-    info = DATASETS[setting.dataset]
+    info = DATASETS[setting.dataset].sized(setting.image_size)
     image = math.prod(info.input_shape)
     pixels = (info.train_size + info.test_size) * image
     client = info.train_size / setting.num_clients * image * 8
@@ -176,6 +185,8 @@ def _print_summary(plan: Plan, summary: dict[str, Any]) -> None:
     out = console()
     for note in plan.notes:
         out.print(f"note: {note}", markup=False, soft_wrap=True)
+    if not plan.units and not plan.searches:
+        return
     seconds = summary["seconds"]
     time = "unknown (no recorded rate for this model here)" if seconds is None else f"about {duration(seconds)}"
     out.print(

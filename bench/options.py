@@ -33,6 +33,8 @@ examples:
   python -m bench.sweep --algo fedcad --dataset cifar10           the paper's setting and grid
   python -m bench.sweep --algo fedavg,fedcad --dataset digits --alpha 0.1 0.5 --participation 0.5 1.0 --seeds 3
   python -m bench.sweep --algo fedcad --dataset cifar10 --set beta=0,0.3 gamma=0.5 --dry-run
+  python -m bench.sweep --paper fedgkd --table 3                  every cell of a printed table
+  python -m bench.sweep --paper fedgkd --table 3 --dataset cifar10 --alpha 0.1 --algo fedavg,fedgkd --rounds 2
   python -m bench.sweep reproduce RUN_KEY                         the run of a row, again
 
 Lists take spaces or commas. Several values make a grid.
@@ -60,6 +62,12 @@ def _what(group: argparse._ArgumentGroup) -> None:
     _list(group, "--algo", "NAME", "one algorithm, several, or all")
     group.add_argument("--dataset", metavar="NAME", help=f"data set (default {EMBEDDED_DATASET}, which is embedded)")
     group.add_argument("--paper", metavar="NAME", help="whose setting and grids (default: the algorithm's own paper)")
+    group.add_argument(
+        "--table",
+        metavar="T",
+        help="with --paper: a table of its results as printed (3, IV); --dataset, --algo, --alpha, --participation "
+        "and --clients narrow it; --rounds, --local-epochs and --set fraction=... shorten its runs",
+    )
     _list(group, "--model", "NAME", "model; +head and +bn are its forms")
     _list(group, "--alpha", "A", "Dirichlet concentration; small is non-IID")
     _list(group, "--participation", "C", "share of the clients in a round, in (0, 1]")
@@ -69,7 +77,9 @@ def _what(group: argparse._ArgumentGroup) -> None:
     _list(group, "--batch-size", "B", "examples in a local step")
     _list(group, "--lr", "LR", "local learning rate")
     _list(group, "--precision", "P", "fp32 (strict), tf32, bf16 (autocast) or fp64")
-    group.add_argument("--seeds", type=int, metavar="N", help="seeds 0 to N-1 for every configuration (default 1)")
+    group.add_argument(
+        "--seeds", type=int, metavar="N", help="seeds 0 to N-1 (default 1; of a table as many as printed)"
+    )
     _list(
         group,
         "--set",
@@ -122,6 +132,7 @@ def _output(group: argparse._ArgumentGroup) -> None:
 DEFAULTS: dict[str, Any] = {
     "dataset": EMBEDDED_DATASET,
     "paper": None,
+    "table": None,
     "seeds": 1,
     "search": "grid",
     "num_samples": 10,
@@ -227,7 +238,7 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
     Raises:
         UsageError: no algorithm, a malformed `--set`, or one value given in two ways.
     """
-    if not getattr(options, "algo", None):
+    if not getattr(options, "algo", None) and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
     values: dict[str, tuple[str, ...]] = {}
     origins: dict[str, str] = {}
@@ -240,17 +251,33 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
         values |= given
         origins |= dict.fromkeys(given, layer.origin)
     return Request(
-        algorithms=split_list(options.algo),
-        dataset=options.dataset,
+        algorithms=split_list(getattr(options, "algo", [])),
+        dataset=_dataset(options, layers),
         paper=options.paper,
         values=values,
         origins=origins,
-        seeds=options.seeds,
+        seeds=_seeds(options, layers),
         search=options.search,
         num_samples=options.num_samples,
         scheduler=options.scheduler,
         force=options.force,
+        table=options.table,
     )
+
+
+def _dataset(options: argparse.Namespace, layers: Sequence[Layer]) -> str:
+    """The data set; of a table all, unless some are named."""
+    named = not options.table or any("dataset" in layer.options for layer in layers)
+    return str(options.dataset) if named else ""
+
+
+def _seeds(options: argparse.Namespace, layers: Sequence[Layer]) -> int:
+    """How many seeds; of a table as many as there were runs, unless a number is given."""
+    if not options.table or not options.paper or any("seeds" in layer.options for layer in layers):
+        return int(options.seeds)
+    from bench.tables import printed_runs, table_of
+
+    return printed_runs(options.paper, table_of(options.paper, options.table)[1].name)
 
 
 def _values_of(layer: Layer) -> dict[str, tuple[str, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TYPE_CHECKING
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.configurations import configurations_of
@@ -17,6 +18,9 @@ from bench.problems import choose_setting, distinct, settings_of
 from bench.request import Notes, Request, check_names, sort_values
 from bench.unit import Unit
 from search_spaces import Grid, Range, Setting, Value, find, own_space
+
+if TYPE_CHECKING:
+    from bench.tables import Cell
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ class Plan:
         settings: the distinct problems, before an algorithm's own needs.
         origins: setting field -> where its value came from, where not the preset.
         notes: what was left out or added, in sentences.
+        cells: of a printed table, its cells as far as they are asked for.
     """
 
     request: Request
@@ -52,6 +57,7 @@ class Plan:
     settings: tuple[Setting, ...]
     origins: Mapping[str, str]
     notes: tuple[str, ...]
+    cells: tuple[Cell, ...] = ()
 
 
 def make_plan(request: Request) -> Plan:
@@ -60,6 +66,10 @@ def make_plan(request: Request) -> Plan:
     Raises:
         UsageError: an unknown name, a value out of range, or nothing left to run.
     """
+    if request.table:
+        from bench.table_plan import make_table_plan
+
+        return make_table_plan(request)
     check_names(request)
     skip_unfit = request.algorithms == ("all",)
     entries = [entry(name) for name in (ALGORITHMS if skip_unfit else request.algorithms)]

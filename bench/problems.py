@@ -74,7 +74,7 @@ def canonical(setting: Setting) -> Setting:
     """The setting with its names known, and fields that have no effect in it at one value: equal runs get equal keys.
 
     Raises:
-        UsageError: the data set has no such normalisation or no mirror image, or there is no such partition.
+        UsageError: the data set has no such normalisation, size or mirror image, or there is no such partition.
     """
     from bench.data.partition import partition  # numpy, which `--help` does without
 
@@ -86,6 +86,8 @@ def canonical(setting: Setting) -> Setting:
         )
     default = Setting()
     inert: dict[str, Any] = {"alpha": None} if not partition(setting.partition).needs_alpha else {}
+    if info.sized(setting.image_size) is info:
+        inert["image_size"] = default.image_size
     if setting.optimizer == "adam":
         inert |= {"momentum": 0.0, "nesterov": False}
     else:

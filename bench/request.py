@@ -20,8 +20,8 @@ class Request:
     """What a user asked for.
 
     Args:
-        algorithms: registry names, or `all`.
-        dataset: registry name.
+        algorithms: registry names, or `all`; for a table none is all.
+        dataset: registry name; for a table several, joined by commas, or empty for all.
         paper: whose setting and grids to use; None chooses.
         values: setting fields and hyper-parameters given, each with its values as text.
         origins: where each of `values` was given.
@@ -30,6 +30,7 @@ class Request:
         num_samples: configurations per algorithm, for random and Optuna.
         scheduler: `none` or `asha`.
         force: run again what is stored.
+        table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
     """
 
     algorithms: tuple[str, ...]
@@ -42,6 +43,7 @@ class Request:
     num_samples: int = 10
     scheduler: str = "none"
     force: bool = False
+    table: str | None = None
 
 
 class Notes:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from algorithms import entry
 from bench import options as command
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
@@ -89,6 +90,8 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
         UsageError: a partition that no draw satisfies.
         EnvironmentProblem: data missing, `out` not writable.
     """
+    if plan.cells and not plan.units:
+        raise UsageError("nothing to run: " + "; ".join(plan.notes))
     check_out(out)
     store = Store(out)
     units = missing_units(plan, store, given.force, plan.request.scheduler == "asha")
@@ -163,7 +166,7 @@ def check_out(out: Path) -> None:
 
 
 def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> None:
-    """Fetch the data set once, before workers ask for it together, and refuse partitions that cannot be drawn.
+    """Fetch each data set once, before workers ask for it together, and refuse partitions that cannot be drawn.
 
     Raises:
         UsageError: a partition that no draw satisfies.
@@ -173,15 +176,15 @@ def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> Non
     from bench.data.splits import feasible, split
     from bench.models import has_batchnorm
 
-    dataset = data.load(plan.request.dataset, execution.data_dir, execution.offline)
     settings = [(unit.setting, unit.seed) for unit in units]
     settings += [(search.setting, seed) for search in plan.searches for seed in range(plan.request.seeds)]
-    for setting, seed in dict.fromkeys(settings):
-        reason = feasible(setting, dataset.train_y, seed)
+    for setting, seed in sorted(dict.fromkeys(settings), key=lambda case: case[0].dataset):
+        dataset = data.load(setting.dataset, execution.data_dir, execution.offline)
+        reason = feasible(setting, dataset.train_y, seed, dataset.train_groups)
         if reason:
             raise UsageError(reason)
         if has_batchnorm(setting.model):
-            _check_statistics(setting, split(setting, dataset.train_y, seed))
+            _check_statistics(setting, split(setting, dataset.train_y, seed, dataset.train_groups))
 
 
 def _check_statistics(setting: Setting, shares: Split) -> None:
@@ -220,7 +223,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
     from leaderboards import canonical_json
 
     names = {name for unit in plan.units for name in unit.row_names.values()}
-    names |= {search.algorithm for search in plan.searches}
+    names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
     settings = {unit.setting for unit in plan.units} | {search.setting for search in plan.searches}
     where = {
         "algorithm": sorted(names),

@@ -2,17 +2,16 @@
 
 Printed: models, optimisers, lr and its decay, weight decay, batch sizes, epochs, rounds, clients, sizes of the data
 sets, every value of FedDKD but those named below. From the code of papers that it follows: augmentation and
-normalisation of CIFAR (FedMA, whose model and partition it takes), normalisation of FEMNIST (FedMAX, whose data it
-takes), mu of FedProx on digits (FedBN). Settled here: momentum 0.9 on FEMNIST ("SGD with momentum"), none on digits;
-drawn validation samples, on FEMNIST other ones than the half that is trained on; a decay of 0.99 for FedDKD's lr on
-CIFAR-100.
+normalisation of CIFAR (FedMA, whose model and partition it takes), normalisation and padding of FEMNIST (FedMAX, whose
+data it takes), mu of FedProx on digits (FedBN). Settled here: momentum 0.9 on FEMNIST ("SGD with momentum"), none on
+digits; drawn validation samples, on FEMNIST other ones than the half that is trained on; a decay of 0.99 for FedDKD's
+lr on CIFAR-100.
 
 What a `Setting` cannot say:
     - Test accuracies are those of the round with the best validation accuracy. On digits the rule is not stated; each
       source counts alike.
     - `FedDKD@60` and its like are the same runs, read after so many rounds.
-    - FEMNIST: each client has 6 of 26 classes; images are padded to 32x32. FedMAX's code has Nesterov momentum 0.1.
-    - Digits: 743 samples of each source; a fifth of each source is its test set.
+    - FEMNIST: each client has 6 of 26 classes. FedMAX's code has Nesterov momentum 0.1.
     - Table V runs in FedGen's setting: `feddkd_emnist`.
 """
 
@@ -49,6 +48,7 @@ FEMNIST = Setting(
     momentum=0.9,
     weight_decay=5e-4,
     normalization="fedmax",
+    image_size="pad32",
     fraction=0.6,
     validation_fraction=1 / 6,
 )

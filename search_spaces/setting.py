@@ -15,6 +15,7 @@ OPTIMIZERS = ("sgd", "adam")
 AUGMENTATIONS = ("none", "flip_crop", "flip_crop_reflect")
 DECAY_EXEMPT = ("none", "norm", "norm_but_shortcut")
 VALIDATION_RULES = ("random", "last")
+IMAGE_SIZES = ("own", "pad32", "resize32")
 # "standard" is the data set's own; the others are named after the code whose figures they are.
 NORMALIZATIONS = ("standard", "fedgkd", "fedma", "fedmax", "fedgen", "fedkf", "none")
 
@@ -73,6 +74,9 @@ class Setting:
     augmentation: str = _setting("none", "random flip and crop of training images", choices=AUGMENTATIONS)
     normalization: str = _setting(
         "standard", "mean and standard deviation taken off the pixels", choices=NORMALIZATIONS
+    )
+    image_size: str = _setting(
+        "own", "size of the images: their own, or 32x32, padded with black or resized (bilinear)", choices=IMAGE_SIZES
     )
     fraction: float = _setting(1.0, "share of the training data that is used at all", 0, 1, open_low=True)
     validation_fraction: float = _setting(0.0, "share of the training data held out to select on", 0, 1, open_high=True)

@@ -56,7 +56,7 @@ _SETTINGS = {
     ("feddkd", "emnist_letters"): (
         ("cnn_femnist", "pathological", None, 20, 0.5, 660, 5, 64),
         ("sgd", 0.1, 0.98, 0.9, 5e-4),
-        {"normalization": "fedmax", "fraction": 0.6, "validation_fraction": 12_480 / 74_880},
+        {"normalization": "fedmax", "image_size": "pad32", "fraction": 0.6, "validation_fraction": 12_480 / 74_880},
     ),
     ("feddkd", "cifar10"): (
         ("vgg9", "lda", 0.1, 16, 1, 350, 10, 64),
@@ -102,7 +102,8 @@ _SETTINGS = {
     ("fedkf", "emnist_letters"): (
         ("lenet5", "fedkf", 0.1, 20, 0.2, 100, 10, 64),
         ("sgd", 0.01, 1, 0, 0),
-        {"normalization": "fedkf", "local_test_fraction": 0.2, "step_rule": "equal", "fraction": 0.1},
+        {"normalization": "fedkf", "image_size": "resize32", "local_test_fraction": 0.2, "step_rule": "equal"}
+        | {"fraction": 0.1},
     ),
 }
 SETTINGS = {

@@ -14,14 +14,14 @@ from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
 from types import SimpleNamespace
-from urllib.error import URLError
 
 import numpy as np
 import pytest
 
 from bench import data
-from bench.data import cache, paths, pickles, vision
+from bench.data import cache, originals, paths, pickles, vision
 from bench.data.pickles import ForbiddenPickle, load_arrays
+from bench.data.remote import Remote
 from bench.errors import EnvironmentProblem, UsageError
 
 REPOSITORY = Path(__file__).parent.parent
@@ -60,13 +60,13 @@ def small(tmp_path, monkeypatch):
     pixels = rng.randint(0, 256, (3, 20, 3, 32, 32)).astype(np.uint8)
     labels = rng.randint(0, 10, (3, 20))
     folder = tmp_path / "data"
-    originals = []
+    published = []
     for path, x, y in zip(FILES, pixels, labels, strict=True):
         blob = published_format(x, y)
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(blob)
-        originals.append(vision.Original(path, md5(blob).hexdigest(), len(blob)))
-    source = replace(vision.CIFAR10, train=tuple(originals[:2]), test=tuple(originals[2:]))
+        published.append(originals.Original(path, md5(blob).hexdigest(), len(blob)))
+    source = replace(vision.CIFAR10, files=tuple(published))
     monkeypatch.setattr(vision, "CIFAR10", source)
     return SimpleNamespace(folder=folder, source=source, pixels=pixels, labels=labels)
 
@@ -90,7 +90,7 @@ def test_an_entry_is_consistent(name):
 
 
 def test_an_unknown_data_set_is_answered_with_the_nearest():
-    message = r"no data set 'cifar1'; known: cifar10, cifar100, digits \(did you mean cifar10\?\)"
+    message = r"no data set 'cifar1'; known: cifar10, cifar100, digits, .* \(did you mean cifar10\?\)"
     with pytest.raises(UsageError, match=message):
         data.load("cifar1")
 
@@ -179,8 +179,8 @@ def test_cifar100_reads_the_fine_labels(small, monkeypatch):
         blob = (small.folder / path).read_bytes().replace(_text(b"labels"), _text(b"fine_labels"))
         (small.folder / path).write_bytes(blob)
     sums = [md5((small.folder / path).read_bytes()).hexdigest() for path in FILES]
-    files = tuple(vision.Original(path, value) for path, value in zip(FILES, sums, strict=True))
-    monkeypatch.setattr(vision, "CIFAR100", replace(vision.CIFAR100, train=files[:2], test=files[2:]))
+    files = tuple(originals.Original(path, value) for path, value in zip(FILES, sums, strict=True))
+    monkeypatch.setattr(vision, "CIFAR100", replace(vision.CIFAR100, files=files))
     np.testing.assert_array_equal(data.labels("cifar100", small.folder), small.labels[:2].ravel())
 
 
@@ -220,7 +220,7 @@ def test_a_damaged_file_is_refused_with_its_checksums(small, damage):
     file.write_bytes(blob)
     with pytest.raises(EnvironmentProblem) as caught:
         read(small)
-    original = small.source.train[1]
+    original = small.source.files[1]
     wanted = [
         str(file),
         original.md5,
@@ -313,35 +313,40 @@ def test_a_cache_that_cannot_be_written_is_no_error(small, cache_home):
 # --- fetching
 
 
-def offer(monkeypatch, dataset):
-    monkeypatch.setitem(sys.modules, "torchvision.datasets", SimpleNamespace(CIFAR10=dataset))
+def packed(small, monkeypatch, folder):
+    """The tarball that holds the files, in a folder; the source knows its checksum and fetches it from there."""
+    folder.mkdir(exist_ok=True)
+    archive = folder / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(small.folder / "cifar-10-batches-py", "cifar-10-batches-py")
+    original = originals.Original(archive.name, md5(archive.read_bytes()).hexdigest())
+    source = replace(small.source, remotes=(Remote(original, (archive.as_uri(),)),))
+    monkeypatch.setattr(vision, "CIFAR10", source)
+    return archive
 
 
 def test_missing_files_are_fetched_and_others_left_alone(small, tmp_path, monkeypatch):
-    stored = tmp_path / "elsewhere"
-    shutil.copytree(small.folder, stored)
+    packed(small, monkeypatch, tmp_path / "server")
     (small.folder / FILES[0]).unlink()
     before = (small.folder / FILES[1]).stat()
-
-    def dataset(root, train, download):
-        shutil.copytree(stored, root, dirs_exist_ok=True)
-
-    offer(monkeypatch, dataset)
     assert len(read(small, offline=False).train_y) == 40
     assert (small.folder / FILES[1]).stat() == before
-    assert sorted(path.name for path in small.folder.iterdir() if path.is_dir()) == ["cifar-10-batches-py"]
+    assert sorted(path.name for path in small.folder.iterdir()) == [".cifar10.lock", "cifar-10-batches-py"]
 
 
-@pytest.mark.parametrize("failure", [URLError("no route to host"), RuntimeError("File not found or corrupted.")])
-def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch, failure):
-    def dataset(root, train, download):
-        (Path(root) / "half a file").touch()
-        raise failure
+def test_offline_nothing_is_fetched(small, tmp_path, monkeypatch):
+    packed(small, monkeypatch, tmp_path / "server")
+    (small.folder / FILES[0]).unlink()
+    with pytest.raises(EnvironmentProblem, match="without --offline"):
+        read(small, offline=True)
 
-    offer(monkeypatch, dataset)
+
+def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):
+    remote = Remote(vision.CIFAR10.remotes[0].file, ((tmp_path / "nothing.tar.gz").as_uri(),))
+    monkeypatch.setattr(vision, "CIFAR10", replace(vision.CIFAR10, remotes=(remote,)))
     with pytest.raises(EnvironmentProblem, match="could not be fetched") as caught:
         data.load("cifar10", tmp_path / "new")
-    wanted = [str(tmp_path / "new"), str(failure), "Check the connection", "cifar-10-python.tar.gz", "FEDKD_DATA"]
+    wanted = [str(tmp_path / "new"), "nothing.tar.gz", "Check the connection", "cifar-10-python.tar.gz", "FEDKD_DATA"]
     assert [text for text in wanted if text not in str(caught.value)] == []
     assert [path.name for path in (tmp_path / "new").iterdir()] == [".cifar10.lock"]
 
@@ -352,39 +357,29 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         data.load("cifar10", tmp_path / "file" / "data")
 
 
-def packed(small, monkeypatch):
-    """Replace the files by the tarball that holds them."""
-    archive = small.folder / "cifar-10-python.tar.gz"
-    with tarfile.open(archive, "w:gz") as tar:
-        tar.add(small.folder / "cifar-10-batches-py", "cifar-10-batches-py")
+def test_a_tarball_is_unpacked_without_the_network_and_stays(small, monkeypatch):
+    archive = packed(small, monkeypatch, small.folder)
     shutil.rmtree(small.folder / "cifar-10-batches-py")
-    original = vision.Original(archive.name, md5(archive.read_bytes()).hexdigest())
-    source = replace(small.source, archive=original)
-    monkeypatch.setattr(vision, "CIFAR10", source)
-    return source
-
-
-def test_a_tarball_is_unpacked_by_torchvision_without_the_network(small, monkeypatch):
-    source = packed(small, monkeypatch)
-    torchvision = pytest.importorskip("torchvision")
-
-    table = {
-        "tgz_md5": source.archive.md5,
-        "train_list": [(Path(file.path).name, file.md5) for file in source.train],
-        "test_list": [(Path(file.path).name, file.md5) for file in source.test],
-        "_load_meta": lambda self: None,
-    }
-    small_cifar = type("SmallCifar", (torchvision.datasets.CIFAR10,), table)
-    monkeypatch.setattr(torchvision.datasets, "CIFAR10", small_cifar)
     assert len(read(small, offline=True).train_y) == 40
+    assert archive.is_file()
 
 
 def test_a_damaged_tarball_is_refused_with_its_checksums(small, monkeypatch):
-    source = packed(small, monkeypatch)
-    archive = small.folder / "cifar-10-python.tar.gz"
+    archive = packed(small, monkeypatch, small.folder)
+    shutil.rmtree(small.folder / "cifar-10-batches-py")
+    expected = md5(archive.read_bytes()).hexdigest()
     archive.write_bytes(archive.read_bytes()[:-1])
-    with pytest.raises(EnvironmentProblem, match=rf"{archive} is not the original.*{source.archive.md5}"):
+    with pytest.raises(EnvironmentProblem, match=rf"{archive} is not the original.*{expected}"):
         read(small, offline=True)
+
+
+@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100"])
+def test_the_originals_are_those_of_torchvision(name):
+    theirs, source = getattr(pytest.importorskip("torchvision.datasets"), name), getattr(vision, name)
+    expected = [(f"{theirs.base_folder}/{path}", md5) for path, md5 in theirs.train_list + theirs.test_list]
+    assert [(file.path, file.md5) for file in source.files] == expected
+    (remote,) = source.remotes
+    assert (remote.file.path, remote.file.md5, remote.urls) == (theirs.filename, theirs.tgz_md5, (theirs.url,))
 
 
 # --- the published files

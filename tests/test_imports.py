@@ -20,6 +20,8 @@ HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sk
 LIGHT = ["bench/sweep.py", "bench/options.py", "bench/plan.py", "bench/show.py", "bench/dry_run.py", "bench/status.py"]
 LIGHT += ["bench/needs.py", "bench/tuning/runner.py", "bench/tuning/progress.py", "bench/compare.py", "bench/cli.py"]
 LIGHT += [f"bench/selftest/{name}.py" for name in ("command", "report", "checks", "outcome")]
+LIGHT += ["bench/tables.py", "bench/table_plan.py", "bench/table_dry_run.py", "bench/compare_published.py"]
+LIGHT += ["leaderboards/published.py", "bench/labels.py", "bench/data/table.py", "bench/data/command.py"]
 LIGHT += ["bench/unit.py", "bench/request.py", "bench/problems.py", "bench/configurations.py"]
 
 

@@ -111,7 +111,7 @@ def test_a_space_resolves_and_names_what_there_is(key: tuple[str, str, str]) -> 
     assert space.setting.model.partition("+")[0] in MODEL_NAMES
     assert space.setting.partition in PARTITION_NAMES
     if not unregistered(space.setting):
-        check_model(space.setting.model, DATASETS[dataset].input_shape)
+        check_model(space.setting.model, DATASETS[dataset].sized(space.setting.image_size).input_shape)
 
 
 @pytest.mark.parametrize("key", SETTINGS, ids="-".join)

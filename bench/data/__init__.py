@@ -6,8 +6,7 @@ gives the samples to clients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -16,109 +15,13 @@ from typing import TYPE_CHECKING, cast
 from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.paths import data_dir
-from bench.errors import UsageError
+from bench.data.table import DATASETS, DatasetInfo
 from bench.names import unknown
 
 if TYPE_CHECKING:
-    from bench.data.dataset import Labels
+    from bench.data.dataset import Groups, Labels
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "MissingData", "data_dir", "info", "labels", "load"]
-
-Normalization = tuple[tuple[float, ...], tuple[float, ...]]
-
-
-@dataclass(frozen=True)
-class DatasetInfo:
-    """What is known of a data set without reading it.
-
-    Args:
-        name: name in `DATASETS`.
-        title: name in print.
-        num_classes: classes C; labels are 0 to C - 1.
-        input_shape: channels, rows, columns.
-        train_size: training samples.
-        test_size: test samples.
-        scale: largest pixel value; pixel / scale lies in [0, 1].
-        normalizations: by rule of `Setting.normalization`, mean and standard deviation of each channel, in units of
-            pixel / scale.
-        loader: where its `Source` is, as "module:name".
-        flip: whether a mirrored image still shows the same class.
-    """
-
-    name: str
-    title: str
-    num_classes: int
-    input_shape: tuple[int, int, int]
-    train_size: int
-    test_size: int
-    scale: int
-    normalizations: Mapping[str, Normalization] = field(hash=False)
-    loader: str
-    flip: bool
-
-    def normalization(self, rule: str) -> Normalization:
-        """Mean and standard deviation of each channel under `rule`, in units of pixel / scale.
-
-        Raises:
-            UsageError: the data set has no such rule.
-        """
-        if rule in self.normalizations:
-            return self.normalizations[rule]
-        known = ", ".join(self.normalizations)
-        raise UsageError(f"normalization must be one of {known} for {self.name}, got {rule!r}")
-
-
-def _none(channels: int) -> Normalization:
-    return (0.0,) * channels, (1.0,) * channels
-
-
-# "fedgkd" are the values in the code of Yao et al. (2021); the others are the data sets' own, as commonly printed.
-DATASETS: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(
-        name="digits",
-        title="scikit-learn digits (8x8)",
-        num_classes=10,
-        input_shape=(1, 8, 8),
-        train_size=1438,
-        test_size=359,
-        scale=16,
-        normalizations={"standard": ((0.3058,), (0.3766,)), "none": _none(1)},
-        loader="bench.data.digits:DIGITS",
-        flip=False,
-    ),
-    "cifar10": DatasetInfo(
-        name="cifar10",
-        title="CIFAR-10",
-        num_classes=10,
-        input_shape=(3, 32, 32),
-        train_size=50_000,
-        test_size=10_000,
-        scale=255,
-        normalizations={
-            "standard": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-            "fedgkd": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-            "none": _none(3),
-        },
-        loader="bench.data.vision:CIFAR10",
-        flip=True,
-    ),
-    "cifar100": DatasetInfo(
-        name="cifar100",
-        title="CIFAR-100",
-        num_classes=100,
-        input_shape=(3, 32, 32),
-        train_size=50_000,
-        test_size=10_000,
-        scale=255,
-        normalizations={
-            "standard": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-            "fedgkd": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-            "none": _none(3),
-        },
-        loader="bench.data.vision:CIFAR100",
-        flip=True,
-    ),
-}
+__all__ = ["DATASETS", "Dataset", "DatasetInfo", "MissingData", "data_dir", "groups", "info", "labels", "load", "main"]
 
 
 def info(name: str) -> DatasetInfo:
@@ -148,7 +51,7 @@ def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -
     try:
         return _read(name, folder)
     except MissingData:
-        _source(name).fetch(folder, offline)
+        source(name).fetch(folder, offline)
     return _read(name, folder)
 
 
@@ -169,17 +72,42 @@ def labels(name: str, data_dir: Path | str | None = None) -> Labels | None:
         return None
 
 
+def groups(name: str, data_dir: Path | str | None = None) -> Groups | None:
+    """(N,) source or writer of each training sample, int64; None without any, or where the data are not here.
+
+    Whether a data set has any is in `DatasetInfo.groups`. Never downloads; raises as `labels` does.
+    """
+    if not info(name).groups:
+        return None
+    try:
+        return _read(name, paths.data_dir(data_dir)).train_groups
+    except MissingData:
+        return None
+
+
+def source(name: str) -> Source:
+    """Where a data set comes from.
+
+    Raises:
+        UsageError: there is no data set of that name.
+    """
+    module, attribute = info(name).loader.split(":")
+    return cast(Source, getattr(import_module(module), attribute))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command `python -m bench.data`; returns its exit status."""
+    from bench.data.command import main as command
+
+    return command(argv)
+
+
 # Failures are not remembered, so data that arrive later in the life of a process are found.
 @lru_cache(maxsize=4)
 def _read(name: str, folder: Path) -> Dataset:
-    return _source(name).read(folder)
+    return source(name).read(folder)
 
 
 @lru_cache(maxsize=4)
 def _labels(name: str, folder: Path) -> Labels:
-    return _source(name).labels(folder)
-
-
-def _source(name: str) -> Source:
-    module, attribute = info(name).loader.split(":")
-    return cast(Source, getattr(import_module(module), attribute))
+    return source(name).labels(folder)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Raise it when the files below change their meaning, so that older copies are not taken for new ones.
 LAYOUT = 1
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+GROUPS = ("train_groups", "test_groups")  # which not every data set has
 META = "meta.json"
 
 Stamp = list[list[str | int]]
@@ -62,7 +63,8 @@ def read(folder: Path, name: str, originals: Stamp) -> Dataset | None:
     """
     try:
         meta = _meta(folder, originals)
-        arrays = {array: _array(folder, array, meta) for array in ARRAYS}
+        kept = (*ARRAYS, *(array for array in GROUPS if array in meta["crc32"]))
+        arrays = {array: _array(folder, array, meta) for array in kept}
         return Dataset(name=name, **arrays, hash=str(meta["hash"]))
     except _UNUSABLE as problem:
         _log.debug("no prepared copy in %s: %s", folder, problem)
@@ -88,9 +90,10 @@ def write(folder: Path, dataset: Dataset, originals: Stamp) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for array in ARRAYS:
+        kept = [array for array in (*ARRAYS, *GROUPS) if getattr(dataset, array) is not None]
+        for array in kept:
             _replace(folder / f"{array}.npy", _saver(getattr(dataset, array)))
-        sums = {array: _crc(folder / f"{array}.npy") for array in ARRAYS}
+        sums = {array: _crc(folder / f"{array}.npy") for array in kept}
         text = json.dumps({"hash": dataset.hash, "originals": originals, "crc32": sums})
         # Last, because it vouches for the others.
         _replace(folder / META, lambda file: file.write(text.encode()))

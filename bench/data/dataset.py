@@ -6,7 +6,8 @@ Axes: N samples, C channels, H rows, W columns.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     Images = NDArray[np.uint8]
     Labels = NDArray[np.int64]
+    Groups = NDArray[np.int64]
 
 
 class MissingData(EnvironmentProblem):
@@ -39,6 +41,8 @@ class Dataset:
         test_x: as `train_x`, the test part.
         test_y: as `train_y`, the test part.
         hash: SHA-256 of the content, hexadecimal.
+        train_groups: (N,) source or writer of each training sample, int64 from 0; None where that is not known.
+        test_groups: the same of the test part.
     """
 
     name: str
@@ -47,14 +51,32 @@ class Dataset:
     test_x: Images
     test_y: Labels
     hash: str
+    train_groups: Groups | None = None
+    test_groups: Groups | None = None
 
     @classmethod
-    def of(cls, name: str, train: tuple[Images, Labels], test: tuple[Images, Labels]) -> Dataset:
+    def of(
+        cls,
+        name: str,
+        train: tuple[Images, Labels],
+        test: tuple[Images, Labels],
+        train_groups: Groups | None = None,
+        test_groups: Groups | None = None,
+    ) -> Dataset:
         """The data set made of two parts, hashed and set read-only."""
         arrays = (*train, *test)
-        for array in arrays:
+        known = [array for array in (*arrays, train_groups, test_groups) if array is not None]
+        for array in known:
             array.setflags(write=False)
-        return cls(name, *arrays, hash=content_hash(arrays))
+        return cls(name, *arrays, content_hash(known), train_groups, test_groups)
+
+    def sized(self, image_size: str) -> Dataset:
+        """The same samples with images of the size that `Setting.image_size` asks for; itself if they have it.
+
+        Raises:
+            UsageError: the images are too large to be padded.
+        """
+        return _sized(self, image_size)
 
 
 class Source(Protocol):
@@ -71,12 +93,28 @@ class Source(Protocol):
     def labels(self, folder: Path) -> Labels:
         """(N,) labels of the training part; raises as `read` does."""
 
+    def missing(self, folder: Path) -> list[str]:
+        """The files that are not in `folder`, as paths below it."""
+
     def fetch(self, folder: Path, offline: bool) -> None:
         """Bring the missing files into `folder`, without the network if `offline`.
 
         Raises:
             EnvironmentProblem: that is not possible; the message says what to do.
         """
+
+
+# Every run of a process has the same images, and making them takes seconds.
+@lru_cache(maxsize=2)
+def _sized(dataset: Dataset, image_size: str) -> Dataset:
+    from bench.data.sizing import sized
+
+    train, test = sized(dataset.train_x, image_size), sized(dataset.test_x, image_size)
+    if train is dataset.train_x:
+        return dataset
+    # A hash of its own tells the two apart wherever pixels are kept by hash.
+    own = sha256(f"{dataset.hash}/{image_size}".encode()).hexdigest()
+    return replace(dataset, train_x=train, test_x=test, hash=own)
 
 
 def content_hash(arrays: Iterable[NDArray[Any]]) -> str:

@@ -37,8 +37,12 @@ class Digits:
         """(1438,) labels of the training part."""
         return self.read(folder).train_y
 
+    def missing(self, folder: Path) -> list[str]:
+        """Nothing: scikit-learn is installed."""
+        return []
+
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Nothing to do: scikit-learn is installed."""
+        """Nothing to do."""
 
 
 DIGITS = Digits()

@@ -2,7 +2,8 @@
 
 The rule is that of FedMA (Wang et al. 2020, https://arxiv.org/abs/2002.06440), NIID-Bench and FedDF: class by class,
 shares p ~ Dir(alpha) over the clients, p = 0 for clients that already hold their fair part of all samples, p
-renormalised, the class cut by the cumulative sums; the whole draw again until the smallest client is large enough.
+renormalised, the class cut by the cumulative sums; the whole draw again until the smallest client is large enough. A
+pool that is not balanced goes without the zeros.
 
 Only the counts are drawn here, many tries side by side: where three draws in ten thousand are accepted, cutting the
 samples for each would take minutes. Axes: C classes, K clients, T tries.
@@ -10,6 +11,7 @@ samples for each would take minutes. Axes: C classes, K clients, T tries.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -37,15 +39,17 @@ class Pool:
         class_sizes: (C,) samples of each class.
         num_clients: clients K in the group.
         min_size: samples that each must get, at least.
+        balanced: whether a client that holds its fair part gets no more of later classes.
     """
 
     class_sizes: tuple[int, ...]
     num_clients: int
     min_size: int
+    balanced: bool = True
 
     @property
     def fair_size(self) -> float:
-        """Samples at which a client gets no more of later classes."""
+        """A client's part if all had the same."""
         return sum(self.class_sizes) / self.num_clients
 
     @property
@@ -53,9 +57,20 @@ class Pool:
         """Numbers that one try draws."""
         return max(1, len(self.class_sizes) * self.num_clients)
 
-    def tries(self, most: int) -> int:
-        """Tries that are made before giving up, of `most` that are wanted."""
-        return max(1, min(most, MAX_NUMBERS // self.numbers))
+
+def tries(numbers: int, most: int) -> int:
+    """Tries that are made before giving up, of `most` that are wanted, where each draws so many numbers."""
+    return max(1, min(most, MAX_NUMBERS // numbers))
+
+
+def batches(numbers: int, most: int) -> Iterator[int]:
+    """How many tries to make side by side, batch after batch, until `tries(numbers, most)` are made."""
+    left, batch = tries(numbers, most), 1
+    largest = max(1, LARGEST_BATCH // numbers)
+    while left > 0:
+        yield min(batch, left)
+        left -= batch
+        batch = min(batch * GROWTH, largest)
 
 
 def draw(pool: Pool, alpha: float, rng: np.random.RandomState, max_tries: int = MAX_TRIES) -> Counts | None:
@@ -65,16 +80,12 @@ def draw(pool: Pool, alpha: float, rng: np.random.RandomState, max_tries: int = 
         pool: what is dealt.
         alpha: Dirichlet concentration, > 0; near 0 each class goes to one client, large values deal evenly.
         rng: moves on by whole batches of tries, so what it gives afterwards depends on the draws made here.
-        max_tries: draws before giving up; fewer are made for very many clients and classes (`Pool.tries`).
+        max_tries: draws before giving up; fewer are made for very many clients and classes (`tries`).
     """
-    left, batch = pool.tries(max_tries), 1
-    largest = max(1, LARGEST_BATCH // pool.numbers)
-    while left > 0:
-        counts, accepted = propose(pool, alpha, rng, min(batch, left))
+    for batch in batches(pool.numbers, max_tries):
+        counts, accepted = propose(pool, alpha, rng, batch)
         if accepted.any():
             return counts[:, accepted.argmax()]
-        left -= batch
-        batch = min(batch * GROWTH, largest)
     return None
 
 
@@ -98,7 +109,8 @@ def propose(
         shares = rng.dirichlet(concentration, tries)
         # At a tiny alpha all of a draw's gamma variates can underflow, which makes its shares NaN or infinite.
         shares[~np.isfinite(shares).all(axis=1)] = 0
-        shares *= held < pool.fair_size
+        if pool.balanced:
+            shares *= held < pool.fair_size
         total = shares.sum(axis=1, keepdims=True)
         # Nobody may be left to give the class to: then there is nothing to renormalise by, and the draw is void.
         sound &= total[:, 0] > 0

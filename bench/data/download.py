@@ -1,82 +1,216 @@
-"""Fetches missing files through torchvision, into place only once they are whole."""
+"""Fetches the missing files of a data set: checked, resumed where they broke off, in place only once they are whole."""
 
 from __future__ import annotations
 
+import gzip
+import shutil
+import sys
 import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import md5
 from http.client import HTTPException
-from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, cast
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from bench.data.dataset import MissingData
 from bench.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
-    from bench.data.vision import Cifar
+    from bench.data.files import FileSource
+    from bench.data.remote import Remote
 
-# What a network, a disk or a cut-off archive can raise through torchvision, which itself raises RuntimeError.
-_FAILURES = (OSError, RuntimeError, HTTPException, tarfile.TarError, EOFError)
+ATTEMPTS = 3  # at one server, each going on where the last one broke off
+TIMEOUT = 60  # seconds without a byte
+BLOCK = 2**20
+UNSATISFIABLE = 416  # HTTP: there is nothing behind the bytes that are here
+
+# What a network, a disk or a cut-off archive can raise.
+_FAILURES = (OSError, HTTPException, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error)
 
 
-def fetch(source: Cifar, folder: Path, offline: bool) -> None:
+def fetch(source: FileSource, folder: Path, offline: bool) -> None:
     """Bring a data set's missing files into `folder`; of several processes one does it and the others wait.
 
-    The data set's tarball is used if it lies in `folder`, else it is downloaded. Files that are there stay as they are.
+    An archive that lies in `folder` is used, else it is downloaded. Files that are there stay as they are.
 
     Args:
         source: the data set.
         folder: the folder of data sets, made if need be.
-        offline: never use the network; the tarball is still used.
+        offline: never use the network; archives that are here are still used.
 
     Raises:
-        MissingData: `offline`, and there is no tarball.
-        EnvironmentProblem: the download failed, or `folder` cannot be written.
+        MissingData: `offline`, and files are missing that no archive here has.
+        EnvironmentProblem: the download failed, an archive is damaged, or `folder` cannot be written.
     """
-    archive = folder / source.archive.path
-    if offline and not archive.is_file():
+    if offline and not any(remote.file.find(folder) for remote in source.remotes):
         raise MissingData(_missing(source, folder))
-    if archive.is_file():
-        source.archive.read(folder)
     from filelock import FileLock
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / f".{source.name}.lock"):
-            if source.missing(folder):
-                _unpack(source, folder, archive)
+            for remote in source.remotes:
+                if source.missing(folder):
+                    _bring(source, remote, folder, offline)
     except _FAILURES as problem:
         raise EnvironmentProblem(_failed(source, folder, problem)) from problem
+    if source.missing(folder):
+        raise MissingData(_missing(source, folder))
 
 
-def _unpack(source: Cifar, folder: Path, archive: Path) -> None:
-    # torchvision writes where it is told to, and a kill leaves half a file: it is told a scratch folder.
-    dataset = getattr(import_module("torchvision.datasets"), source.title.replace("-", ""))
-    with TemporaryDirectory(dir=folder, prefix=f".{source.name}-") as scratch:
-        if archive.is_file():
-            (Path(scratch) / archive.name).symlink_to(archive)
-        dataset(scratch, train=False, download=True)
-        for path in source.missing(folder):
-            (folder / path).parent.mkdir(exist_ok=True)
-            (Path(scratch) / path).replace(folder / path)
+def _bring(source: FileSource, remote: Remote, folder: Path, offline: bool) -> None:
+    """Use one remote: the archive that is here, else a download, which goes once it is unpacked."""
+    names = {PurePosixPath(file.path).name for file in source.files}
+    wanted = {PurePosixPath(path).name: folder / path for path in source.missing(folder)}
+    own = PurePosixPath(remote.file.path).name.removesuffix(".gz")
+    if own in names and own not in wanted:
+        return
+    here = remote.file.find(folder)
+    if here:
+        _check(here, remote, source.name, folder)
+    elif offline:
+        return
+    archive = here or _download(remote, folder)
+    if archive.name not in names:
+        try:
+            _unpack(archive, wanted, folder)
+        except _FAILURES:
+            # With the right checksum it is whole: the failure is the disk's, and what was downloaded stays of use.
+            if not here and not remote.file.md5:
+                archive.unlink()
+            raise
+        if not here:
+            archive.unlink()
 
 
-def _missing(source: Cifar, folder: Path) -> str:
+def _check(file: Path, remote: Remote, name: str, folder: Path) -> None:
+    if remote.file.md5 and _md5(file) != remote.file.md5:
+        remote.file.read(folder, name)  # which says what is wrong
+
+
+def _md5(file: Path) -> str:
+    digest = md5(usedforsecurity=False)
+    with file.open("rb") as opened:
+        while block := opened.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _download(remote: Remote, folder: Path) -> Path:
+    """The file in its place, once its checksum is right."""
+    target = folder / remote.file.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")
+    problems = []
+    for url in remote.urls:
+        for _ in range(ATTEMPTS):
+            try:
+                _stream(url, part)
+            except _FAILURES as problem:
+                problems.append(f"{url}: {type(problem).__name__}: {problem}")
+                continue
+            found = _md5(part)
+            if remote.file.md5 in (None, found):
+                return part.replace(target)
+            part.unlink()
+            problems.append(f"{url}: expected md5 {remote.file.md5}, got a file with {found}")
+    raise OSError("; ".join(dict.fromkeys(problems)))
+
+
+def _stream(url: str, part: Path) -> None:
+    """Append to `part` what the server has behind it; begin anew where the server cannot go on."""
+    have = part.stat().st_size if part.is_file() else 0
+    headers = {"User-Agent": "fedkd-bench", **({"Range": f"bytes={have}-"} if have else {})}
+    try:
+        with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as response:
+            have = have if response.status == 206 else 0
+            length = response.headers.get("Content-Length")
+            total = have + int(length) if length else None
+            _say(url, have, total)
+            with part.open("ab" if have else "wb") as file:
+                shutil.copyfileobj(response, file, BLOCK)
+    except HTTPError as problem:
+        if problem.code != UNSATISFIABLE:
+            raise
+        return
+    if total is not None and part.stat().st_size != total:
+        raise OSError(f"the connection closed after {part.stat().st_size:,} of {total:,} bytes")
+
+
+def _say(url: str, have: int, total: int | None) -> None:
+    size = "of unknown size" if total is None else f"{total / 1e6:,.1f} MB"
+    rest = f", going on after {have / 1e6:,.1f} MB" if have else ""
+    sys.stderr.write(f"downloading {url} ({size}{rest})\n")
+
+
+def _unpack(archive: Path, wanted: dict[str, Path], folder: Path) -> None:
+    """Put the wanted files, found in the archive by their names, into their places once all are unpacked."""
+    with TemporaryDirectory(dir=folder, prefix=f".{archive.name}-") as scratch:
+        made: dict[Path, Path] = {}
+        for name, content in _members(archive):
+            if name in wanted:
+                made[wanted[name]] = Path(scratch) / name
+                with content() as opened, made[wanted[name]].open("wb") as file:
+                    shutil.copyfileobj(opened, file, BLOCK)
+        for target, unpacked in made.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            unpacked.replace(target)
+
+
+def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
+    """Name and content of each file in an archive; what is packed once more inside goes by its name without `.gz`."""
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as opened:
+            for path in opened.namelist():
+                name = PurePosixPath(path).name
+                yield name.removesuffix(".gz"), partial(_unzipped, opened, path)
+    elif archive.name.endswith(".tar.gz"):
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                if member.isfile():
+                    yield PurePosixPath(member.name).name, partial(_extracted, tar, member)
+    else:
+        yield archive.name.removesuffix(".gz"), partial(_ungzipped, archive)
+
+
+def _ungzipped(file: Path | IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(file))
+
+
+def _unzipped(archive: zipfile.ZipFile, path: str) -> IO[bytes]:
+    opened = archive.open(path)
+    return _ungzipped(opened) if path.endswith(".gz") else opened
+
+
+def _extracted(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    opened = archive.extractfile(member)
+    assert opened is not None, "only files are asked for"
+    return opened
+
+
+def _missing(source: FileSource, folder: Path) -> str:
     return (
         f"{source.title} is not in {folder}: {', '.join(source.missing(folder))} missing. "
-        f"Name the folder that holds {_subfolder(source)}/ with --data-dir or FEDKD_DATA, "
-        f"put {source.archive.path} (md5 {source.archive.md5}) into {folder}, "
+        f"Name the folder that holds them with --data-dir or FEDKD_DATA, put {_archives(source)} into {folder}, "
         f"or run once without --offline to download it"
     )
 
 
-def _failed(source: Cifar, folder: Path, problem: BaseException) -> str:
+def _failed(source: FileSource, folder: Path, problem: BaseException) -> str:
     return (
         f"{source.title} could not be fetched into {folder}: {type(problem).__name__}: {problem}. "
         f"Check the connection, the space and the right to write there (--data-dir or FEDKD_DATA name another folder), "
-        f"or put {source.archive.path} (md5 {source.archive.md5}) there by hand, and run again"
+        f"or put {_archives(source)} there by hand, and run again"
     )
 
 
-def _subfolder(source: Cifar) -> str:
-    return Path(source.files[0].path).parent.name
+def _archives(source: FileSource) -> str:
+    """What may be put there by hand, with checksums."""
+    files = [remote.file for remote in source.remotes]
+    return ", ".join(file.path + (f" (md5 {file.md5})" if file.md5 else "") for file in files)

@@ -1,6 +1,6 @@
-"""Reads the pickles that CIFAR is published in, and nothing else that a pickle may hold.
+"""Reads the pickles that CIFAR and MNIST-M are published in, and nothing else that a pickle may hold.
 
-Unpickling runs whatever a file names, so the names are limited to the three that those files need.
+Unpickling runs whatever a file names, so the names are limited to those that arrays of whole numbers need.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ _RECONSTRUCT = np.empty(0).__reduce__()[0]
 
 
 class ForbiddenPickle(pickle.UnpicklingError):
-    """A pickle names something that CIFAR's files do not hold."""
+    """A pickle names something that has no place in a file of numbers."""
 
 
-def load_arrays(blob: bytes) -> dict[bytes, Any]:
-    """The dictionary in a pickle of Python 2, made of bytes, numbers, lists and uint8 arrays only.
+def load_arrays(blob: bytes) -> dict[Any, Any]:
+    """The dictionary in a pickle, made of text, numbers, lists and arrays of whole numbers only.
+
+    Text of Python 2 comes as bytes.
 
     Args:
         blob: the file's content.
@@ -29,7 +31,7 @@ def load_arrays(blob: bytes) -> dict[bytes, Any]:
         ForbiddenPickle: it names anything else.
         pickle.UnpicklingError: it is no pickle.
     """
-    content: dict[bytes, Any] = _Reader(io.BytesIO(blob), encoding="bytes").load()
+    content: dict[Any, Any] = _Reader(io.BytesIO(blob), encoding="bytes").load()
     return content
 
 
@@ -40,15 +42,25 @@ class _Reader(pickle.Unpickler):
         return _ALLOWED[module, name]
 
 
-def _dtype(kind: bytes, align: int, copy: int) -> np.dtype[np.uint8]:
+def _dtype(kind: bytes | str, align: int = 0, copy: int = 0) -> np.dtype[Any]:
     """numpy.dtype as old files call it: with numbers where numpy now wants booleans."""
-    if kind != b"u1":
-        raise ForbiddenPickle(f"arrays must be of type uint8, got {kind!r}")
-    return np.dtype(np.uint8, align=bool(align), copy=bool(copy))
+    name = kind.decode() if isinstance(kind, bytes) else kind
+    if name not in _KINDS:
+        raise ForbiddenPickle(f"arrays must be of whole numbers, got {name!r}")
+    return np.dtype(name, align=bool(align), copy=bool(copy))
 
 
+def _encode(text: str, encoding: str) -> bytes:
+    """How protocol 2 of Python 3 writes bytes."""
+    if encoding not in ("latin1", b"latin1"):
+        raise ForbiddenPickle(f"bytes must be written as latin1, got {encoding!r}")
+    return text.encode("latin1")
+
+
+_KINDS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
 _ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _RECONSTRUCT for core in ("core", "_core")},
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): _dtype,
+    ("_codecs", "encode"): _encode,
 }

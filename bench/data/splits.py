@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench.data.dataset import content_hash
-from bench.data.dirichlet import MAX_TRIES
-from bench.data.partition import partition
+from bench.data.partition import Partition, Wanted, partition
+from bench.data.table import DATASETS
 from bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Split:
         return replace(self, clients=(np.sort(np.concatenate(self.clients)),))
 
 
-def split(setting: Setting, train_labels: Positions, seed: int) -> Split:
+def split(setting: Setting, train_labels: Positions, seed: int, groups: Positions | None = None) -> Split:
     """Give the training samples to the clients and the server.
 
     In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the server; the
@@ -64,6 +64,7 @@ def split(setting: Setting, train_labels: Positions, seed: int) -> Split:
         setting: the problem.
         train_labels: (N,) labels of the training part.
         seed: any integer.
+        groups: (N,) source or writer of each training sample, where the data set records it (`Dataset.train_groups`).
 
     Raises:
         UsageError: the setting asks for more than there is, or names an unknown partition.
@@ -74,23 +75,24 @@ def split(setting: Setting, train_labels: Positions, seed: int) -> Split:
     remaining = np.setdiff1d(kept, auxiliary, assume_unique=True)
     validation = _validation(setting, len(kept), remaining, _ranks(seed, "validation", len(train_labels)))
     shared = np.setdiff1d(remaining, validation, assume_unique=True)
-    owned = _partition(setting, train_labels, shared, seed)
+    owned = _partition(setting, train_labels, groups, shared, seed)
     ranks = _ranks(seed, "local_test", len(train_labels))
     local_tests = tuple(_local_test(setting, samples, ranks) for samples in owned)
     clients = tuple(np.setdiff1d(*pair, assume_unique=True) for pair in zip(owned, local_tests, strict=True))
     return Split(clients, local_tests, auxiliary, validation, _hash(clients, local_tests, [auxiliary], [validation]))
 
 
-def feasible(setting: Setting, labels: Positions, seed: int) -> str | None:
+def feasible(setting: Setting, labels: Positions, seed: int, groups: Positions | None = None) -> str | None:
     """Why a setting cannot be split, or None if it can. Takes milliseconds if it can, else seconds at worst.
 
     Args:
         setting: the problem.
         labels: (N,) labels of the training part.
         seed: as for `split`, whose answer can differ between seeds where few draws are accepted.
+        groups: as for `split`.
     """
     try:
-        split(setting, labels, seed)
+        split(setting, labels, seed, groups)
     except UsageError as problem:
         return str(problem)
     return None
@@ -167,13 +169,26 @@ def _validation(setting: Setting, kept: int, remaining: Positions, ranks: Positi
     return _lowest(remaining, ranks, count)
 
 
-def _partition(setting: Setting, labels: Positions, shared: Positions, seed: int) -> list[Positions]:
+def _partition(
+    setting: Setting, labels: Positions, groups: Positions | None, shared: Positions, seed: int
+) -> list[Positions]:
     entry = partition(setting.partition)
     if entry.needs_alpha and setting.alpha is None:
         raise UsageError(f"alpha must be a number > 0 for partition {setting.partition}, got None; try alpha=0.5")
-    rng = generator(seed, "partition")
-    parts = entry.function(labels[shared], setting.num_clients, setting.alpha, rng, MAX_TRIES)
-    return [shared[part] for part in parts]
+    _check_groups(setting, entry, groups)
+    known = None if groups is None else groups[shared]
+    wanted = Wanted(labels[shared], setting.num_clients, setting.alpha, known)
+    return [shared[part] for part in entry.function(wanted, generator(seed, "partition"))]
+
+
+def _check_groups(setting: Setting, entry: Partition, groups: Positions | None) -> None:
+    kinds = {name: info.groups for name, info in DATASETS.items()}
+    if entry.groups and (groups is None or kinds.get(setting.dataset, entry.groups) != entry.groups):
+        having = ", ".join(name for name, kind in kinds.items() if kind == entry.groups)
+        raise UsageError(
+            f"partition {setting.partition} needs the {entry.groups} of each training sample, which {setting.dataset} "
+            f"does not record; use a data set that does ({having}), or another partition, such as lda"
+        )
 
 
 def _local_test(setting: Setting, samples: Positions, ranks: Positions) -> Positions:

@@ -1,0 +1,123 @@
+"""The command line of `bench.data`. Imports torch at no time, numpy when data are read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import data
+from bench.console import console, report_problem
+from bench.data import paths
+from bench.data.table import DATASETS, DatasetInfo
+from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.names import unknown
+
+DESCRIPTION = """\
+Data sets: what there is, bringing it here, and how a partition looks."""
+EPILOG = """\
+examples:
+  python -m bench.data list                               every data set: size, classes, whether it is here
+  python -m bench.data prepare cifar10                    download what is missing, check it, prepare it
+  python -m bench.data prepare mnist usps --offline       from what is here, never from the network
+  python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20 --plot
+
+Folders that torchvision or Hugging Face have filled are used as they are. Where: --data-dir, else $FEDKD_DATA, else
+~/.local/share/fedkd-bench.
+
+exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched; 130 interrupted"""
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All options of `list` and `prepare`; those of `partition` are its own."""
+    parser = _parser("python -m bench.data", DESCRIPTION, EPILOG)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--data-dir", metavar="DIR", help="folder of data sets (default $FEDKD_DATA)")
+    listing = commands.add_parser("list", parents=[shared], help="every data set", allow_abbrev=False)
+    listing.add_argument("--json", action="store_true", help="machine-readable output")
+    preparing = commands.add_parser("prepare", parents=[shared], help="download, check, prepare", allow_abbrev=False)
+    preparing.add_argument("names", nargs="+", metavar="NAME", help=f"of {', '.join(DATASETS)}")
+    preparing.add_argument("--offline", action="store_true", help="never use the network")
+    commands.add_parser("partition", help="show a partition; its --help says more", add_help=False)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["partition"]:
+        from bench.data.show_partition import main as show
+
+        return show(argv[1:])
+    given = make_parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], None] = {"list": _list, "prepare": _prepare}[given.command]
+    try:
+        run(given)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE)
+    except EnvironmentProblem as error:
+        return report_problem(error, EXIT_ENVIRONMENT)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return EXIT_OK
+
+
+def _parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _list(given: argparse.Namespace) -> None:
+    folder = paths.data_dir(given.data_dir)
+    rows = [_row(info, folder) for info in DATASETS.values()]
+    if given.json:
+        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        return
+    from rich.table import Table
+
+    table = Table("data set", "title", "classes", "inputs", "train", "test", "download", "here")
+    for row in rows:
+        inputs = "x".join(map(str, row["input_shape"]))
+        sizes = [f"{row[name]:,}" for name in ("train_size", "test_size")]
+        here = "yes" if row["here"] else "no"
+        table.add_row(row["name"], row["title"], str(row["num_classes"]), inputs, *sizes, _size(row["download"]), here)
+    console().print(table)
+    console().print(f"folder: {folder}", markup=False, soft_wrap=True)
+
+
+def _row(info: DatasetInfo, folder: Path) -> dict[str, Any]:
+    names = ("name", "title", "num_classes", "input_shape", "train_size", "test_size", "groups", "download")
+    return {name: getattr(info, name) for name in names} | {"here": not data.source(info.name).missing(folder)}
+
+
+def _prepare(given: argparse.Namespace) -> None:
+    folder = paths.data_dir(given.data_dir)
+    names = [name for word in given.names for name in word.split(",") if name]
+    for name in names:
+        if name not in DATASETS:
+            raise unknown("data set", name, DATASETS)
+    for name in dict.fromkeys(names):
+        missing = data.source(name).missing(folder)
+        if missing and not given.offline:
+            sys.stderr.write(f"{name}: {len(missing)} files missing, to download: {_size(DATASETS[name].download)}\n")
+        found = data.load(name, folder, given.offline)
+        megabytes = (found.train_x.nbytes + found.test_x.nbytes) / 1e6
+        sys.stdout.write(
+            f"{name}: ready, {len(found.train_y):,} training and {len(found.test_y):,} test samples, "
+            f"{megabytes:,.1f} MB of pixels, hash {found.hash[:12]}\n"
+        )
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "unknown"
+    return f"{count / 1e6:,.1f} MB" if count else "none"

@@ -1,0 +1,154 @@
+"""FEMNIST: digits and letters of both cases with their writers, as LEAF's JSON files or Hugging Face's parquet files.
+
+Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018); on the hub it is `flwrlabs/femnist`. In the
+folder of data sets, `femnist` is LEAF's `data/femnist` (with `data/train` and `data/test`), or holds the parquet files.
+Strokes are dark on white, as LEAF has them. Writers are numbered in the order of their names.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.data import cache, parquet
+from bench.data.dataset import Dataset, MissingData
+from bench.data.originals import unlike
+
+if TYPE_CHECKING:
+    from bench.data.dataset import Groups, Images, Labels
+
+SHAPE = (1, 28, 28)
+CLASSES = 62
+REPOSITORY = "flwrlabs/femnist"
+COLUMNS = ("image", "writer_id", "character")
+TENTH = 10  # the parquet files have no test part: it is a tenth of them
+
+Part = tuple["Images", "Labels", list[str]]  # and the writer of each sample
+
+
+@dataclass(frozen=True)
+class Femnist:
+    """The `Source` of FEMNIST.
+
+    LEAF's own split is kept. Of the parquet files a tenth of each writer's samples, drawn by RandomState(0), are the
+    test part, such that it is a tenth of the whole.
+
+    Args:
+        name: name in `DATASETS`.
+        title: name in print.
+    """
+
+    name: str = "femnist"
+    title: str = "FEMNIST"
+
+    def read(self, folder: Path) -> Dataset:
+        """As `FileSource.read` says."""
+        place, stamp = self._place(), self._stamp(folder)
+        copy = cache.read(place, self.name, stamp)
+        if copy is not None:
+            return copy
+        leaf = _leaf(folder)
+        dataset = self._of_leaf(folder, *leaf) if leaf else self._of_tables(folder)
+        cache.write(place, dataset, stamp)
+        return dataset
+
+    def labels(self, folder: Path) -> Labels:
+        """(N,) labels of the training part; raises as `read` does."""
+        kept = cache.read_labels(self._place(), self._stamp(folder))
+        return self.read(folder).train_y if kept is None else kept
+
+    def missing(self, folder: Path) -> list[str]:
+        """What is not in `folder`, as a path below it."""
+        return [] if self._present(folder) else ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
+
+    def fetch(self, folder: Path, offline: bool) -> None:
+        """Download the parquet files, as `bench.data.parquet.fetch` says."""
+        parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline)
+
+    def _place(self) -> Path:
+        return cache.place(self.name, [REPOSITORY, str(TENTH)])
+
+    def _stamp(self, folder: Path) -> cache.Stamp:
+        if self.missing(folder):
+            raise MissingData(f"{self.title} is not in {folder}: {self.missing(folder)[0]} missing")
+        return cache.stamp(self._present(folder))
+
+    def _present(self, folder: Path) -> list[Path]:
+        leaf = _leaf(folder)
+        return [*leaf[0], *leaf[1]] if leaf else parquet.find(folder / "femnist", REPOSITORY, "train")
+
+    def _of_leaf(self, folder: Path, train: list[Path], test: list[Path]) -> Dataset:
+        parts = [_joined([self._file(folder, file) for file in files]) for files in (train, test)]
+        writers = sorted({writer for part in parts for writer in part[2]})
+        groups = [_numbered(part[2], writers) for part in parts]
+        (train_x, train_y, _), (test_x, test_y, _) = parts
+        return Dataset.of(self.name, (train_x, train_y), (test_x, test_y), *groups)
+
+    def _file(self, folder: Path, file: Path) -> Part:
+        """The samples of one of LEAF's files, writer by writer; its pixels are grey levels / 255."""
+        try:
+            content: dict[str, Any] = json.loads(file.read_bytes())["user_data"]
+            samples = [(row, writer) for writer, data in content.items() for row in data["x"]]
+            targets = np.array([label for data in content.values() for label in data["y"]], np.int64)
+            levels = np.array([row for row, _ in samples], np.float64).reshape(-1, *SHAPE)
+            pixels = np.rint(levels * 255).astype(np.uint8)
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            wanted = "LEAF's JSON with user_data: writer: x of 784 levels each, y"
+            raise unlike(file, self.name, folder, wanted, f"{file.stat().st_size:,} bytes: {problem!r}") from problem
+        if len(levels) and not 0 <= levels.min() <= levels.max() <= 1:
+            raise unlike(file, self.name, folder, "levels from 0 to 1", f"{levels.min():g} to {levels.max():g}")
+        self._check(file, folder, len(pixels), targets)
+        return pixels, targets, [writer for _, writer in samples]
+
+    def _of_tables(self, folder: Path) -> Dataset:
+        files = self._present(folder)
+        columns = parquet.read(files, COLUMNS, self.name, folder)
+        pixels = parquet.images(columns["image"], SHAPE, files[0], self.name, folder)
+        targets = np.array(columns["character"], np.int64)
+        self._check(files[0], folder, len(pixels), targets)
+        groups = _numbered(columns["writer_id"], sorted(set(columns["writer_id"])))
+        test = _tenth(groups)
+        train_part, test_part = ((pixels[mask], targets[mask]) for mask in (~test, test))
+        return Dataset.of(self.name, train_part, test_part, groups[~test], groups[test])
+
+    def _check(self, file: Path, folder: Path, count: int, targets: Labels) -> None:
+        wrong = targets[(targets < 0) | (targets >= CLASSES)]
+        if len(targets) != count or len(wrong):
+            wanted = f"a label from 0 to {CLASSES - 1} for each image"
+            found = f"label {wrong[0]}" if len(wrong) else f"{len(targets):,} labels of {count:,} images"
+            raise unlike(file, self.name, folder, wanted, found)
+
+
+FEMNIST = Femnist()
+
+
+def _leaf(folder: Path) -> tuple[list[Path], list[Path]] | None:
+    """LEAF's files of the training and of the test part, or None where one has none."""
+    for place in (folder / "femnist" / "data", folder / "femnist"):
+        train, test = (sorted((place / part).glob("*.json")) for part in ("train", "test"))
+        if train and test:
+            return train, test
+    return None
+
+
+def _joined(parts: list[Part]) -> Part:
+    pixels, targets = (np.concatenate([part[array] for part in parts]) for array in (0, 1))
+    return pixels, targets, [writer for part in parts for writer in part[2]]
+
+
+def _numbered(writers: list[str], names: list[str]) -> Groups:
+    numbers = {name: number for number, name in enumerate(names)}
+    return np.array([numbers[writer] for writer in writers], np.int64)
+
+
+def _tenth(groups: Groups) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """(N,) which samples are the test part: a tenth of each writer's, drawn, rounded so that the total is right."""
+    order = np.random.RandomState(0).permutation(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
+    mask = np.zeros(len(groups), np.bool_)
+    mask[order[TENTH - 1 :: TENTH]] = True
+    return mask

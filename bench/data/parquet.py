@@ -1,0 +1,123 @@
+"""Data sets as parquet files, the way the Hugging Face hub has them: found, fetched and decoded."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.data.dataset import MissingData
+from bench.data.originals import unlike
+from bench.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from bench.data.dataset import Images
+
+
+def find(folder: Path, repository: str, part: str) -> list[Path]:
+    """The parquet files of one part, in order: in `folder`, else where the hub's own client keeps them; [] if none.
+
+    Args:
+        folder: a copy of the repository, or of its `data` folder.
+        repository: on the hub, as owner/name.
+        part: what the files' names begin with, such as `train`.
+    """
+    for place in (folder / "data", folder, *_snapshots(repository)):
+        files = sorted(place.glob(f"{part}-*.parquet")) or sorted(place.glob(f"{part}.parquet"))
+        if files:
+            return files
+    return []
+
+
+def read(files: Sequence[Path], columns: Sequence[str], name: str, folder: Path) -> dict[str, list[Any]]:
+    """Columns of parquet files, one file behind the other.
+
+    Args:
+        files: of one part.
+        columns: names.
+        name: the data set's, for the message.
+        folder: the folder of data sets, for the message.
+
+    Raises:
+        EnvironmentProblem: a file is no parquet file, or lacks a column.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found: dict[str, list[Any]] = {column: [] for column in columns}
+    for file in files:
+        try:
+            table = pq.read_table(file, columns=list(columns))
+            for column in columns:
+                found[column].extend(table[column].to_pylist())
+        except (pa.ArrowException, OSError, KeyError) as problem:
+            wanted = f"a parquet file with columns {', '.join(columns)}"
+            raise unlike(file, name, folder, wanted, f"{file.stat().st_size:,} bytes: {problem}") from problem
+    return found
+
+
+def images(cells: Sequence[Any], shape: tuple[int, int, int], file: Path, name: str, folder: Path) -> Images:
+    """(N, C, H, W) pixels of a column of images, each a mapping with the encoded `bytes`.
+
+    Raises:
+        EnvironmentProblem: one is no image, or of another size.
+    """
+    made = np.empty((len(cells), *shape), np.uint8)
+    for position, cell in enumerate(cells):
+        try:
+            made[position] = decoded(cell["bytes"], shape)
+        except (OSError, ValueError, TypeError, KeyError) as problem:
+            wanted = f"an image of {shape[1]}x{shape[2]} in row {position}"
+            raise unlike(file, name, folder, wanted, str(problem)) from problem
+    return made
+
+
+def decoded(blob: bytes, shape: tuple[int, int, int]) -> Images:
+    """(C, H, W) pixels of an encoded image, made grey or coloured as `shape` has it.
+
+    Raises:
+        OSError: it is no image.
+        ValueError: it is of another size.
+    """
+    from PIL import Image
+
+    with Image.open(io.BytesIO(blob)) as image:
+        if image.size != (shape[2], shape[1]):
+            raise ValueError(f"{image.size[1]}x{image.size[0]} pixels")
+        pixels = np.asarray(image.convert("L" if shape[0] == 1 else "RGB"))
+    return pixels.reshape(*shape[1:], shape[0]).transpose(2, 0, 1)
+
+
+def fetch(repository: str, folder: Path, title: str, offline: bool) -> None:
+    """Download the parquet files of a repository into `folder`; what is there stays, what broke off goes on.
+
+    Raises:
+        MissingData: `offline`.
+        EnvironmentProblem: the download failed.
+    """
+    if offline:
+        raise MissingData(
+            f"{title} is not in {folder}: put the parquet files of the hub's data set {repository} there, name another "
+            f"folder with --data-dir or FEDKD_DATA, or run once without --offline to download them"
+        )
+    from huggingface_hub import snapshot_download
+
+    try:
+        snapshot_download(repository, repo_type="dataset", allow_patterns="data/*.parquet", local_dir=folder)
+    except Exception as problem:  # the client has errors of its own, of its transport, and of libraries below that
+        raise EnvironmentProblem(
+            f"{title} could not be fetched into {folder}: {type(problem).__name__}: {problem}. Check the connection "
+            f"and the space there, or put the parquet files of the hub's data set {repository} there, and run again"
+        ) from problem
+
+
+def _snapshots(repository: str) -> list[Path]:
+    """Where huggingface_hub keeps the versions of a repository, the newest first."""
+    home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    kept = (hub / f"datasets--{repository.replace('/', '--')}" / "snapshots").glob("*/data")
+    return sorted(kept, key=lambda place: place.stat().st_mtime, reverse=True)

@@ -1,0 +1,211 @@
+"""`python -m bench.data partition`: who holds how many samples of which class, as a table, as JSON, as a picture.
+
+What is shown is what a run with these fields and otherwise default ones gets: all training samples, shared out among
+the clients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench import data
+from bench.console import console, report_problem
+from bench.data.bubbles import bubbles, check_file, write
+from bench.data.partition import PARTITIONS, partition
+from bench.data.splits import Split, split
+from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from search_spaces.setting import Setting
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from rich.table import Table
+
+    Counts = NDArray[np.int64]
+
+MOST_ROWS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A partition and what it gives.
+
+    Args:
+        setting: the problem.
+        seed: of the draws.
+        samples: training samples N, those left over included.
+        hash: of the split, as a run's row has it.
+        counts: (K, C) samples of each class that each client holds.
+    """
+
+    setting: Setting
+    seed: int
+    samples: int
+    hash: str
+    counts: Counts
+
+    @property
+    def sizes(self) -> Counts:
+        """(K,) samples of each client."""
+        return np.asarray(self.counts.sum(axis=1))
+
+    @property
+    def distinct(self) -> Counts:
+        """(K,) classes of which each client has any."""
+        return np.asarray((self.counts > 0).sum(axis=1))
+
+    @property
+    def title(self) -> str:
+        """Data set and partition in one line."""
+        alpha = "" if self.setting.alpha is None else f", alpha {self.setting.alpha:g}"
+        return f"{data.info(self.setting.dataset).title}: {self.setting.partition}{alpha}, seed {self.seed}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    given = _parser().parse_args(argv)
+    try:
+        path = None if given.plot is None else check_file(given.plot or _default_name(given))
+        shown = _share_out(given)
+        if path:
+            write(bubbles(shown.counts, shown.title, _sizes_line(shown)), path)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE)
+    except EnvironmentProblem as error:
+        return report_problem(error, EXIT_ENVIRONMENT)
+    if given.json:
+        sys.stdout.write(json.dumps(_as_dict(shown)) + "\n")
+    else:
+        _print(shown)
+    if path:
+        sys.stderr.write(f"picture: {path}\n")
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.data partition",
+        description="Show who holds how many samples of which class.",
+        epilog="\n".join(["partitions:", *(f"  {name:<14} {entry.summary}" for name, entry in PARTITIONS.items())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--dataset", required=True, metavar="NAME", help="data set")
+    parser.add_argument("--clients", required=True, type=int, metavar="K", help="number of clients")
+    parser.add_argument("--alpha", type=float, metavar="A", help="Dirichlet concentration; small is non-IID")
+    parser.add_argument("--partition", default="lda", metavar="NAME", help="how samples are shared out (default lda)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
+    parser.add_argument(
+        "--plot", nargs="?", const="", metavar="FILE", help="also draw it; .svg or .png (default named after the rest)"
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument("--data-dir", metavar="DIR", help="data (default $FEDKD_DATA, else ~/.local/share)")
+    return parser
+
+
+def _default_name(given: argparse.Namespace) -> str:
+    alpha = [] if given.alpha is None else [f"{given.alpha:g}"]
+    return "-".join([given.dataset, given.partition, *alpha, f"{given.clients}clients", f"seed{given.seed}"]) + ".svg"
+
+
+def _share_out(given: argparse.Namespace) -> Shown:
+    info = data.info(given.dataset)
+    alpha = given.alpha if partition(given.partition).needs_alpha else None
+    try:
+        setting = Setting(dataset=given.dataset, partition=given.partition, alpha=alpha, num_clients=given.clients)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    labels = data.labels(given.dataset, given.data_dir)
+    if labels is None:
+        raise EnvironmentProblem(
+            f"{given.dataset} is not in {data.data_dir(given.data_dir)}; run "
+            f"python -m bench.data prepare {given.dataset}"
+        )
+    shares = split(setting, labels, given.seed, data.groups(given.dataset, given.data_dir))
+    return Shown(setting, given.seed, len(labels), shares.hash, _count(shares, labels, info.num_classes))
+
+
+def _count(shares: Split, labels: NDArray[np.int64], classes: int) -> Counts:
+    return np.stack([np.bincount(labels[index], minlength=classes) for index in shares.clients])
+
+
+def _sizes_line(shown: Shown) -> str:
+    sizes, distinct = shown.sizes, shown.distinct
+    return (
+        f"{len(sizes):,} clients, {sizes.min():,} to {sizes.max():,} samples and {distinct.min()} to {distinct.max()} "
+        "classes each"
+    )
+
+
+def _as_dict(shown: Shown) -> dict[str, Any]:
+    setting, sizes = shown.setting, shown.sizes
+    return {
+        **{name: getattr(setting, name) for name in ("dataset", "partition", "alpha", "num_clients")},
+        "seed": shown.seed,
+        "partition_hash": shown.hash,
+        "samples": shown.samples,
+        "unused": shown.samples - int(sizes.sum()),
+        "smallest": {"client": int(sizes.argmin()), "samples": int(sizes.min())},
+        "largest": {"client": int(sizes.argmax()), "samples": int(sizes.max())},
+        "sizes": sizes.tolist(),
+        "distinct_classes": shown.distinct.tolist(),
+        "counts": shown.counts.tolist(),
+    }
+
+
+def _print(shown: Shown) -> None:
+    out = console()
+    sizes, distinct = shown.sizes, shown.distinct
+    out.print(shown.title, style="bold", markup=False)
+    for columns in _chunks(shown, out.width):
+        out.print(_table(shown, columns))
+    if len(sizes) > MOST_ROWS:
+        out.print(f"... and {len(sizes) - MOST_ROWS:,} more clients; --json has them all")
+    unused = shown.samples - sizes.sum()
+    lines = [
+        f"smallest: client {sizes.argmin()} with {sizes.min():,} samples; largest: client {sizes.argmax()} with "
+        f"{sizes.max():,}; mean {sizes.mean():,.1f}",
+        f"classes of a client: {distinct.min()} to {distinct.max()}, mean {distinct.mean():.1f}; samples left over: "
+        f"{unused:,}",
+        f"partition hash {shown.hash}",
+    ]
+    out.print("\n".join(lines), markup=False, soft_wrap=True)
+
+
+def _chunks(shown: Shown, width: int) -> list[Counts]:
+    """The classes in as many even parts as the width asks for."""
+    classes = shown.counts.shape[1]
+    # Three columns come first, and each has a space before the next one.
+    wide = max(len(str(shown.counts.sum(axis=0).max())), len(str(classes - 1))) + 1
+    first = len("client ") + max(len("samples "), len(str(shown.samples)) + 1) + len("classes ")
+    fitting = max(1, (width - first) // wide)
+    return np.array_split(np.arange(classes), -(-classes // fitting))
+
+
+def _table(shown: Shown, columns: Counts) -> Table:
+    from rich import box
+    from rich.table import Column, Table
+
+    heads = ["client", "samples", "classes", *map(str, columns)]
+    table = Table(
+        *(Column(head, justify="right", no_wrap=True) for head in heads),
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=0,
+    )
+    for client, row in enumerate(shown.counts[:MOST_ROWS]):
+        numbers = (str(count) if count else "." for count in row[columns])
+        table.add_row(str(client), str(row.sum()), str((row > 0).sum()), *numbers)
+    table.add_section()
+    totals = shown.counts.sum(axis=0)
+    table.add_row("all", str(totals.sum()), str((totals > 0).sum()), *map(str, totals[columns]))
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

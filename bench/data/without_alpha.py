@@ -1,0 +1,177 @@
+"""Partitions that have no concentration: `iid`, `pathological`, `by_source`, `by_writer`.
+
+Axes: N samples, C classes, K clients, T tries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.data.dealing import OFTEN, PROBES, PartitionError, Wanted, check_none_empty, class_sizes, deal
+from bench.data.dirichlet import batches, tries
+from bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Positions = NDArray[np.int64]
+    Owned = NDArray[np.bool_]
+
+PATHOLOGICAL_CLASSES = 6
+
+
+def iid(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """Shuffled samples in K parts whose sizes differ by one at most.
+
+    Args:
+        wanted: what is asked for.
+        rng: source of the draws.
+
+    Raises:
+        UsageError: fewer samples than clients.
+    """
+    wanted.check_clients()
+    shuffled = rng.permutation(len(wanted.labels))
+    return [np.sort(part) for part in np.array_split(shuffled, wanted.num_clients)]
+
+
+def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """FedDKD's FEMNIST: each client draws 6 classes; a class is shared equally by the clients that drew it.
+
+    The paper says that 6 of 26 classes are drawn for each client, and not how clients share a class; its step counts
+    fix the clients' mean size only. Settled here: in equal parts without overlap, and all clients draw again until
+    every class has an owner, so that every sample is used.
+
+    Source: Li et al., FedDKD (2022), section IV.
+
+    Args:
+        wanted: what is asked for.
+        rng: source of the draws.
+
+    Raises:
+        PartitionError: no draw gave every class an owner, or a client was left without samples.
+        UsageError: fewer samples than clients, or fewer classes than 6.
+    """
+    wanted.check_clients()
+    sizes, classes = class_sizes(wanted.labels)
+    _check_classes(len(sizes))
+    owned = _draw_owners(len(sizes), wanted, rng)
+    parts = owned.sum(axis=1, keepdims=True)
+    each, left = np.divmod(np.array(sizes)[:, None], parts)
+    # The first owners of a class have one sample more, so that all its samples are used.
+    counts = owned * (each + (np.cumsum(owned, axis=1) <= left))
+    check_none_empty("pathological", counts)
+    return [np.sort(part) for part in deal(classes, counts, rng)]
+
+
+def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """One client for each source of a data set made of several, in their order; nothing is drawn.
+
+    Source: Li et al., FedDKD (2022), Table VI, after Li et al., FedBN (2021): the five sources of digits.
+
+    Args:
+        wanted: what is asked for; needs groups.
+        rng: not used.
+
+    Raises:
+        UsageError: the data set records no sources, or has not as many as clients.
+    """
+    wanted.check_clients()
+    places, found = _groups("by_source", "source", wanted)
+    if found != wanted.num_clients:
+        raise UsageError(
+            f"num_clients must be {found} for partition by_source, which makes each of the {found} sources a client, "
+            f"got {wanted.num_clients}; set num_clients={found}"
+        )
+    return _collect(places, found)
+
+
+def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """Writers shuffled and split into K equal groups (some have one more); a client holds all samples of its writers.
+
+    Source: Li et al., NIID-Bench (2022), "real" FEMNIST; FedCAD (He et al. 2022) does alike.
+
+    Args:
+        wanted: what is asked for; needs groups.
+        rng: source of the draws.
+
+    Raises:
+        UsageError: the data set records no writers, or has fewer than clients.
+    """
+    wanted.check_clients()
+    places, found = _groups("by_writer", "writer", wanted)
+    if found < wanted.num_clients:
+        raise UsageError(
+            f"num_clients must be <= {found} for partition by_writer, which gives each client at least one of {found} "
+            f"writers, got {wanted.num_clients}; lower it, or use more of the training data"
+        )
+    client = np.empty(found, dtype=np.int64)
+    for index, writers in enumerate(np.array_split(rng.permutation(found), wanted.num_clients)):
+        client[writers] = index
+    return _collect(client[places], wanted.num_clients)
+
+
+def _check_classes(classes: int) -> None:
+    if classes < PATHOLOGICAL_CLASSES:
+        raise UsageError(
+            f"partition pathological gives each client {PATHOLOGICAL_CLASSES} classes, and the data have {classes}; "
+            "use another partition, such as lda"
+        )
+
+
+def _draw_owners(classes: int, wanted: Wanted, rng: np.random.RandomState) -> Owned:
+    """(C, K) who owns which class, in the first draw that gives each class an owner."""
+    numbers = classes * wanted.num_clients
+    for batch in batches(numbers, wanted.max_tries):
+        owned, accepted = _propose(classes, wanted.num_clients, batch, rng)
+        if accepted.any():
+            return owned[:, accepted.argmax()]
+    made = tries(numbers, wanted.max_tries)
+    enough = next(clients for clients in _more(wanted.num_clients, classes) if _often(classes, clients))
+    raise PartitionError(
+        f"partition pathological with num_clients={wanted.num_clients} and {PATHOLOGICAL_CLASSES} of {classes} classes "
+        f"each: none of {made:,} draws gave every class an owner, so the acceptance rate is below {3 / made:.2g}; "
+        f"try num_clients={enough}"
+    )
+
+
+def _propose(
+    classes: int, clients: int, tries: int, rng: np.random.RandomState
+) -> tuple[Owned, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """(C, T, K) who owns which class in as many draws, and (T,) which of them give each class an owner.
+
+    A client takes the classes of its 6 lowest numbers.
+    """
+    ranks = rng.random_sample((tries, clients, classes)).argsort(axis=2).argsort(axis=2)
+    owned = np.moveaxis(ranks < PATHOLOGICAL_CLASSES, 2, 0)
+    return owned, np.any(owned, axis=2).all(axis=0)
+
+
+def _more(clients: int, classes: int) -> Iterator[int]:
+    """Numbers of clients to try instead, ascending by a tenth; in the end each class has an owner almost surely."""
+    clients = max(clients, classes // PATHOLOGICAL_CLASSES)
+    while True:
+        clients = max(clients + 1, clients * 11 // 10)
+        yield clients
+
+
+def _often(classes: int, clients: int) -> bool:
+    _, accepted = _propose(classes, clients, PROBES, np.random.RandomState(0))
+    return float(accepted.mean()) > OFTEN
+
+
+def _groups(name: str, kind: str, wanted: Wanted) -> tuple[Positions, int]:
+    """(N,) the group of each sample as a place among those that occur, and how many those are."""
+    if wanted.groups is None:
+        raise UsageError(f"partition {name} needs the {kind} of each sample, got none; use another one, such as lda")
+    found, places = np.unique(wanted.groups, return_inverse=True)
+    return places, len(found)
+
+
+def _collect(clients: Positions, count: int) -> list[Positions]:
+    """The positions of each of `count` clients, from (N,) who owns each sample."""
+    order = np.argsort(clients, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(clients, minlength=count))[:-1])

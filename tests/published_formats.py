@@ -1,0 +1,127 @@
+"""Writes images in the formats that data sets are published in, for tests that have no published files."""
+
+from __future__ import annotations
+
+import bz2
+import io
+import json
+import pickle
+import struct
+import zipfile
+from hashlib import md5
+from pathlib import Path
+
+import numpy as np
+
+from bench.data.originals import Original
+
+
+def draw(count: int, shape: tuple[int, ...], classes: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Random pixels (N, *shape) and labels (N,), in which every class occurs."""
+    rng = np.random.RandomState(seed)
+    labels = np.arange(count) % classes
+    return rng.randint(0, 256, (count, *shape)).astype(np.uint8), rng.permutation(labels).astype(np.int64)
+
+
+def put(file: Path, blob: bytes) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(blob)
+    return file
+
+
+def idx(array: np.ndarray) -> bytes:
+    return (
+        bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.astype(np.uint8).tobytes()
+    )
+
+
+def libsvm(values: np.ndarray, labels: np.ndarray) -> bytes:
+    """USPS's text: labels from 1, values (N, 256) in [-1, 1]."""
+    lines = [
+        f"{label + 1} " + " ".join(f"{index}:{value:.6g}" for index, value in enumerate(row, 1)) + " \n"
+        for row, label in zip(values, labels, strict=True)
+    ]
+    return bz2.compress("".join(lines).encode())
+
+
+def matlab(pixels: np.ndarray, labels: np.ndarray) -> bytes:
+    """SVHN's and SynthDigits' file of pixels (N, 32, 32, 3)."""
+    from scipy.io import savemat
+
+    made = io.BytesIO()
+    savemat(made, {"X": pixels.transpose(1, 2, 3, 0), "y": labels[:, None].astype(np.uint8)}, do_compression=True)
+    return made.getvalue()
+
+
+def mnist_m(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
+    content = {}
+    for name, (pixels, labels) in parts.items():
+        content |= {name: pixels, f"{name}_label": labels}
+    return pickle.dumps(content, protocol=4)
+
+
+def encoded(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    """One image (H, W) or (H, W, 3)."""
+    from PIL import Image
+
+    made = io.BytesIO()
+    Image.fromarray(pixels).save(made, kind)
+    return made.getvalue()
+
+
+def table(file: Path, columns: dict[str, list]) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), file)
+    return file
+
+
+def images_table(file: Path, blobs: list[bytes], **columns: list) -> Path:
+    """A parquet file as Hugging Face's `datasets` writes a column of images."""
+    return table(file, {"image": [{"bytes": blob, "path": None} for blob in blobs], **columns})
+
+
+def usps_tables(folder: Path, parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> None:
+    """Hugging Face's form of USPS, of pixels (N, 16, 16), for parts `train` and `test`."""
+    for part, (pixels, labels) in parts.items():
+        file = folder / f"usps/data/{part}-00000-of-00001.parquet"
+        images_table(file, [encoded(image) for image in pixels], label=labels.tolist())
+
+
+def leaf(users: dict[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
+    """A file of LEAF's: by writer, pixels (N, 28, 28) and labels."""
+    data = {
+        user: {"x": (pixels.reshape(len(pixels), -1) / 255).tolist(), "y": labels.tolist()}
+        for user, (pixels, labels) in users.items()
+    }
+    counts = [len(content["y"]) for content in data.values()]
+    return json.dumps({"users": list(data), "num_samples": counts, "user_data": data}).encode()
+
+
+def tiny_imagenet(wnids: list[str], train: np.ndarray, test: np.ndarray) -> dict[str, bytes]:
+    """Paths and contents: train (C, N, 64, 64, 3), test (C, M, 64, 64, 3)."""
+    files = {"wnids.txt": "\n".join(wnids).encode()}
+    rows = []
+    for wnid, images, held_out in zip(wnids, train, test, strict=True):
+        for number, image in enumerate(images):
+            files[f"train/{wnid}/images/{wnid}_{number}.JPEG"] = encoded(image, "JPEG")
+        for image in held_out:
+            rows.append(f"val_{len(rows)}.JPEG\t{wnid}\t0\t0\t62\t62")
+            files[f"val/images/val_{len(rows) - 1}.JPEG"] = encoded(image, "JPEG")
+    files["val/val_annotations.txt"] = "\n".join(rows).encode()
+    return {f"tiny-imagenet-200/{path}": blob for path, blob in files.items()}
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for path, blob in files.items():
+            archive.writestr(path, blob)
+    return made.getvalue()
+
+
+def published(file: Original, blob: bytes) -> Original:
+    """The file with the checksum of this content."""
+    return Original(file.path, md5(blob).hexdigest(), len(blob), file.also)

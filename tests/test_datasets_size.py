@@ -1,0 +1,121 @@
+"""`image_size` changes the images before anything else sees them; where it changes nothing it is no part of a run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from conftest import INFO, TINY, toy_dataset, toy_split
+
+from algorithms import build, entry
+from bench import data
+from bench.data import sizing
+from bench.data.dataset import Dataset
+from bench.dry_run import _memory, _model_bytes
+from bench.engine.simulation import Simulation
+from bench.errors import UsageError
+from bench.models import num_parameters
+from bench.needs import supply
+from bench.problems import canonical
+from search_spaces import SETTINGS, Setting
+
+FEMNIST = SETTINGS["feddkd", "emnist_letters"]
+
+
+@pytest.mark.parametrize(("old", "new", "channels"), [(28, 32, 1), (16, 28, 1), (32, 28, 3), (64, 32, 3), (8, 32, 1)])
+def test_resizing_is_pillows_to_the_bit(old, new, channels):
+    from PIL import Image
+
+    pixels = np.random.RandomState(old).randint(0, 256, (40, channels, old, old)).astype(np.uint8)
+    pixels[20:] = (pixels[20:] > 127) * 255
+    for image, found in zip(pixels, sizing.resized(pixels, new), strict=True):
+        pillow = Image.fromarray(image.transpose(1, 2, 0).squeeze()).resize((new, new), Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(found.transpose(1, 2, 0).squeeze(), np.asarray(pillow))
+
+
+def test_resizing_in_chunks_changes_nothing(monkeypatch):
+    pixels = np.random.RandomState(0).randint(0, 256, (11, 3, 28, 20)).astype(np.uint8)
+    whole = sizing.resized(pixels, 32)
+    monkeypatch.setattr(sizing, "CHUNK", 2 * 3 * 32 * 32)
+    np.testing.assert_array_equal(sizing.resized(pixels, 32), whole)
+
+
+def test_padding_puts_the_image_in_the_middle():
+    pixels = np.random.RandomState(0).randint(1, 256, (3, 1, 28, 28)).astype(np.uint8)
+    found = sizing.padded(pixels, 32)
+    np.testing.assert_array_equal(found[:, :, 2:-2, 2:-2], pixels)
+    assert found.sum() == pixels.sum()
+    assert sizing.padded(pixels[:, :, :27], 32).shape == (3, 1, 32, 32)
+
+
+@pytest.mark.parametrize("image_size", ["pad32", "resize32"])
+def test_a_sized_data_set_is_another_one_and_is_made_once(image_size):
+    toy = toy_dataset()
+    found = toy.sized(image_size)
+    assert found.train_x.shape == (60, 1, 32, 32)
+    assert found.test_x.shape == (30, 1, 32, 32)
+    assert not found.train_x.flags.writeable
+    np.testing.assert_array_equal(found.train_y, toy.train_y)
+    assert found is toy.sized(image_size)
+    assert len({toy.hash, toy.sized("pad32").hash, toy.sized("resize32").hash}) == 3
+    assert toy.sized("own") is toy
+    assert found.sized(image_size) is found
+    info = INFO.sized(image_size)
+    assert info.input_shape == (1, 32, 32)
+    assert info.sized(image_size) is info
+
+
+def test_too_large_an_image_is_resized_but_not_padded():
+    info = data.info("tiny_imagenet")
+    assert info.sized("resize32").input_shape == (3, 32, 32)
+    with pytest.raises(UsageError, match="pad32 pads images to 32x32, those of tiny_imagenet have 64x64: use own or"):
+        info.sized("pad32")
+    large = np.zeros((2, 3, 64, 64), np.uint8)
+    with pytest.raises(UsageError, match="images of 64x64 cannot be padded"):
+        Dataset.of("large", (large, np.zeros(2, np.int64)), (large, np.zeros(2, np.int64))).sized("pad32")
+
+
+def test_texts_have_no_size():
+    info = replace(data.info("mnist"), input_shape=(128,))
+    assert info.sized("resize32") is info
+
+
+def test_a_size_without_effect_is_no_part_of_a_run():
+    assert canonical(replace(SETTINGS["fedkf", "cifar10"], image_size="pad32")).image_size == "own"
+    assert canonical(replace(FEMNIST, partition="lda", alpha=0.5)).image_size == "pad32"
+    with pytest.raises(UsageError, match="pad32"):
+        canonical(replace(FEMNIST, dataset="tiny_imagenet", partition="lda", normalization="standard", alpha=0.5))
+
+
+def test_the_model_is_checked_against_the_resulting_size():
+    assert supply(entry("fedavg"), FEMNIST).model == "cnn_femnist"
+    with pytest.raises(UsageError, match="'cnn_femnist' takes 32x32 inputs, the data set has 28x28"):
+        supply(entry("fedavg"), replace(FEMNIST, image_size="own"))
+    assert supply(entry("fedavg"), SETTINGS["feddkd_emnist", "emnist_letters"]).image_size == "own"
+    assert supply(entry("fedavg"), SETTINGS["fedkf", "emnist_letters"]).image_size == "resize32"
+
+
+def test_a_dry_run_counts_the_resulting_size():
+    assert _model_bytes(FEMNIST) == 4 * num_parameters("cnn_femnist", (1, 32, 32), 26)
+    larger = _memory(FEMNIST) - _memory(replace(FEMNIST, image_size="own"))
+    assert larger > 3 * 145_600 * (32**2 - 28**2)
+
+
+@pytest.mark.parametrize("image_size", ["pad32", "resize32"])
+def test_a_run_trains_on_the_resulting_images(image_size):
+    setting = replace(TINY, model="lenet5", image_size=image_size, rounds=1, precision="fp32")
+    toy = toy_dataset()
+    run = Simulation(build("fedavg"), setting, 0, toy, INFO, toy_split())
+    assert run.net.input_shape == (1, 32, 32)
+    inputs = run.federation.inputs(run.federation.clients[0])
+    pixels = toy.sized(image_size).train_x[toy_split().clients[0]]
+    np.testing.assert_allclose(inputs.numpy(), (pixels / 255 - 0.5) / 0.25, atol=1e-5)
+    run.advance()
+    assert [name for _, name, _ in run.progress.curves[""] if name == "accuracy"] == ["accuracy"]
+
+
+def test_the_default_is_the_images_own_size():
+    assert Setting().image_size == "own"
+    with pytest.raises(ValueError, match="image_size must be one of own, pad32, resize32, got 'pad'"):
+        Setting(image_size="pad")

@@ -1,0 +1,117 @@
+"""Draws of class shares agree with the protocols' words, tried one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.data.dirichlet import Pool, acceptance, draw, propose
+from bench.data.skewed import _turns
+
+
+def rng(seed=0):
+    return np.random.RandomState(seed)
+
+
+@pytest.mark.parametrize(("classes", "clients"), [(10, 10), (10, 3), (100, 20), (5, 1)])
+def test_fedkf_lets_clients_take_turns_at_the_largest_share(classes, clients):
+    shares = _turns(classes, clients, 0.1, rng())
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    favourites = shares.argmax(axis=1)
+    for first in range(0, classes, clients):
+        turn = favourites[first : first + clients]
+        assert len(set(turn)) == len(turn)
+
+
+def naive_turns(classes, clients, alpha, rng):
+    """(C, M) shares as the code of FedKF draws them: again until the largest one falls to a client that is free."""
+    free, rows = set(range(clients)), []
+    for _ in range(classes):
+        row = rng.dirichlet([alpha] * clients)
+        while row.argmax() not in free:
+            row = rng.dirichlet([alpha] * clients)
+        free = free - {row.argmax()} or set(range(clients))
+        rows.append(row)
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.1])
+@pytest.mark.parametrize("statistic", [lambda s: s.sum(axis=0).max(), lambda s: s[1].max(), lambda s: s[0] @ s[3]])
+def test_changing_places_is_the_same_as_drawing_again(alpha, statistic):
+    one, other = rng(1), rng(2)
+    ours = np.array([statistic(_turns(5, 4, alpha, one)) for _ in range(3000)])
+    naive = np.array([statistic(naive_turns(5, 4, alpha, other)) for _ in range(3000)])
+    assert abs(ours.mean() - naive.mean()) < 4 * np.sqrt((ours.var() + naive.var()) / 3000)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("alpha", [1e-6, 1e-300])
+def test_at_a_tiny_alpha_fedkf_gives_each_class_of_a_group_to_one_client(alpha):
+    shares = _turns(10, 10, alpha, rng())
+    assert shares.max(axis=1).min() > 0.99
+    assert len(set(shares.argmax(axis=1))) == 10
+
+
+def naive_draw(class_sizes, num_clients, alpha, rng, balanced=True):
+    """(C, K) sizes as the protocols' words have it: one try, one class after the other; None if the draw is void."""
+    held, rows = [0] * num_clients, []
+    for size in class_sizes:
+        shares = rng.dirichlet([alpha] * num_clients)
+        fair = sum(class_sizes) / num_clients if balanced else np.inf
+        shares = np.array([p if h < fair else 0.0 for p, h in zip(shares, held, strict=True)])
+        if not shares.sum() > 0:
+            return None
+        cuts = (np.cumsum(shares / shares.sum()) * size).astype(int)[:-1]
+        rows.append([len(part) for part in np.split(np.arange(size), cuts)])
+        held = [h + n for h, n in zip(held, rows[-1], strict=True)]
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+@pytest.mark.parametrize("alpha", [1.0, 0.1, 0.01, 0.001])
+def test_a_draw_agrees_with_a_naive_one(alpha, balanced):
+    pool = Pool((230, 250, 200, 240, 260), 7, 40, balanced)
+    for seed in range(150):
+        counts, accepted = propose(pool, alpha, rng(seed), 1)
+        expected = naive_draw(pool.class_sizes, 7, alpha, rng(seed), balanced)
+        assert accepted[0] == (expected is not None and expected.sum(axis=0).min() >= 40)
+        if expected is not None:
+            np.testing.assert_array_equal(counts[:, 0], expected)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.1])
+def test_many_draws_are_accepted_as_often_as_naive_ones(alpha):
+    pool = Pool((2250,) * 10, num_clients=10, min_size=1125)
+    drawn = [naive_draw(pool.class_sizes, 10, alpha, generator) for generator in [rng(1)] for _ in range(2500)]
+    naive = np.mean([sizes.sum(axis=0).min() >= 1125 for sizes in drawn])
+    rate = acceptance(pool, alpha, rng(2), 20_000)
+    assert abs(rate - naive) < 4 * np.sqrt(rate * (1 - rate) * (1 / 2500 + 1 / 20_000))
+
+
+@pytest.mark.parametrize(
+    ("alpha", "rate"), [(1.0, 0.91), (0.5, 0.63), (0.1, 0.069), (0.01, 0.009)], ids=lambda value: str(value)
+)
+def test_fedgkd_groups_accept_as_often_as_was_simulated(alpha, rate):
+    # A group of ten clients of CIFAR-10's 45,000 samples; 50 shuffles, because a group's classes are not quite equal.
+    pools = [
+        Pool(tuple(np.bincount(rng(seed).permutation(np.repeat(np.arange(10), 4500))[:22_500])), 10, 1125)
+        for seed in range(50)
+    ]
+    found = np.mean([acceptance(pool, alpha, rng(seed), 1000) for seed, pool in enumerate(pools)])
+    assert found == pytest.approx(rate, rel=0.15)
+
+
+@pytest.mark.parametrize(("alpha", "rate"), [(0.05, 0.068), (0.1, 0.30)])
+def test_fedgen_accepts_as_often_as_was_simulated(alpha, rate):
+    assert acceptance(Pool((480,) * 26, 20, 260), alpha, rng(), 20_000) == pytest.approx(rate, rel=0.06)
+
+
+def test_three_draws_in_ten_thousand_are_found():
+    # AG News at alpha 0.1.
+    assert draw(Pool((7510, 7480, 7520, 7490), 10, 1500), 0.1, rng()) is not None
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("alpha", [1e-3, 1e-4, 1e-5, 1e-300])
+def test_void_draws_are_rejected_in_silence(alpha):
+    assert draw(Pool((100, 100), 5, 20), alpha, rng(), 5000) is None

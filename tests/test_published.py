@@ -1,0 +1,177 @@
+"""The papers' printed numbers: the tracked file, its definitions, and how our curves are read by them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import fields
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from algorithms import ALGORITHMS
+from bench.results import summarise
+from bench.tables import cells_of, column_of
+from leaderboards.beside import value_of
+from leaderboards.published import (
+    HETEROGENEITY,
+    PUBLISHED,
+    UNITS,
+    PrintedCell,
+    as_table,
+    metric_called,
+    printed_cells,
+    published,
+)
+from leaderboards.published_source import NOTES, read_source
+from search_spaces import PAPERS, SETTINGS
+
+COUNTS = {
+    "fedgkd": {"3": 72, "4": 16, "5": 64, "6": 32, "7": 24, "8": 12, "9": 9, "fig2": 6},
+    "feddkd": {"I": 90, "II": 84, "III": 28, "IV": 28, "V": 10, "VI": 10},
+    "fedcad": {"1": 24, "2": 16, "3": 12, "4": 16},
+    "fedkf": {"3": 72, "4": 72, "5": 72},
+}
+TABLES = [(paper, table) for paper, tables in COUNTS.items() for table in tables]
+# Round -> value: the best test accuracy is in round 3, the best validation accuracy in rounds 2 and 4.
+CURVE = {
+    "accuracy": {1: 0.2, 2: 0.5, 3: 0.75, 4: 0.6},
+    "val_accuracy": {1: 0.3, 2: 0.7, 3: 0.6, 4: 0.7},
+    "communications": {1: 4.0, 2: 8.0, 3: 12.0, 4: 16.0},
+    "train_steps": {1: 100.0, 2: 200.0, 3: 300.0, 4: 400.0},
+    "amp": {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.35},
+    "local_accuracy": {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.25},
+}
+
+
+def test_the_file_is_what_its_source_makes() -> None:
+    made, tracked = as_table(read_source()), pq.read_table(PUBLISHED)
+    assert tracked.schema.equals(made.schema)
+    assert tracked.to_pylist() == made.to_pylist(), "run `python -m leaderboards.published_source`"
+
+
+def test_every_table_has_its_cells() -> None:
+    frame = published()
+    assert len(frame) == 769
+    found = frame.groupby(["paper", "table"]).size()
+    assert found.to_dict() == {(paper, table): n for paper, own in COUNTS.items() for table, n in own.items()}
+
+
+def test_the_frame_is_typed() -> None:
+    frame = published()
+    assert list(frame.columns) == [field.name for field in fields(PrintedCell)]
+    assert frame.dtypes[["rounds", "num_clients"]].eq(pd.Int64Dtype()).all()
+    assert frame.dtypes[["alpha", "value", "std"]].eq("float64").all()
+    assert frame[frame.table == "V"].rounds.isna().all(), "the paper does not state them"
+
+
+def test_names_are_those_of_this_suite() -> None:
+    for cell in printed_cells():
+        assert cell.algorithm in ALGORITHMS
+        assert cell.paper in PAPERS
+        assert any(name == cell.dataset for _, name in SETTINGS)
+        assert set(cell.variant) <= set(ALGORITHMS[cell.algorithm].defaults())
+        assert cell.heterogeneity in HETEROGENEITY
+        assert (cell.alpha is None) == (cell.heterogeneity != "dirichlet")
+
+
+def test_units() -> None:
+    for cell in printed_cells():
+        assert cell.unit == UNITS[cell.quantity]
+        assert cell.std is None or cell.std >= 0
+        if cell.unit == "fraction":
+            assert 0 <= cell.value < 1, "FedKF prints a worst client of 0"
+        elif cell.unit == "fraction^2":
+            assert 0 < cell.value < 0.1
+        else:
+            assert cell.value >= 1
+            assert cell.value == int(cell.value)
+
+
+def cell_of(**where: object) -> PrintedCell:
+    (found,) = [cell for cell in printed_cells() if all(getattr(cell, k) == v for k, v in where.items())]
+    return found
+
+
+def test_some_numbers_as_printed() -> None:
+    first = cell_of(paper="fedgkd", table="3", dataset="cifar10", alpha=1.0, algorithm="fedavg")
+    assert (first.value, first.std, first.rule) == (0.7730, 0.0072, "best")
+    steps = cell_of(paper="feddkd", table="III", printed="FedDKD@87", metric="train_steps_best_val")
+    assert (steps.value, steps.std, steps.read_to, steps.algorithm) == (37_700, 1_100, 87, "feddkd")
+    fair = cell_of(paper="fedkf", table="3", alpha=1.0, algorithm="qffl", metric="fm")
+    assert (fair.value, fair.std) == (0.0006283, 0.000051)
+    buffer = cell_of(paper="fedgkd", table="8", alpha=0.1, printed="FedGKD-VOTE[M=5]")
+    assert (buffer.value, buffer.variant) == (0.7241, {"buffer": 5})
+
+
+def test_numbers_that_contradict_each_other_say_so() -> None:
+    """Two printed values of one run and one quantity are equal, or each has a note."""
+    readings: dict[tuple[object, ...], list[PrintedCell]] = {}
+    for paper, table in TABLES:
+        for cell in cells_of(paper, table):
+            printed = cell.printed
+            last = printed.rule == "at_round" and printed.argument == cell.setting.rounds
+            rule = ("final", None) if last else (printed.rule, printed.argument)
+            key = (*(unit.key for unit in cell.units), printed.quantity, *rule, printed.read_to)
+            readings.setdefault(key, []).append(printed)
+    contradicting = [same for same in readings.values() if len({(cell.value, cell.std) for cell in same}) > 1]
+    # Table 3 and 8 twice, Table 4 of FedCAD twice, Figure 2 and Table 6 for three algorithms.
+    assert len(contradicting) == 7
+    assert all(cell.note for same in contradicting for cell in same)
+
+
+@pytest.mark.parametrize("note", NOTES, ids=lambda note: note.text)
+def test_every_note_is_about_some_cell(note: object) -> None:
+    assert any(note.text in (cell.note or "") for cell in printed_cells())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("best_acc", 0.75),
+        ("final_acc", 0.6),
+        ("test_acc", 0.6),
+        ("acc_at_round_10", None),
+        ("acc_best_val", 0.5),
+        ("round_best_val", 2),
+        ("comm_round_best_val", 8),
+        ("train_steps_best_val", 200),
+        ("rounds_to_acc_0.65", 3),
+        ("comm_rounds_to_acc_0.5", 8),
+        ("train_steps_to_acc_0.74", 300),
+        ("rounds_to_acc_0.905", None),
+        ("amp", 0.35),
+        ("wlp", None),
+        ("final_local_model_acc", 0.25),
+    ],
+)
+def test_metrics_are_read_off_a_curve(name: str, value: float | None) -> None:
+    assert value_of(metric_called(name), CURVE) == value
+
+
+def test_a_run_is_read_as_if_it_had_ended_earlier() -> None:
+    assert value_of(metric_called("acc_best_val"), CURVE, read_to=1) == 0.2
+    assert value_of(metric_called("best_acc"), CURVE, read_to=2) == 0.5
+    assert value_of(metric_called("rounds_to_acc_0.65"), CURVE, read_to=2) is None
+
+
+def test_columns_of_our_rows_hold_what_the_curve_tells() -> None:
+    generator = random.Random(1)
+    names = ("accuracy", "val_accuracy", "local_accuracy", "amp", "fm", "wlp", "communications", "train_steps")
+    names = (*names, "bytes_down", "bytes_up")
+    curve = [(at, name, round(generator.random(), 2)) for at in range(1, 101) for name in names]
+    row = summarise(curve)
+    by_metric = {name: {at: value for at, metric, value in curve if metric == name} for name in names}
+    checked = 0
+    for metric in dict.fromkeys(cell.measured for cell in printed_cells()):
+        column = column_of(metric)
+        if column:
+            held = row[column][int(metric.argument or 0)] if column == "accuracy_at" else row[column]
+            assert held == value_of(metric, by_metric), metric
+            checked += 1
+    assert checked == 13
+
+
+def test_unknown_metrics_are_refused() -> None:
+    with pytest.raises(ValueError, match="no printed metric 'acc'; known: best_acc"):
+        metric_called("acc")

@@ -1,0 +1,158 @@
+"""`python -m bench.data partition` says what a run gets: in the terminal, as JSON, as a picture."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from bench import data
+from bench.data import show_partition
+from bench.data.bubbles import bubbles, svg
+from bench.data.show_partition import main
+from bench.data.splits import split
+from search_spaces.setting import Setting
+
+DIGITS = ["--dataset", "digits", "--clients", "7", "--alpha", "0.3"]
+COUNTS = np.array([[0, 16], [4, 0], [1, 9]])
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def printed(capsys, *options):
+    assert main([*DIGITS, *options]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_counts_are_those_of_a_run(capsys):
+    labels = data.labels("digits")
+    expected = split(Setting(dataset="digits", partition="lda", alpha=0.3, num_clients=7), labels, 5)
+    found = json.loads(printed(capsys, "--seed", "5", "--json"))
+    assert found["partition_hash"] == expected.hash
+    for index, row in zip(expected.clients, found["counts"], strict=True):
+        assert np.bincount(labels[index], minlength=10).tolist() == row
+    sizes = [len(index) for index in expected.clients]
+    assert found["sizes"] == sizes
+    assert found["smallest"] == {"client": int(np.argmin(sizes)), "samples": min(sizes)}
+    assert found["largest"] == {"client": int(np.argmax(sizes)), "samples": max(sizes)}
+    assert found["distinct_classes"] == [sum(count > 0 for count in row) for row in found["counts"]]
+    assert (found["samples"], found["unused"]) == (1438, 0)
+
+
+def test_the_table_has_the_counts_and_their_sums(capsys):
+    found = json.loads(printed(capsys, "--json"))
+    lines = printed(capsys).splitlines()
+    rows = [line.split() for line in lines[3:10]]
+    for client, row in enumerate(rows):
+        counts = [0 if word == "." else int(word) for word in row[3:]]
+        assert counts == found["counts"][client]
+        assert row[:3] == [str(client), str(sum(counts)), str(sum(count > 0 for count in counts))]
+    totals = next(line for line in lines if line.split()[:1] == ["all"]).split()
+    assert totals[1:] == ["1438", "10", *np.bincount(data.labels("digits")).astype(str)]
+
+
+def test_samples_left_over_are_said(capsys):
+    assert "samples left over: 3" in printed(capsys, "--partition", "fedgkd_groups")
+
+
+@pytest.mark.parametrize("classes", [10, 26, 100])
+def test_a_terminal_of_eighty_columns_shows_every_number(capsys, monkeypatch, classes):
+    counts = np.random.RandomState(0).randint(0, 5000, (20, classes))
+    shown = show_partition.Shown(Setting(num_clients=20), 0, int(counts.sum()), "ab12", counts)
+    monkeypatch.setattr(show_partition, "console", lambda: Console(width=80, highlight=False))
+    show_partition._print(shown)
+    tables = capsys.readouterr().out.split("smallest:")[0]
+    assert max(len(line) for line in tables.splitlines()) <= 80
+    assert "…" not in tables
+    found = re.findall(r"^ +3 +\d+ +\d+ +(.*)$", tables, re.M)
+    assert " ".join(found).split() == [str(count) for count in counts[3]]
+
+
+def test_a_long_table_is_cut_and_says_so(capsys):
+    assert main(["--dataset", "digits", "--clients", "120", "--partition", "iid"]) == 0
+    out = capsys.readouterr().out
+    assert "... and 20 more clients" in out
+    assert re.search(r"^ +99 ", out, re.M)
+    assert not re.search(r"^ +100 ", out, re.M)
+
+
+def test_alpha_is_not_shown_where_it_has_no_meaning(capsys):
+    assert printed(capsys, "--partition", "iid").splitlines()[0].endswith("iid, seed 0")
+
+
+def test_a_bubble_has_the_area_of_its_number():
+    circles = ElementTree.fromstring(svg(bubbles(COUNTS, "a < b", "note"))).findall(f".//{SVG}circle")
+    radii = [float(circle.get("r")) for circle in circles]
+    assert [round((radius / max(radii)) ** 2 * 16) for radius in radii] == [16, 4, 1, 9]
+    places = [(float(circle.get("cx")), float(circle.get("cy"))) for circle in circles]
+    assert places[0][0] < places[1][0] < places[2][0] == places[3][0]
+    assert places[0][1] == places[3][1] < places[1][1] == places[2][1], "class 1 stands above class 0"
+
+
+def test_words_of_a_picture_are_escaped():
+    document = ElementTree.fromstring(svg(bubbles(COUNTS, "a < b & c", "note")))
+    assert document.find(f"{SVG}title").text == "a < b & c"
+    assert "note; largest bubble: 16 samples" in [text.text for text in document.iter(f"{SVG}text")]
+
+
+@pytest.mark.parametrize(("clients", "ticks"), [(20, 20), (100, 20), (900, 90)])
+def test_numbers_of_an_axis_do_not_meet(clients, ticks):
+    figure = bubbles(np.ones((clients, 2), dtype=np.int64), "title", "note")
+    across = [words.x for words in figure.words if words.anchor == "middle" and words.text.isdecimal()]
+    assert len(across) == ticks
+    assert min(np.diff(across)) >= 25
+
+
+def test_plot_writes_an_svg_named_after_the_rest(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed(capsys, "--plot")
+    document = ElementTree.parse(tmp_path / "digits-lda-0.3-7clients-seed0.svg").getroot()
+    counts = json.loads(printed(capsys, "--json"))["counts"]
+    assert len(document.findall(f".//{SVG}circle")) == np.count_nonzero(counts)
+
+
+def test_plot_writes_the_same_picture_as_png(capsys, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    printed(capsys, "--plot", str(tmp_path / "a.png"))
+    figure = bubbles(np.array(json.loads(printed(capsys, "--json"))["counts"]), "", "")
+    picture = image.open(tmp_path / "a.png")
+    assert picture.size == (2 * figure.width, 2 * figure.height)
+    large = max(figure.circles, key=lambda circle: circle.radius)
+    assert picture.getpixel((int(2 * large.x), int(2 * large.y))) == (0x2A, 0x6F, 0x97)
+    assert picture.getpixel((3, 3)) == (255, 255, 255)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "words"),
+    [
+        (["--dataset", "digts"], 2, ["no data set 'digts'", "did you mean digits?"]),
+        (["--partition", "ldaa"], 2, ["no partition 'ldaa'", "did you mean lda?"]),
+        (["--alpha", "-1"], 2, ["alpha", "-1"]),
+        (["--clients", "0"], 2, ["num_clients", "0"]),
+        (["--clients", "200"], 2, ["num_clients must be <= 143"]),
+        (["--partition", "by_writer"], 2, ["writer of each training sample", "digits does not record", "femnist"]),
+        (["--plot", "a.pdf"], 2, ["must end in .svg or .png", "a.pdf"]),
+        (["--plot", "/nowhere/a.svg"], 3, ["/nowhere/a.svg cannot be written"]),
+        (["--plot", "/nowhere/a.png"], 3, ["/nowhere/a.png cannot be written"]),
+        (["--dataset", "cifar10"], 3, ["cifar10 is not in", "python -m bench.data prepare cifar10"]),
+    ],
+)
+def test_what_cannot_be_shown_is_said(capsys, tmp_path, options, status, words):
+    assert main([*DIGITS, "--data-dir", str(tmp_path), *options]) == status
+    found = capsys.readouterr()
+    assert not found.out
+    assert all(word in found.err for word in words), found.err
+
+
+def test_too_many_clients_are_not_drawn(capsys, tmp_path):
+    options = ["--dataset", "digits", "--clients", "1001", "--partition", "iid", "--plot", str(tmp_path / "a.svg")]
+    assert main(options) == 2
+    assert "at most 1,000 clients, got 1,001" in capsys.readouterr().err
+
+
+def test_an_alpha_is_asked_for_where_it_is_needed(capsys):
+    assert main(["--dataset", "digits", "--clients", "7"]) == 2
+    assert "alpha must be a number > 0 for partition lda" in capsys.readouterr().err

@@ -1,0 +1,154 @@
+"""A split depends on the setting and the seed alone, and its parts are those asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bench.data.partition import PARTITIONS
+from bench.data.splits import feasible, generator, share_of, split
+from bench.errors import UsageError
+from search_spaces.setting import Setting
+
+# Class sizes from 110 to 290, in no order: nothing divides evenly.
+LABELS = np.random.RandomState(0).permutation(np.repeat(np.arange(10), range(110, 310, 20)))
+GROUPS = np.random.RandomState(1).randint(0, 10, len(LABELS))
+SETTING = Setting(partition="lda", alpha=0.5, num_clients=10)
+
+
+def together(arrays):
+    return np.sort(np.concatenate([np.empty(0, np.int64), *arrays]))
+
+
+FULL = replace(SETTING, fraction=0.8, auxiliary_per_class=5, validation_fraction=0.1, local_test_fraction=0.2)
+
+
+@pytest.mark.parametrize("rule", ["last", "random"])
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_parts_of_a_split_are_disjoint_and_ascending(name, rule):
+    dataset = {"source": "digits5", "writer": "femnist"}.get(PARTITIONS[name].groups, "digits")
+    found = split(replace(FULL, dataset=dataset, partition=name, validation_rule=rule), LABELS, 0, GROUPS)
+    arrays = [*found.clients, *found.local_tests, found.auxiliary, found.validation]
+    assert all(array.dtype == np.int64 and (np.diff(array) > 0).all() for array in arrays)
+    assert len(np.unique(together(arrays))) == len(together(arrays))
+    if name != "fedgkd_groups":
+        assert len(together(arrays)) == sum(share_of(0.8, n) for n in np.bincount(LABELS))
+
+
+def test_sizes_of_a_split_are_those_asked_for():
+    found = split(FULL, LABELS, 0)
+    kept = sum(share_of(0.8, n) for n in np.bincount(LABELS))
+    assert np.bincount(LABELS[found.auxiliary]).tolist() == [5] * 10
+    assert len(found.validation) == share_of(0.1, kept)
+    for trained, tested in zip(found.clients, found.local_tests, strict=True):
+        assert len(tested) == share_of(0.2, len(trained) + len(tested))
+
+
+def test_a_bare_setting_gives_everything_to_clients():
+    found = split(SETTING, LABELS, 0)
+    assert not len(together([found.auxiliary, found.validation, *found.local_tests]))
+    np.testing.assert_array_equal(together(found.clients), np.arange(len(LABELS)))
+
+
+def test_fedgkd_validates_on_the_last_tenth_of_the_file():
+    labels = np.repeat(np.arange(10), 5000)
+    setting = Setting(partition="fedgkd_groups", num_clients=20, validation_fraction=0.1, validation_rule="last")
+    found = split(setting, labels[np.random.RandomState(0).permutation(50_000)], 0)
+    np.testing.assert_array_equal(found.validation, np.arange(45_000, 50_000))
+    assert {len(part) for part in found.clients} == {2250}
+
+
+@pytest.mark.parametrize(
+    "change", [{"validation_fraction": 0.3}, {"alpha": 0.1}, {"num_clients": 4}, {"local_test_fraction": 0.0}]
+)
+def test_the_auxiliary_draw_stays_when_later_parts_change(change):
+    np.testing.assert_array_equal(split(FULL, LABELS, 0).auxiliary, split(replace(FULL, **change), LABELS, 0).auxiliary)
+
+
+@pytest.mark.parametrize(
+    ("field", "less", "more", "part"),
+    [("auxiliary_per_class", 3, 9, "auxiliary"), ("validation_fraction", 0.1, 0.2, "validation")],
+)
+def test_a_larger_share_contains_the_smaller(field, less, more, part):
+    small, large = (split(replace(SETTING, **{field: value}), LABELS, 0) for value in (less, more))
+    assert set(getattr(small, part)) < set(getattr(large, part))
+
+
+def test_fields_of_training_do_not_move_the_split():
+    other = replace(
+        FULL, model="cnn_digits", lr=0.5, rounds=3, participation=0.2, optimizer="adam", normalization="none"
+    )
+    assert split(other, LABELS, 0).hash == split(FULL, LABELS, 0).hash
+
+
+def test_the_hash_tells_seeds_and_parts_apart():
+    settings = [SETTING, FULL, replace(FULL, auxiliary_per_class=4), replace(FULL, validation_rule="last")]
+    hashes = [split(setting, LABELS, seed).hash for setting in settings for seed in (0, 1)]
+    assert len(set(hashes)) == len(hashes)
+
+
+def test_a_setting_and_a_seed_mean_the_same_split_for_good():
+    assert split(FULL, LABELS, 3).hash == "c29ef64e0d76f93f3a81b455f17e23d3d316a1a6020df5c016c86ae8d75eac6a"
+
+
+def test_generators_of_two_purposes_or_seeds_are_unrelated():
+    draws = [generator(seed, purpose).randint(2**31) for seed in (0, 1, -1) for purpose in ("auxiliary", "partition")]
+    assert len(set(draws)) == len(draws)
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "expected"), [(0.29, 50, 15), (0.5, 1, 1), (0.1, 45_000, 4500), (0.0, 9, 0)]
+)
+def test_shares_are_rounded_half_up(share, count, expected):
+    assert share_of(share, count) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"auxiliary_per_class": 110}, r"auxiliary_per_class must be < 110, the samples of class 0 .* got 110"),
+        ({"fraction": 0.001}, r"fraction must keep at least one sample .* got 0\.001.* use fraction="),
+        ({"validation_fraction": 0.99, "auxiliary_per_class": 50}, r"validation_fraction must leave .* got 0\.99"),
+        ({"alpha": None}, r"alpha must be a number > 0 for partition lda, got None"),
+        ({"partition": "fedgkd_group"}, r"no partition 'fedgkd_group'.*did you mean fedgkd_groups"),
+        ({"num_clients": 3000}, r"num_clients must be in \[1, 2000\]"),
+    ],
+)
+def test_what_a_split_cannot_give_is_said_in_the_users_words(change, message):
+    setting = replace(SETTING, **change)
+    with pytest.raises(UsageError, match=message) as caught:
+        split(setting, LABELS, 0)
+    assert feasible(setting, LABELS, 0) == str(caught.value)
+
+
+def test_a_setting_that_can_be_split_is_feasible():
+    assert feasible(FULL, LABELS, 0) is None
+
+
+def test_groups_follow_their_samples():
+    setting = replace(FULL, dataset="digits5", partition="by_source", local_test_fraction=0.0)
+    for source, samples in enumerate(split(setting, LABELS, 0, GROUPS).clients):
+        assert (GROUPS[samples] == source).all()
+
+
+def test_fedkf_keeps_a_fifth_of_each_client_to_test_on():
+    setting = Setting(partition="fedkf", alpha=0.1, num_clients=20, local_test_fraction=0.2)
+    found = split(setting, LABELS, 0)
+    for trained, tested in zip(found.clients, found.local_tests, strict=True):
+        assert len(tested) == share_of(0.2, len(trained) + len(tested))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "partition", "groups", "message"),
+    [
+        ("cifar10", "by_writer", None, r"by_writer needs the writer of each .* cifar10 does not record; .*\(femnist\)"),
+        ("cifar10", "by_source", None, r"by_source needs the source of each .* cifar10 .*\(digits5"),
+        ("digits5", "by_writer", GROUPS, r"by_writer needs the writer of each training sample, which digits5"),
+    ],
+)
+def test_a_partition_that_needs_groups_is_refused_without_them(dataset, partition, groups, message):
+    setting = replace(SETTING, dataset=dataset, partition=partition)
+    with pytest.raises(UsageError, match=message):
+        split(setting, LABELS, 0, groups)

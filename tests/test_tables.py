@@ -1,0 +1,445 @@
+"""Tables as commands: what `--paper P --table T` runs, what its dry run says, and ours beside print."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import ROOT
+from rows import failed_row, make_row
+from test_published import COUNTS, TABLES
+
+from algorithms import entry
+from bench import compare, sweep
+from bench.data import DATASETS
+from bench.plan import make_plan
+from bench.request import Request
+from bench.tables import Cell, cells_of, distinct_runs, printed_runs
+from bench.unit import Unit
+from leaderboards import Store
+from leaderboards.beside import Asked, Beside
+from leaderboards.published import PrintedCell, printed_cells
+from search_spaces import SETTINGS
+from search_spaces import TABLES as SPACES_TABLES
+
+CIFAR = ("--paper", "fedgkd", "--table", "3", "--dataset", "cifar10")
+
+
+def plan_of(paper: str, table: str, **options: Any) -> Any:
+    values = {name: tuple(texts) for name, texts in options.pop("values", {}).items()}
+    request = {"algorithms": (), "dataset": "", "seeds": 1} | options
+    return make_plan(Request(paper=paper, table=table, values=values, **request))
+
+
+def run(*arguments: str) -> int:
+    return sweep.main([*arguments, "--executor", "inline", "-q"])
+
+
+# What a table runs.
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES)
+def test_every_printed_cell_has_runs(paper: str, table: str) -> None:
+    cells = cells_of(paper, table)
+    assert [cell.printed for cell in cells] == [c for c in printed_cells() if (c.paper, c.table) == (paper, table)]
+    for cell in cells:
+        printed, setting = cell.printed, cell.setting
+        assert (setting.dataset, setting.alpha, setting.num_clients) == (
+            printed.dataset,
+            printed.alpha,
+            printed.num_clients,
+        )
+        assert (setting.participation, setting.local_epochs) == (printed.participation, printed.local_epochs)
+        assert setting.rounds == (printed.rounds if printed.rounds and not printed.read_to else setting.rounds)
+        assert {unit.algorithm for unit in cell.units} == {printed.algorithm}
+        for unit in cell.units:
+            assert printed.variant.items() <= unit.hyperparameters.items()
+
+
+def test_cells_that_are_read_off_one_run() -> None:
+    def figures(paper: str, table: str) -> tuple[int, int, int]:
+        units = [unit for cell in cells_of(paper, table) for unit in cell.units]
+        return len(cells_of(paper, table)), len({unit.key for unit in units}), len(distinct_runs(units))
+
+    assert figures("fedgkd", "5") == (64, 32, 32), "best and final of one run"
+    assert figures("fedgkd", "6") == (32, 8, 8), "four rounds of one run"
+    assert figures("feddkd", "II") == (84, 30, 30), "FedDKD@60 is read off the run of 660 rounds"
+    assert figures("fedkf", "3") == (72, 24, 15), "T1 evaluates another model of the same run"
+
+
+def test_the_papers_choices() -> None:
+    buffers = {
+        (cell.printed.dataset, cell.printed.alpha): cell.units[0].hyperparameters["buffer"]
+        for cell in cells_of("fedgkd", "3")
+        if cell.printed.algorithm == "fedgkd" and cell.printed.dataset != "tiny_imagenet"
+    }
+    assert buffers == dict(zip(product(("cifar10", "cifar100"), (1.0, 0.5, 0.1)), (5, 1, 5, 5, 7, 5), strict=True))
+    weights = {cell.printed.alpha: cell.units[0].hyperparameters["gamma"] for cell in cells_of("fedkf", "3")[-9:]}
+    assert weights == {1.0: 0.001, 0.1: 1.0, 0.01: 1.0}
+
+
+def test_every_configuration_where_the_paper_tells_no_choice() -> None:
+    cells = {cell.printed.algorithm: cell for cell in cells_of("fedcad", "2") if cell.printed.alpha == 0.5}
+    assert {name: len(cell.units) for name, cell in cells.items()} == {
+        "fedavg": 1,
+        "fedprox": 3,
+        "fedlsd": 3,
+        "fedcad": 10,
+    }
+    assert cells["fedcad"].tried == ("beta", "gamma")
+    assert all(unit.hyperparameters["beta"] <= unit.hyperparameters["gamma"] for unit in cells["fedcad"].units)
+
+
+def test_the_papers_runs() -> None:
+    seeds = {key: printed_runs(*key) for key in TABLES}
+    assert {key for key, n in seeds.items() if n == 10} == {("feddkd", "V")}
+    three = {("fedgkd", table) for table in "3456789"} | {("feddkd", "I"), ("feddkd", "II")}
+    assert {key for key, n in seeds.items() if n == 3} == three
+    assert set(seeds.values()) == {1, 3, 10}
+
+
+def test_a_cell_is_the_run_of_an_ordinary_sweep() -> None:
+    values = {"alpha": ("0.1",), "buffer": ("5",)}
+    own = make_plan(Request(("fedgkd",), "cifar10", "fedgkd", values, seeds=2))
+    table = plan_of("fedgkd", "3", algorithms=("fedgkd",), dataset="cifar10", values={"alpha": ["0.1"]}, seeds=2)
+    assert [unit.key for unit in table.units] == [unit.key for unit in own.units]
+
+
+def test_tables_are_narrowed() -> None:
+    plan = plan_of(
+        "fedgkd", "3", algorithms=("fedavg", "fedgkd"), dataset="cifar10,cifar100", values={"alpha": ["0.1"]}
+    )
+    assert [(unit.setting.dataset, unit.algorithm, unit.setting.alpha) for unit in plan.units] == [
+        (dataset, algorithm, 0.1) for dataset in ("cifar10", "cifar100") for algorithm in ("fedavg", "fedgkd")
+    ]
+    assert {c.printed.participation for c in plan_of("fedgkd", "5", values={"participation": ["0.4"]}).cells} == {0.4}
+    assert len(plan_of("fedcad", "3", values={"num_clients": ["100"]}).cells) == 12
+    assert len(plan_of("fedgkd", "3", algorithms=("all",)).cells) == 72
+
+
+def test_local_epochs_narrow_a_table_that_varies_them_and_shorten_another() -> None:
+    narrowed = plan_of("fedcad", "4", values={"local_epochs": ["1"]})
+    assert len(narrowed.cells) == 4
+    assert not any(unit.shortened for unit in narrowed.units)
+    shortened = plan_of("fedcad", "2", values={"local_epochs": ["1"]})
+    assert len(shortened.cells) == 16
+    assert all(unit.shortened and unit.setting.local_epochs == 1 for unit in shortened.units)
+
+
+def test_runs_are_shortened() -> None:
+    short = {"rounds": ["2"], "local_epochs": ["1"], "fraction": ["0.1"]}
+    plan = plan_of("fedgkd", "3", dataset="cifar10", values=short)
+    assert len(plan.units) == 24
+    assert all(unit.shortened for unit in plan.units)
+    assert {(u.setting.rounds, u.setting.local_epochs, u.setting.fraction) for u in plan.units} == {(2, 1, 0.1)}
+    assert plan.origins == dict.fromkeys(short, "command line")
+    full = plan_of("fedgkd", "3", dataset="cifar10", values={"rounds": ["100"]})
+    assert not any(unit.shortened for unit in full.units), "as many as printed"
+
+
+def test_another_model_is_no_run_as_printed() -> None:
+    plan = plan_of("fedgkd", "3", dataset="cifar10", algorithms=("moon",), values={"model": ["cnn_cifar"]})
+    assert {(unit.setting.model, unit.shortened) for unit in plan.units} == {("cnn_cifar+head", True)}
+
+
+def test_hyperparameters_choose_among_the_configurations() -> None:
+    plan = plan_of("fedcad", "1", dataset="cifar10", algorithms=("fedcad",), values={"beta": ["0.3"], "gamma": ["0.5"]})
+    assert [(u.hyperparameters["beta"], u.hyperparameters["gamma"]) for u in plan.units] == [(0.3, 0.5)]
+    assert not plan.notes
+    other = plan_of("fedcad", "1", dataset="cifar10", algorithms=("fedcad",), values={"temperature": ["1"]})
+    assert len(other.units) == 10
+    assert "beside no cell" in other.notes[0]
+
+
+def test_what_is_not_registered_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(DATASETS, "cifar100")
+    plan = plan_of("fedgkd", "7")
+    assert len(plan.cells) == 24
+    assert {cell.reason for cell in plan.cells if cell.printed.dataset == "cifar100"} == {
+        "data set 'cifar100' is not registered here"
+    }
+    assert {unit.setting.dataset for unit in plan.units} == {"cifar10"}
+    assert any("12 of 24 printed cells cannot be run here" in note for note in plan.notes)
+
+
+BAD = {
+    "table": (["--paper", "fedgkd", "--table", "10"], ["'10'", "3, 4, 5, 6, 7, 8, 9, fig2"]),
+    "table of another paper": (["--paper", "feddkd", "--table", "3"], ["I, II, III, IV, V, VI"]),
+    "paper": (["--paper", "fedkad", "--table", "3"], ["fedkad", "did you mean"]),
+    "paper without tables": (["--paper", "fedkd", "--table", "1"], ["fedkd", "known: fedcad, feddkd, fedgkd, fedkf"]),
+    "no paper": (["--table", "3"], ["--paper"]),
+    "data set": ([*CIFAR[:4], "--dataset", "sst5"], ["sst5", "cifar10, cifar100, tiny_imagenet"]),
+    "alpha": ([*CIFAR, "--alpha", "0.2"], ["--alpha 0.2", "1, 0.5, 0.1"]),
+    "participation": ([*CIFAR, "--participation", "0.5"], ["--participation 0.5", "0.2"]),
+    "clients": ([*CIFAR, "--clients", "10"], ["--clients 10", "20"]),
+    "algorithm": ([*CIFAR, "--algo", "fedkf"], ["fedkf", "fedavg, fedprox, moon"]),
+    "longer": ([*CIFAR, "--rounds", "200"], ["rounds=200", "100", "shortened, not lengthened"]),
+    "more epochs": ([*CIFAR, "--local-epochs", "30"], ["local_epochs=30"]),
+    "not allowed": ([*CIFAR, "--set", "momentum=2"], ["momentum must be in [0, 1), got 2.0"]),
+    "unknown name": ([*CIFAR, "--set", "mue=2"], ["mue", "did you mean mu?"]),
+    "relation": (["--paper", "fedcad", "--table", "1", "--set", "beta=0.9", "gamma=0.1"], ["beta <= gamma"]),
+    "dataset by --set": ([*CIFAR[:4], "--set", "dataset=cifar10"], ["--dataset"]),
+    "search": ([*CIFAR, "--search", "random"], ["--search"]),
+    "scheduler": ([*CIFAR, "--scheduler", "asha"], ["--scheduler"]),
+    "seeds": ([*CIFAR, "--seeds", "0"], ["--seeds must be >= 1"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_mistakes_end_with_2_and_what_there_is(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, said = BAD[name]
+    assert run(*arguments, "--dry-run", "--out", str(tmp_path)) == 2
+    complaint = capsys.readouterr().err
+    assert all(part in complaint for part in said), complaint
+
+
+def test_a_table_of_which_nothing_can_run_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(DATASETS, "cifar10")
+    arguments = ("--paper", "fedgkd", "--table", "6", "--out", str(tmp_path))
+    assert run(*arguments) == 2
+    assert "nothing to run: 32 of 32 printed cells cannot be run here" in capsys.readouterr().err
+    assert run(*arguments, "--dry-run") == 0
+    assert "32 printed cells, 24 models evaluated, 24 runs" in capsys.readouterr().out
+
+
+# What the dry run says.
+
+
+@pytest.mark.parametrize(("paper", "table"), TABLES)
+def test_dry_runs_count_cells_models_and_runs(
+    paper: str, table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDKD_DATA", str(tmp_path))  # counts need no data, and drawing partitions takes a while
+    assert run("--paper", paper, "--table", table.lower(), "--dry-run", "--json", "--out", str(tmp_path)) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["printed_cells"] == COUNTS[paper][table]
+    assert said["printed_cells"] == sum(problem["printed_cells"] for problem in said["problems"])
+    assert said["runs"] == said["here"]["runs"] <= said["models_evaluated"]
+    assert said["seeds"] == printed_runs(paper, table)
+    for problem in said["problems"]:
+        assert problem["models_evaluated"] >= problem["runs"] > 0
+
+
+def test_the_dry_run_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*CIFAR, "--alpha", "0.1", "--algo", "fedavg,fedgkd", "--dry-run", "--out", str(tmp_path)) == 0
+    assert "Table 3 of fedgkd: 2 printed cells, 6 models evaluated, 6 runs (3 seeds)" in capsys.readouterr().out
+    assert run("--paper", "fedcad", "--table", "2", "--dry-run", "--out", str(tmp_path)) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "16 printed cells, 68 models evaluated, 68 runs (1 seed)" in said
+    assert "does not tell its choice for fedprox, fedlsd, fedcad" in said
+
+
+def test_a_dry_run_imports_neither_torch_nor_ray(tmp_path: Path) -> None:
+    arguments = ["--paper", "fedgkd", "--table", "3", "--dry-run", "--out", str(tmp_path)]
+    script = f"import sys; from bench import sweep; sweep.main({arguments}); "
+    script += "sys.exit(', '.join({'torch', 'ray'} & set(sys.modules)) or 0)"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+# Ours beside print.
+
+
+def cell(algorithm: str = "fedavg", paper: str = "fedgkd", table: str = "9", **where: Any) -> Cell:
+    where = {"dataset": "cifar10", "algorithm": algorithm} | where
+    found = [c for c in cells_of(paper, table) if all(getattr(c.printed, k) == v for k, v in where.items())]
+    return found[0]
+
+
+def store_run(out: Path, unit: Unit, seed: int = 0, curve: list[Any] | None = None, **columns: Any) -> None:
+    found = entry(unit.algorithm)
+    setting = columns.pop("setting", {})
+    make = failed_row if columns.get("status") == "failed" else make_row
+    row = make(
+        unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict() | setting, seed, found.version, **columns
+    )
+    Store(out).write(row, curve or [(1, "accuracy", 0.5)])
+
+
+def beside_of(
+    out: Path, capsys: pytest.CaptureFixture[str], *arguments: str, paper: str = "fedgkd", table: str = "9"
+) -> list[dict[str, Any]]:
+    assert compare.main(["--paper", paper, "--table", table, "--format", "json", "--out", str(out), *arguments]) == 0
+    cells: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["cells"]
+    return cells
+
+
+def test_ours_stand_beside_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, accuracy in enumerate((0.69, 0.70, 0.71)):
+        store_run(tmp_path, cell().units[0], seed, best_accuracy=accuracy)
+    found = beside_of(tmp_path, capsys, "--dataset", "cifar10")
+    assert [(one["printed_as"], one["state"]) for one in found] == [
+        ("FedAvg", "value"),
+        ("FedGKD-MSE[M=1]", "missing"),
+        ("FedGKD[M=1]", "missing"),
+    ]
+    ours = found[0]
+    assert (ours["n"], ours["printed"], ours["printed_std"]) == (3, 0.6922, 0.0091)
+    assert (ours["ours"], ours["ours_std"], ours["difference"]) == pytest.approx((0.70, 0.01, 0.0078))
+    assert ours["overlap"] is True
+    assert ours["shortened"] == ""
+    assert found[1]["ours"] is None, "what was not run is not made up"
+
+
+def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_run(tmp_path, cell().units[0], best_accuracy=0.80)
+    assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (fedavg,) = [line.split("  ") for line in lines if line.startswith("FedAvg") and "80.00" in line]
+    assert [word.strip() for word in fedavg if word.strip()][:4] == [
+        "FedAvg",
+        "80.00 (1)",
+        "69.22 ± 0.91 [1]",
+        "+10.78 apart",
+    ]
+    text = "\n".join(lines)
+    assert text.index("FedGKD-MSE[M=1]") < text.index("FedGKD[M=1]"), "rows in the order of print"
+    assert "1 of 9 printed cells have runs, 1 of them as printed" in text
+    assert '[1] the row is printed as "None"' in text
+
+
+@pytest.mark.parametrize("style", ["md", "latex", "csv", "table"])
+def test_formats(style: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_run(tmp_path, cell().units[0], best_accuracy=0.80)
+    assert compare.main(["--paper", "fedgkd", "--table", "9", "--format", style, "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    if style == "csv":
+        first = next(csv.DictReader(io.StringIO(out)))
+        assert (first["ours"], first["printed"], first["n"]) == ("0.8", "0.6922", "1")
+    else:
+        assert "80.00 (1)" in out
+        assert "not run" in out
+
+
+def test_shortened_runs_are_marked_and_give_way_to_full_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unit = cell().units[0]
+    short = {"rounds": 2, "local_epochs": 1, "fraction": 0.1}
+    store_run(tmp_path, unit, 0, setting=short, best_accuracy=0.2, shortened=True)
+    store_run(tmp_path, unit, 1, setting=short | {"rounds": 5}, best_accuracy=0.3, shortened=True)
+    found = beside_of(tmp_path, capsys)[0]
+    assert (found["ours"], found["n"]) == (0.3, 1), "runs of unlike length are not averaged: the longer counts"
+    assert found["shortened"] == "fraction=0.1, local_epochs=1, rounds=5"
+    assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "30.00 (1)†" in out
+    assert "† not the printed setting: fraction 0.1 for 1.0, local_epochs 1 for 20, rounds 5 for 100" in out
+    store_run(tmp_path, unit, 0, best_accuracy=0.7)
+    found = beside_of(tmp_path, capsys)[0]
+    assert (found["ours"], found["n"], found["shortened"]) == (0.7, 1, "")
+
+
+def test_another_model_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unit = cell().units[0]
+    store_run(tmp_path, unit, 0, setting={"model": "cnn_cifar"}, best_accuracy=0.3)
+    found = beside_of(tmp_path, capsys)[0]
+    assert (found["ours"], found["shortened"]) == (0.3, "model=cnn_cifar")
+    store_run(tmp_path, unit, 0, setting={"rounds": 2}, best_accuracy=0.2)
+    found = beside_of(tmp_path, capsys)[0]
+    assert (found["ours"], found["shortened"]) == (0.2, "rounds=2"), "the cell's own model comes first"
+
+
+@pytest.mark.parametrize(
+    "setting", [{"lr": 0.01}, {"rounds": 200}, {"alpha": 0.2}, {"momentum": 0.0}, {"augmentation": "none"}]
+)
+def test_runs_of_another_problem_stand_for_no_cell(
+    setting: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_run(tmp_path, cell().units[0], setting=setting)
+    assert {one["state"] for one in beside_of(tmp_path, capsys, "--dataset", "cifar10")} == {"missing"}
+
+
+def test_runs_of_other_hyperparameters_stand_for_no_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unit = cell("fedgkd").units[0]
+    store_run(tmp_path, replace(unit, hyperparameters={**unit.hyperparameters, "buffer": 3}))
+    assert {one["state"] for one in beside_of(tmp_path, capsys, "--dataset", "cifar10")} == {"missing"}
+
+
+def test_what_went_wrong_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store_run(tmp_path, cell().units[0], 0, best_accuracy=0.1, diverged=True)
+    store_run(tmp_path, cell("fedgkd").units[0], 0, status="failed", error="out of memory")
+    store_run(tmp_path, cell("fedgkd_mse").units[0], 0, best_accuracy=0.7)
+    store_run(tmp_path, cell("fedgkd_mse").units[0], 1, status="failed", error="out of memory")
+    found = beside_of(tmp_path, capsys, "--dataset", "cifar10")
+    assert [one["state"] for one in found] == ["diverged", "value", "failed"]
+    assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "DIVERGED 10.00 (1)" in out
+    assert "70.00 (1)§" in out
+
+
+def curve_of(accuracy: list[float], per_round: int) -> list[tuple[int, str, float]]:
+    points = [(at, "accuracy", value) for at, value in enumerate(accuracy, 1)]
+    points += [(at, "val_accuracy", value) for at, value in enumerate(accuracy, 1)]
+    return points + [(at, "communications", float(per_round * at)) for at in range(1, len(accuracy) + 1)]
+
+
+def test_targets_that_some_seeds_miss_are_not_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unit = cell("feddkd", "feddkd", "III").units[0]
+    store_run(tmp_path, unit, 0, curve_of([0.5, 0.75, 0.8], 4))
+    one = ("--algo", "feddkd")
+    found = {(c["printed_as"], c["metric"]): c for c in beside_of(tmp_path, capsys, *one, paper="feddkd", table="III")}
+    assert found["FedDKD", "rounds_to_acc_0.74"]["ours"] == 2
+    assert found["FedDKD", "comm_rounds_to_acc_0.74"]["ours"] == 8
+    assert found["FedDKD@87", "rounds_to_acc_0.74"]["ours"] == 2
+    store_run(tmp_path, unit, 1, curve_of([0.5, 0.6, 0.7], 4))
+    found = {(c["printed_as"], c["metric"]): c for c in beside_of(tmp_path, capsys, *one, paper="feddkd", table="III")}
+    missed = found["FedDKD", "rounds_to_acc_0.74"]
+    assert (missed["state"], missed["ours"], missed["with_value"], missed["n"]) == ("unreached", None, 1, 2)
+    assert compare.main(["--paper", "feddkd", "--table", "III", *one, "--out", str(tmp_path)]) == 0
+    assert "reached 1 of 2" in capsys.readouterr().out
+
+
+def test_a_row_that_is_read_earlier_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unit = cell("feddkd", "feddkd", "III").units[0]
+    store_run(tmp_path, unit, 0, curve_of([0.5] * 86 + [0.6, 0.9], 4), selected_accuracy=0.9)
+    found = {
+        c["printed_as"]: c["ours"]
+        for c in beside_of(tmp_path, capsys, "--algo", "feddkd", paper="feddkd", table="III")
+        if c["metric"] == "acc_best_val"
+    }
+    assert found == {"FedDKD": 0.9, "FedDKD@87": 0.6}
+
+
+def test_compare_refuses_what_a_table_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, said in (
+        (["--paper", "fedgkd", "--table", "10"], "it has: 3, 4"),
+        (["--paper", "fedgkd"], "go together"),
+        (["--paper", "fedgkd", "--table", "3", "--alpha", "7"], "1, 0.5, 0.1"),
+    ):
+        assert compare.main([*arguments, "--out", str(tmp_path)]) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("values", "printed_std", "expected"),
+    [
+        ((0.69, 0.71), None, True),
+        ((0.60, 0.61), None, False),
+        ((0.72,), 0.03, True),
+        ((0.72,), 0.01, False),
+        ((0.72,), None, None),
+        ((0.64, 0.66), 0.05, True),
+    ],
+)
+def test_overlap(values: tuple[float, ...], printed_std: float | None, expected: bool | None) -> None:
+    printed: PrintedCell = replace(printed_cells()[0], value=0.70, std=printed_std)
+    asked = Asked(printed, "fedavg", "{}", {}, "", "best_accuracy")
+    assert Beside(asked, "value", values, len(values)).overlap is expected
+
+
+def test_every_setting_of_a_paper_is_in_some_table() -> None:
+    """So that none can be wrong without a printed cell to be held against."""
+    used = {(paper, cell.dataset) for (paper, table) in SPACES_TABLES for cell in SPACES_TABLES[paper, table].settings}
+    assert used == {key for key in SETTINGS if key[0] != "fedkd"}
