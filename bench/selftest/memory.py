@@ -14,7 +14,6 @@ from bench.selftest.amounts import amount
 from bench.selftest.candidate import Candidate
 from bench.selftest.communication import letters_of
 from bench.selftest.outcome import Finding
-from bench.selftest.toy import models_of
 from bench.selftest.witness import Log, Witness, watch
 
 ROUNDS = 12  # more than any buffer holds by default
@@ -53,10 +52,8 @@ def _floats(tree: Any) -> int:
 
 
 def _memories_of_participants(simulation: Simulation, finding: Finding) -> None:
-    """After a round: only those that took part have one, unless models are personal, which all clients then have."""
-    personal = any(client is not None for _, client in models_of(simulation))
-    everyone = range(len(simulation.federation.clients))
-    wanted = set(everyone) if personal else set(simulation.participants(1))
+    """After a round: only those that took part have one."""
+    wanted = set(simulation.participants(1))
     held = set(simulation.memories)
     finding.expect(held == wanted, f"memories are held of clients {sorted(held)}, not of {sorted(wanted)}")
 
