@@ -220,7 +220,7 @@ class Cohort(Protocol):
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication.
 
         Args:
-            loss: a method of the algorithm, `loss(net, params, local_params, batch)` of shape (B,) or ().
+            loss: a method of the algorithm, `loss(net, params, local_params, batch)` of shape (B,).
             params: what is sent and differentiated (its trainable names).
             batch_size: samples per client.
         """
@@ -313,7 +313,7 @@ class Algorithm:
         return local
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
-        """The local objective: (B,) nats per example, or a scalar."""
+        """The local objective: (B,) nats per example; a scalar term broadcasts when it is added."""
         return cross_entropy(net(local["params"], batch.x).logits, batch.y)
 
     def upload(

@@ -11,20 +11,20 @@ import importlib
 import importlib.metadata
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithms.entry import Entry, Field, nearest
+from algorithms.entry import Entry, Field
 from algorithms.sources import fingerprint
+from algorithms.statements import check_class, check_parameter, layers
 from search_spaces.bounds import Bounds, kind_of
 
 if TYPE_CHECKING:
     from algorithms.base import Algorithm
 
 GROUP = "fedkd_bench.algorithms"
-KINDS = ("bool", "int", "float", "str")
 
 
 def names() -> tuple[str, ...]:
@@ -51,7 +51,7 @@ def find(name: str) -> Entry | None:
 def _entry(name: str, path: str) -> Entry:
     factory = _import(name, path)
     made = _make(name, factory)
-    _check_statements(name, made)
+    check_class(name, made)
     described = _described(factory, made)
     fields = tuple(_field(parameter, made, described) for parameter in _parameters(factory))
     summary = (inspect.getdoc(factory) or type(made).__name__).splitlines()[0]
@@ -98,7 +98,7 @@ def _make(name: str, factory: Callable[..., Any]) -> Algorithm:
     from algorithms.base import Algorithm
 
     for parameter in _parameters(factory):
-        _check_parameter(name, parameter)
+        check_parameter(name, parameter)
     try:
         made = factory()
     except Exception as error:
@@ -118,38 +118,9 @@ def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter]:
     return [parameter for parameter in parameters if parameter.name != "base"]
 
 
-def _check_statements(name: str, made: Algorithm) -> None:
-    """What the class says of itself, and a plan has to rely on."""
-    from algorithms.base import NEEDS
-
-    unknown = sorted(made.needs - NEEDS)
-    if unknown:
-        raise ValueError(
-            f"algorithm {name!r} needs {unknown[0]!r}, which nobody knows; known: {', '.join(sorted(NEEDS))}"
-            f"{nearest(unknown[0], dict.fromkeys(NEEDS))}"
-        )
-    if "" not in made.rows or len(set(made.rows)) < len(made.rows):
-        raise ValueError(f"algorithm {name!r}: `rows` holds '' and each suffix once, got {made.rows}")
-
-
-def _check_parameter(name: str, parameter: inspect.Parameter) -> None:
-    where = f"algorithm {name!r}: hyper-parameter {parameter.name!r}"
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise ValueError(f"{where} must be given by its own name: write it out in the factory's signature")
-    if parameter.name == "json":
-        raise ValueError(f"{where} must be called otherwise: its column would be hp_json, which holds all of them")
-    if parameter.annotation is parameter.empty:
-        raise ValueError(f"{where} has no annotation; allowed are {', '.join(KINDS)}, each also with `| None`")
-    kind = kind_of(parameter.annotation)
-    if kind.removesuffix(" | None") not in KINDS:
-        raise ValueError(f"{where} is annotated {kind!r}; allowed are {', '.join(KINDS)}, each also with `| None`")
-    if parameter.default is inspect.Parameter.empty:
-        raise ValueError(f"{where} has no default: give it one, as all have")
-
-
 def _field(parameter: inspect.Parameter, made: Algorithm, described: dict[str, str]) -> Field:
     metadata: dict[str, Any] = {}
-    for item in (item for layer in _layers(made) for item in dataclasses.fields(layer)):
+    for item in (item for layer in layers(made) for item in dataclasses.fields(layer)):
         if item.name == parameter.name:
             metadata = dict(item.metadata)
             break
@@ -186,13 +157,5 @@ def _version(name: str, factory: Callable[..., Any], made: Algorithm) -> int:
         if not isinstance(stated, int):
             raise ValueError(f"algorithm {name!r}: `version` must be a whole number, got {stated!r}")
         return stated
-    kinds = [kind for layer in _layers(made) for kind in type(layer).__mro__ if kind is not object]
+    kinds = [kind for layer in layers(made) for kind in type(layer).__mro__ if kind is not object]
     return fingerprint(dict.fromkeys([factory.__module__, *(kind.__module__ for kind in kinds)]))
-
-
-def _layers(made: Algorithm) -> Iterator[Algorithm]:
-    """The algorithm, and those it wraps."""
-    yield made
-    base = getattr(made, "base", None)
-    if base is not None:
-        yield from _layers(base)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
 from bench.execution import default_out
-from bench.render import STYLES, render
+from bench.render import STYLES, defaults, render
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +85,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
     from leaderboards.tables import tables_of
 
-    render(tables_of(board, metrics, arguments.all_configurations), arguments.format, sys.stdout)
+    render(tables_of(board, metrics, arguments.all_configurations, defaults()), arguments.format, sys.stdout)
 
 
 def _beside(arguments: argparse.Namespace, out: Path) -> None:

@@ -189,8 +189,9 @@ def _print_summary(plan: Plan, summary: dict[str, Any]) -> None:
         return
     seconds = summary["seconds"]
     time = "unknown (no recorded rate for this model here)" if seconds is None else f"about {duration(seconds)}"
+    runs = "1 run" if summary["runs"] == 1 else f"{summary['runs']} runs"
     out.print(
-        f"{summary['runs']} runs, {summary['to_do']} to do; time {time} with {summary['concurrent_trials']} trials at "
+        f"{runs}, {summary['to_do']} to do; time {time} with {summary['concurrent_trials']} trials at "
         f"once; memory about {summary['memory_bytes_per_trial'] / 2**30:.1f} GiB a trial; disk about "
         f"{summary['disk_bytes'] / 2**20:.1f} MiB in {summary['out']}",
         markup=False,

@@ -9,6 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from algorithms import ALGORITHMS
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Grid
@@ -20,6 +22,11 @@ STYLES = ("table", "md", "latex", "csv", "json")
 PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
 _HYPERPARAMETER_WIDTH = 28
 _ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "✓": "<"}
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    """Every registered algorithm's hyper-parameters at their defaults: what a table need not show."""
+    return {name: entry.defaults() for name, entry in ALGORITHMS.items()}
 
 
 def print_leaderboard(
@@ -51,7 +58,7 @@ def print_leaderboard(
 
     chosen = [find_metric(name) for name in metrics]
     board = matching(leaderboard(Store(out).runs()), where or {})
-    render(tables_of(board, chosen, all_configurations), style, file or sys.stdout)
+    render(tables_of(board, chosen, all_configurations, defaults()), style, file or sys.stdout)
 
 
 def render(tables: Sequence[Table], style: str, file: TextIO) -> None:

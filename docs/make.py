@@ -6,6 +6,7 @@ docstrings of the algorithms, and the README's table of algorithms from the regi
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,7 @@ from search_spaces import PAPERS, SPACES
 
 DOCS = Path(__file__).resolve().parent
 README = DOCS.parent / "README.md"
+OWN = "fedkd"  # the key of this project's own settings
 BEGIN, END = "<!-- algorithms:begin -->\n", "<!-- algorithms:end -->"
 
 
@@ -53,8 +55,9 @@ def _readme_row(entry: Entry) -> str:
 _HEAD = """# Algorithms
 
 Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`. A default is the
-printed equation; what a reference code does otherwise is an option. *Differences* are numbered, from the method's own
-paper. `python -m bench.selftest NAME` checks all this against formulas written independently.
+printed equation; what a reference code does otherwise is an option. *In papers*: what each tried or states, on
+which data set; `own` are this project's settings, `feddkd_emnist` FedDKD's Table V. *Differences* are numbered, from
+the method's own paper. `python -m bench.selftest NAME` checks all this against formulas written independently.
 
 Traffic is in floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer,
 J the steps, t the round.
@@ -72,7 +75,7 @@ def _overview() -> str:
 def _section(entry: Entry, documented: dict[type, str]) -> str:
     """One algorithm; what its classes say stands where they come up first."""
     source = f"{_escaped(_paper(entry))}, {_escaped(entry.equations)} · [{_file(entry)}](../{_file(entry)})"
-    lines = [f"## {entry.name}", "", source, ""]
+    lines = [f"## {entry.name}", "", source, "", *_published(entry)]
     lines += [_capital(_escaped(entry.summary)) + ".", ""]
     for kind in _classes(build(entry.name)):
         if kind in documented:
@@ -81,6 +84,13 @@ def _section(entry: Entry, documented: dict[type, str]) -> str:
             documented[kind] = entry.name
             lines += [*_described(kind), ""]
     return "\n".join([*lines, *_hyperparameters(entry)])
+
+
+def _published(entry: Entry) -> list[str]:
+    """Title and links of the papers, from the head of the module."""
+    text = inspect.getdoc(importlib.import_module(entry.factory.partition(":")[0])) or ""
+    title, links = text.splitlines()[0].rstrip("."), re.findall(r"https://\S+[^\s.]", text)
+    return [f"*{_escaped(title)}*" + "".join(f" <{link}>" for link in links), ""] if links else []
 
 
 def _classes(algorithm: Algorithm) -> Iterator[type]:
@@ -120,7 +130,8 @@ def _in_papers(algorithm: str, field: str) -> str:
     for (paper, dataset, name), space in SPACES.items():
         if name == algorithm and field in {**space.grid, **space.fixed}:
             value = space.grid.get(field, space.fixed.get(field))
-            values.setdefault("none" if value is None else str(value), []).append(f"{paper} {dataset}")
+            place = f"{'own' if paper == OWN else paper} {dataset}"
+            values.setdefault("none" if value is None else str(value), []).append(place)
     return "; ".join(f"{value} ({', '.join(places)})" for value, places in values.items())
 
 

@@ -22,7 +22,12 @@ Tuned = Mapping[str, Sequence[str]]  # algorithm -> names of the hyper-parameter
 K = TypeVar("K", bound=Hashable)
 
 
-def tables_of(board: pd.DataFrame, metrics: Sequence[Metric], all_configurations: bool = False) -> list[Table]:
+def tables_of(
+    board: pd.DataFrame,
+    metrics: Sequence[Metric],
+    all_configurations: bool = False,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Table]:
     """The tables of a leaderboard, one per data set, model and setting.
 
     A row is an algorithm with its selected configuration, which may be another one in each column. Where several were
@@ -32,9 +37,11 @@ def tables_of(board: pd.DataFrame, metrics: Sequence[Metric], all_configurations
         board: as `boards.leaderboard` gives it, or some of its rows.
         metrics: to stand side by side.
         all_configurations: also show those that were not selected.
+        defaults: of the hyper-parameters, by algorithm; a value unlike its default is then always shown, a fixed
+            default never.
     """
     records = _records(board)
-    tuned = _tuned(records)
+    tuned = _tuned(records, defaults or {})
     groups = [(json.loads(key), members) for key, members in sorted(_grouped(records, _shared).items())]
     first = ("dataset", "model", "partition", "num_clients")
     groups.sort(key=lambda group: [_sortable(group[0][name]) for name in (*first, *group[0])])
@@ -162,15 +169,23 @@ def _off(value: object) -> bool:
     return value is None or value is False
 
 
-def _tuned(records: Sequence[Record]) -> Tuned:
-    """The hyper-parameters worth showing: those with several values; all of them where no algorithm has any."""
+def _tuned(records: Sequence[Record], defaults: Mapping[str, Mapping[str, Any]]) -> Tuned:
+    """The hyper-parameters worth showing: those with several values, and those unlike a known default.
+
+    Of algorithms without known defaults, all where no algorithm at all has several values.
+    """
     every: dict[str, dict[str, set[str]]] = {}
     for record in records:
         names = every.setdefault(record["algorithm"], {})
         for name, value in json.loads(record["hp_json"]).items():
             names.setdefault(name, set()).add(_show(value))
     several = {key: [name for name, values in names.items() if len(values) > 1] for key, names in every.items()}
-    return several if any(several.values()) else {key: list(names) for key, names in every.items()}
+    plain = several if any(several.values()) else {key: list(names) for key, names in every.items()}
+    return {key: _unlike(names, defaults[key]) if key in defaults else plain[key] for key, names in every.items()}
+
+
+def _unlike(names: Mapping[str, set[str]], defaults: Mapping[str, Any]) -> list[str]:
+    return [name for name, values in names.items() if values != {_show(defaults.get(name))}]
 
 
 def _records(board: pd.DataFrame) -> list[dict[str, Any]]:

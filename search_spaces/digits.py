@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces import feddkd
+from search_spaces import fedcad, feddkd
 from search_spaces.base import Grid, Paper, Space
 from search_spaces.bounds import Value
 from search_spaces.setting import Setting
@@ -33,7 +33,14 @@ DIGITS = Setting(
 
 # FedDKD's digits with the two sources that are easily had.
 MNIST_USPS = replace(feddkd.DIGITS, dataset="mnist_usps", num_clients=2)
-SETTINGS = (DIGITS, MNIST_USPS)
+# The single sources in FedCAD's federation, on its networks: their images as they are, or brought to 32x32.
+_SOURCE = replace(fedcad.CIFAR10, augmentation="none")
+SVHN = replace(_SOURCE, dataset="svhn")
+SYNTHDIGITS = replace(_SOURCE, dataset="synthdigits")
+MNIST_M = replace(_SOURCE, dataset="mnist_m", image_size="pad32")
+MNIST = replace(_SOURCE, dataset="mnist", model="lenet5", image_size="pad32")
+USPS = replace(_SOURCE, dataset="usps", model="lenet5", image_size="resize32")
+SETTINGS = (DIGITS, MNIST_USPS, MNIST, USPS, SVHN, SYNTHDIGITS, MNIST_M)
 
 
 def _space(

@@ -41,7 +41,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder)
     for (algorithm, alpha), values in ACCURACIES.items():
         setting = {"dataset": "cifar10", "model": "cnn+head" if algorithm == "moon" else "cnn", "alpha": alpha}
-        hyperparameters = {"gamma": 0.2, "buffer": 5} if algorithm == "fedgkd" else {}
+        hyperparameters = {"gamma": 0.5, "buffer": 7} if algorithm == "fedgkd" else {}
         for seed, value in enumerate(values):
             results = {"best_accuracy": value, "final_accuracy": value - 0.01}
             store.write(make_row(algorithm, hyperparameters, setting, seed, **results), CURVE)
@@ -99,7 +99,7 @@ def test_the_plain_table(out, capsys):
         "algorithm      hyper-parameters     best                best\n"
         f"{'─' * 66}\n"
         "fedavg                              62.00 ± 2.00 (3)+   70.00 (1)+\n"
-        "fedgkd         buffer=5 gamma=0.2   65.00 ± 0.00 (3)*   69.00 (1)\n"
+        "fedgkd         buffer=7 gamma=0.5   65.00 ± 0.00 (3)*   69.00 (1)\n"
         f"moon (+head)                        {DASH}                   71.00 (1)*\n"
         "fedcad_x                            50.00 (1)           failed\n"
         f"centralized                         90.00 (1)           {DASH}\n"
@@ -167,7 +167,7 @@ def test_markdown(out, capsys):
     assert compare(out, "--format", "md", "--dataset", "cifar10", "--metric", "best") == 0
     shown = capsys.readouterr().out
     assert "| algorithm | hyper-parameters | α = 0.1 best | α = 0.5 best |\n| --- | --- | ---: | ---: |" in shown
-    assert line_of(shown, "fedgkd ") == "| fedgkd | `buffer=5 gamma=0.2` | **65.00 ± 0.00 (3)** | 69.00 (1) |"
+    assert line_of(shown, "fedgkd ") == "| fedgkd | `buffer=7 gamma=0.5` | **65.00 ± 0.00 (3)** | 69.00 (1) |"
     assert line_of(shown, "fedavg ") == "| fedavg |  | <u>62.00 ± 2.00 (3)</u> | <u>70.00 (1)</u> |"
     assert line_of(shown, "moon ") == f"| moon (+head) |  | {DASH} | **71.00 (1)** |"
     assert line_of(shown, "centralized ") == f"| centralized |  | 90.00 (1) | {DASH} |"
@@ -190,7 +190,7 @@ def test_latex(out, capsys):
     assert r" &  & \multicolumn{2}{c}{$\alpha$ = 0.1} & \multicolumn{2}{c}{$\alpha$ = 0.5} \\" in shown
     assert r"\cmidrule(lr){3-4} \cmidrule(lr){5-6}" in shown
     assert line_of(shown, "fedgkd ").startswith(
-        r"fedgkd & buffer=5 gamma=0.2 & \textbf{65.00 $\pm$ 0.00 (3)} & \textbf{64"
+        r"fedgkd & buffer=7 gamma=0.5 & \textbf{65.00 $\pm$ 0.00 (3)} & \textbf{64"
     )
     assert r"\underline{62.00 $\pm$ 2.00 (3)}" in line_of(shown, "fedavg ")
     assert line_of(shown, r"fedcad\_x").endswith(r"& failed & failed \\")
@@ -219,7 +219,7 @@ def test_json_carries_fractions(out, capsys):
     documents = json.loads(capsys.readouterr().out)["tables"]
     assert [document["setting"]["dataset"] for document in documents] == ["cifar10", "digits"]
     cell = next(c for c in documents[0]["cells"] if c["algorithm"] == "fedgkd")
-    assert cell["hyperparameters"] == {"buffer": 5, "gamma": 0.2}
+    assert cell["hyperparameters"] == {"buffer": 7, "gamma": 0.5}
     assert cell["mean"] == pytest.approx(0.65)
 
 

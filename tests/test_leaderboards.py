@@ -387,3 +387,11 @@ def test_flat_cells_carry_fractions():
     cell = next(iter(flat(table)))
     assert (cell["algorithm"], cell["hyperparameters"], cell["mean"]) == ("fedgkd", '{"x":2}', 43 / 64)
     assert (cell["n"], cell["rank"], cell["state"], cell["configurations"]) == (3, 1, "value", 3)
+
+
+def test_fixed_values_unlike_their_defaults_are_shown() -> None:
+    """A value that every run shares is told if the algorithm's default is another."""
+    board = board_of([make_row("a", {"x": 1, "y": 2}), make_row("b", {"x": 1})])
+    defaults = {"a": {"x": 1, "y": 5}, "b": {"x": 1}}
+    table = tables_of(board, [BEST], defaults=defaults)[0]
+    assert {line.label: line.hyperparameters for line in table.rows} == {"a": "y=2", "b": ""}

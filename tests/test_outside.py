@@ -140,6 +140,11 @@ MISTAKES = {
     "m11:A": (HEAD + "class A(Algorithm):\n    version = '1.2'", r"`version` must be a whole number, got '1.2'"),
     "m12:A": (HEAD + "class A(Algorithm):\n    needs = frozenset({'auxilary'})", r"did you mean auxiliary\?"),
     "m13:A": (HEAD + "class A(Algorithm):\n    rows = ('_a', '_b')", r"`rows` holds ''"),
+    "m14:A": (
+        HEAD + "class A(Algorithm):\n    def local_los(self): ...",
+        r"A.local_los is no hook: did you mean local_loss",
+    ),
+    "m15:A": (HEAD + "class A(Algorithm):\n    mu: float = 1.0", r"declares 'mu' without being a dataclass"),
     "m7:A": ("raise RuntimeError('no')", r"cannot be imported: RuntimeError: no"),
 }
 

@@ -146,15 +146,6 @@ WRONG = {
         ),
         {"contract": "calls its own hook ['evaluated']"},
     ),
-    "a misspelt hook": (
-        method(
-            more="""
-    def servre_step(self, fed, server, uploads, cohort):
-        return server.next(cohort.mean(uploads["params"]))
-"""
-        ),
-        {"contract": "did you mean ['server_step']"},
-    ),
     "a teacher that is computed": (
         method(
             more="""
@@ -206,7 +197,7 @@ WRONG = {
     ),
     "padding counts": (
         method(loss=f"({CROSS_ENTROPY}).mean()"),
-        {"backends": "Loop and Stacked differ by"},
+        {"backends": "a loss is one value a sample"},
     ),
 }
 

@@ -25,6 +25,7 @@ MOST_CLIENTS = 1000
 LARGEST_CELL, SMALLEST_CELL, LARGEST_SIDE = 28, 5, 1120
 LEFT, TOP, RIGHT, BOTTOM = 52, 74, 24, 52
 TITLE_SIZE, TEXT_SIZE = 15, 11
+CHARACTER = 0.58  # width of one, on the average, in units of the size of its type
 BETWEEN_TICKS = 26
 PNG_SCALE, PNG_SAMPLES = 2, 3
 INK, GRID, BUBBLE = "#222222", "#e4e7ea", "#2a6f97"
@@ -99,7 +100,9 @@ def bubbles(counts: NDArray[np.int64], title: str, note: str) -> Figure:
         raise UsageError(f"--plot draws at most {MOST_CLIENTS:,} clients, got {clients:,}; --json has them all")
     cell = max(SMALLEST_CELL, min(LARGEST_CELL, LARGEST_SIDE // max(clients, classes)))
     floor, most = TOP + cell * classes, int(counts.max())
-    width = max(LEFT + cell * clients + RIGHT, 460)
+    note = f"{note}; largest bubble: {most:,} samples"
+    written = max(len(title) * TITLE_SIZE, len(note) * TEXT_SIZE) * CHARACTER
+    width = max(LEFT + cell * clients + RIGHT, round(LEFT + written + RIGHT))
     xs = [LEFT + cell * (client + 0.5) for client in range(clients)]
     ys = [floor - cell * (label + 0.5) for label in range(classes)]
     circles = [
@@ -109,7 +112,7 @@ def bubbles(counts: NDArray[np.int64], title: str, note: str) -> Figure:
     lines = [Line(x, TOP, x, floor) for x in xs] + [Line(LEFT, y, LEFT + cell * clients, y) for y in ys]
     words = [
         Words(LEFT, 26, title, TITLE_SIZE, "start"),
-        Words(LEFT, 46, f"{note}; largest bubble: {most:,} samples", TEXT_SIZE, "start"),
+        Words(LEFT, 46, note, TEXT_SIZE, "start"),
         Words(LEFT - 8, TOP - 6, "class", TEXT_SIZE, "end"),
         Words(LEFT + cell * clients / 2, floor + 38, "client", TEXT_SIZE, "middle"),
         *(Words(xs[tick], floor + 18, str(tick), TEXT_SIZE, "middle") for tick in _ticks(clients, cell)),

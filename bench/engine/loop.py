@@ -73,11 +73,14 @@ def dropout_keys(problem: Problem, task: Task, round: int) -> Tensor:
 
 
 def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
-    """The mean of per-example losses (B,) over the samples that count; a scalar stays itself.
+    """The mean of per-example losses (B,) over the samples that count.
 
     Raises:
-        ValueError: a loss of another shape, which would broadcast into something else.
+        ValueError: a loss of another shape: a mean has counted the padding, any other would broadcast.
     """
-    if loss.dim() and loss.shape != weight.shape:
-        raise ValueError(f"a loss has shape (B,), here ({len(weight)},), or (), got {tuple(loss.shape)}")
-    return loss if loss.dim() == 0 else (loss * weight).sum() / weight.sum()
+    if loss.shape != weight.shape:
+        raise ValueError(
+            f"a loss is one value a sample, of shape ({len(weight)},), to which a scalar term may be added; got shape "
+            f"{tuple(loss.shape)}"
+        )
+    return (loss * weight).sum() / weight.sum()
