@@ -13,6 +13,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from algorithms import entry
 from bench.console import console
 from bench.data import DATASETS, groups, labels
 from bench.execution import cpu_count
@@ -72,6 +73,7 @@ def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str)
         print_cells(plan)
     if plan.units or plan.searches:
         _print_setting(plan)
+        _print_hyperparameters(plan)
         _print_lines(plan, lines)
     _print_summary(plan, summary)
 
@@ -167,6 +169,22 @@ def _print_setting(plan: Plan) -> None:
         values = dict.fromkeys(str(setting.as_dict()[name]) for setting in plan.settings)
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     console().print(table)
+
+
+def _print_hyperparameters(plan: Plan) -> None:
+    """Every hyper-parameter of every algorithm, with all its values and whether that is the default."""
+    from rich.table import Table
+
+    values: dict[tuple[str, str], dict[str, None]] = {}
+    for unit in plan.units:
+        for name, value in unit.hyperparameters.items():
+            values.setdefault((unit.algorithm, name), {})[str(value)] = None
+    table = Table("algorithm", "hyper-parameter", "value", "default")
+    for (algorithm, name), found in values.items():
+        default = str(entry(algorithm).defaults()[name])
+        table.add_row(algorithm, name, ", ".join(found), "" if list(found) == [default] else default)
+    if values:
+        console().print(table)
 
 
 def _print_lines(plan: Plan, lines: Sequence[Line]) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from algorithms import entry
 from bench.plan import _with_own_model, make_plan
 from bench.request import Request
+from bench.sweep import main
 from search_spaces import SETTINGS, SPACES
 
 
@@ -29,3 +34,12 @@ def test_rows_that_another_run_yields_as_well_are_made_once() -> None:
     assert plan.notes == ("fedavg: runs that fedavg_t1 yields as well are made once",)
     several = make_plan(Request(("fedprox", "fedprox_t1"), values={"mu": ("0.1", "1")}))
     assert [unit.algorithm for unit in several.units] == ["fedprox_t1"] * 2
+
+
+def test_a_dry_run_names_every_hyper_parameter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    given = ["--algo", "fedgkd", "--set", "gamma=0.7", "buffer=1,5", "--dry-run", "--out", str(tmp_path)]
+    assert main(given) == 0
+    lines = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines() if line.startswith("│ fedgkd ")]
+    cells = [[cell.strip() for cell in line] for line in lines]
+    assert ["fedgkd", "gamma", "0.7", "0.2"] in cells
+    assert ["fedgkd", "buffer", "1, 5", "5"] in cells
