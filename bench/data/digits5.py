@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from bench.data import cache
-from bench.data.dataset import Dataset, MissingData
+from bench.data.dataset import Dataset
+from bench.data.files import PreparedSource
 from bench.data.sizing import resized
 from bench.data.table import DATASETS
 
@@ -29,7 +30,7 @@ TEST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
-class Sources:
+class Sources(PreparedSource):
     """The `Source` of a data set made of others; its groups are their positions among `names`.
 
     Args:
@@ -42,20 +43,14 @@ class Sources:
     names: tuple[str, ...]
     trained: int = TRAINED
 
-    def read(self, folder: Path) -> Dataset:
-        """As `FileSource.read` says."""
-        place, stamp = self._place(), self._stamp(folder)
-        copy = cache.read(place, self.name, stamp)
-        if copy is not None:
-            return copy
-        dataset = self._made(folder)
-        cache.write(place, dataset, stamp)
-        return dataset
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """The name."""
+        return self.name
 
-    def labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part; raises as `read` does."""
-        kept = cache.read_labels(self._place(), self._stamp(folder))
-        return self.read(folder).train_y if kept is None else kept
+    def present(self, folder: Path) -> list[Path]:
+        """The files of all sources that there are."""
+        return [file for source in self._sources() for file in source.present(folder)]
 
     def missing(self, folder: Path) -> list[str]:
         """The files of all sources that are not in `folder`, as paths below it."""
@@ -67,7 +62,8 @@ class Sources:
             if source.missing(folder):
                 source.fetch(folder, offline)
 
-    def _made(self, folder: Path) -> Dataset:
+    def parse(self, folder: Path) -> Dataset:
+        """The sources' parts, one after another."""
         parts = [_parts(source.read(folder), self.trained) for source in self._sources()]
         (train_x, train_y), (test_x, test_y) = (
             tuple(np.concatenate([part[which][array] for part in parts]) for array in (0, 1)) for which in (0, 1)
@@ -79,14 +75,9 @@ class Sources:
         places = (DATASETS[name].loader.split(":") for name in self.names)
         return tuple(cast("FileSource", getattr(import_module(module), attribute)) for module, attribute in places)
 
-    def _place(self) -> Path:
+    def place(self) -> Path:
+        """As `PreparedSource.place` says."""
         return cache.place(self.name, [*self.names, str(self.trained)])
-
-    def _stamp(self, folder: Path) -> cache.Stamp:
-        missing = self.missing(folder)
-        if missing:
-            raise MissingData(f"{self.name} is not in {folder}: {', '.join(missing)} missing")
-        return cache.stamp(file for source in self._sources() for file in source.present(folder))
 
 
 def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.data import cache, parquet
-from bench.data.dataset import Dataset, MissingData
+from bench.data.dataset import Dataset
+from bench.data.files import PreparedSource
 from bench.data.originals import unlike
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ Part = tuple["Images", "Labels", list[str]]  # and the writer of each sample
 
 
 @dataclass(frozen=True)
-class Femnist:
+class Femnist(PreparedSource):
     """The `Source` of FEMNIST.
 
     LEAF's own split is kept. Of the parquet files a tenth of each writer's samples, drawn by RandomState(0), are the
@@ -45,41 +46,27 @@ class Femnist:
     name: str = "femnist"
     title: str = "FEMNIST"
 
-    def read(self, folder: Path) -> Dataset:
-        """As `FileSource.read` says."""
-        place, stamp = self._place(), self._stamp(folder)
-        copy = cache.read(place, self.name, stamp)
-        if copy is not None:
-            return copy
+    def parse(self, folder: Path) -> Dataset:
+        """The data set, of LEAF's files where there are any."""
         leaf = _leaf(folder)
-        dataset = self._of_leaf(folder, *leaf) if leaf else self._of_tables(folder)
-        cache.write(place, dataset, stamp)
-        return dataset
+        return self._of_leaf(folder, *leaf) if leaf else self._of_tables(folder)
 
-    def labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part; raises as `read` does."""
-        kept = cache.read_labels(self._place(), self._stamp(folder))
-        return self.read(folder).train_y if kept is None else kept
+    def present(self, folder: Path) -> list[Path]:
+        """LEAF's files, else the parquet files."""
+        leaf = _leaf(folder)
+        return [*leaf[0], *leaf[1]] if leaf else parquet.find(folder / "femnist", REPOSITORY, "train")
 
     def missing(self, folder: Path) -> list[str]:
         """What is not in `folder`, as a path below it."""
-        return [] if self._present(folder) else ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
+        return [] if self.present(folder) else ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Download the parquet files, as `bench.data.parquet.fetch` says."""
         parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline)
 
-    def _place(self) -> Path:
+    def place(self) -> Path:
+        """As `PreparedSource.place` says."""
         return cache.place(self.name, [REPOSITORY, str(TENTH)])
-
-    def _stamp(self, folder: Path) -> cache.Stamp:
-        if self.missing(folder):
-            raise MissingData(f"{self.title} is not in {folder}: {self.missing(folder)[0]} missing")
-        return cache.stamp(self._present(folder))
-
-    def _present(self, folder: Path) -> list[Path]:
-        leaf = _leaf(folder)
-        return [*leaf[0], *leaf[1]] if leaf else parquet.find(folder / "femnist", REPOSITORY, "train")
 
     def _of_leaf(self, folder: Path, train: list[Path], test: list[Path]) -> Dataset:
         parts = [_joined([self._file(folder, file) for file in files]) for files in (train, test)]
@@ -105,7 +92,7 @@ class Femnist:
         return pixels, targets, [writer for _, writer in samples]
 
     def _of_tables(self, folder: Path) -> Dataset:
-        files = self._present(folder)
+        files = self.present(folder)
         columns = parquet.read(files, COLUMNS, self.name, folder)
         pixels = parquet.images(columns["image"], SHAPE, files[0], self.name, folder)
         targets = np.array(columns["character"], np.int64)

@@ -16,9 +16,71 @@ if TYPE_CHECKING:
     from bench.data.remote import Remote
 
 
+class PreparedSource(ABC):
+    """A `Source` that keeps a prepared copy of what it has read.
+
+    Attributes:
+        name: name in `DATASETS`.
+        title: name in print.
+    """
+
+    name: str
+    title: str
+
+    @abstractmethod
+    def parse(self, folder: Path) -> Dataset:
+        """The data set, from the files in `folder`, all of which are there; raises as `read` does."""
+
+    def parse_labels(self, folder: Path) -> Labels:
+        """(N,) labels of the training part, as `parse`; faster where the images can be left alone."""
+        return self.read(folder).train_y
+
+    @abstractmethod
+    def present(self, folder: Path) -> list[Path]:
+        """The files that `parse` will read, or those of them that there are."""
+
+    @abstractmethod
+    def missing(self, folder: Path) -> list[str]:
+        """The files that are not in `folder`, as paths below it."""
+
+    @abstractmethod
+    def place(self) -> Path:
+        """Where the prepared copy is kept."""
+
+    def read(self, folder: Path) -> Dataset:
+        """The data set, from its prepared copy where there is one, else from the original files.
+
+        Raises:
+            MissingData: a file is not in `folder`.
+            EnvironmentProblem: a file is not the published one.
+        """
+        place, stamp = self.place(), self._stamp(folder)
+        copy = cache.read(place, self.name, stamp)
+        if copy is not None:
+            return copy
+        dataset = self.parse(folder)
+        cache.write(place, dataset, stamp)
+        return dataset
+
+    def labels(self, folder: Path) -> Labels:
+        """(N,) labels of the training part; raises as `read` does."""
+        kept = cache.read_labels(self.place(), self._stamp(folder))
+        if kept is not None:
+            return kept
+        targets = self.parse_labels(folder)
+        targets.setflags(write=False)
+        return targets
+
+    def _stamp(self, folder: Path) -> cache.Stamp:
+        missing = self.missing(folder)
+        if missing:
+            raise MissingData(f"{self.title} is not in {folder}: {', '.join(missing)} missing")
+        return cache.stamp(self.present(folder))
+
+
 @dataclass(frozen=True)
-class FileSource(ABC):
-    """A `Source` that reads published files, and keeps a prepared copy of what it has read.
+class FileSource(PreparedSource):
+    """A `PreparedSource` of published files.
 
     Args:
         name: name in `DATASETS`.
@@ -32,45 +94,13 @@ class FileSource(ABC):
     files: tuple[Original, ...]
     remotes: tuple[Remote, ...]
 
-    @abstractmethod
-    def parse(self, folder: Path) -> Dataset:
-        """The data set, from the files in `folder`, all of which are there; raises as `read` does."""
-
-    def parse_labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part, as `parse`; faster where the images can be left alone."""
-        return self.read(folder).train_y
-
     def present(self, folder: Path) -> list[Path]:
-        """The files that `parse` will read, or those of them that there are."""
+        """As `PreparedSource.present` says."""
         return [found for file in self.files if (found := file.find(folder))]
 
     def missing(self, folder: Path) -> list[str]:
-        """The files that are not in `folder`, as paths below it."""
+        """As `PreparedSource.missing` says."""
         return [file.path for file in self.files if not file.find(folder)]
-
-    def read(self, folder: Path) -> Dataset:
-        """The data set, from its prepared copy where there is one, else from the original files.
-
-        Raises:
-            MissingData: a file is not in `folder`.
-            EnvironmentProblem: a file is not the published one.
-        """
-        place, stamp = self._place(), self._stamp(folder)
-        copy = cache.read(place, self.name, stamp)
-        if copy is not None:
-            return copy
-        dataset = self.parse(folder)
-        cache.write(place, dataset, stamp)
-        return dataset
-
-    def labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part; raises as `read` does."""
-        kept = cache.read_labels(self._place(), self._stamp(folder))
-        if kept is not None:
-            return kept
-        targets = self.parse_labels(folder)
-        targets.setflags(write=False)
-        return targets
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Bring the missing files into `folder`, as `bench.data.download.fetch` says."""
@@ -78,11 +108,6 @@ class FileSource(ABC):
 
         fetch(self, folder, offline)
 
-    def _place(self) -> Path:
+    def place(self) -> Path:
+        """As `PreparedSource.place` says: a folder of its own for other files."""
         return cache.place(self.name, [file.md5 or file.path for file in self.files])
-
-    def _stamp(self, folder: Path) -> cache.Stamp:
-        missing = self.missing(folder)
-        if missing:
-            raise MissingData(f"{self.title} is not in {folder}: {', '.join(missing)} missing")
-        return cache.stamp(self.present(folder))
