@@ -14,9 +14,10 @@ from algorithms import ALGORITHMS, Entry, entry
 from bench.configurations import configurations_of
 from bench.errors import UsageError
 from bench.needs import supply
-from bench.problems import choose_setting, distinct, settings_of
+from bench.problems import choose_setting, given_grids, settings_of
 from bench.request import Notes, Request, check_names, sort_values
-from bench.unit import Unit
+from bench.unit import Unit, distinct_runs
+from leaderboards.published import SHORTENING
 from search_spaces import Grid, Range, Setting, Value, find, own_space
 
 if TYPE_CHECKING:
@@ -101,12 +102,13 @@ def make_plan(request: Request) -> Plan:
 
 
 def _without_repeats(units: list[Unit], notes: Notes) -> list[Unit]:
-    """The units less those whose row another unit yields beside its own."""
-    beside = {key: unit.algorithm for unit in units for key in unit.rows.values() if key != unit.key}
-    repeated = {unit.algorithm: beside[unit.key] for unit in units if unit.key in beside}
-    for algorithm, other in repeated.items():
-        notes.add(f"{algorithm}: runs that {other} yields as well are made once")
-    return [unit for unit in units if unit.key not in beside]
+    """The runs that give all the units' rows, and a note on those that another run yields as well."""
+    kept = distinct_runs(units)
+    yielding = {key: unit.algorithm for unit in kept for key in unit.rows.values()}
+    for unit in units:
+        if yielding[unit.key] != unit.algorithm:
+            notes.add(f"{unit.algorithm}: runs that {yielding[unit.key]} yields as well are made once")
+    return kept
 
 
 def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
@@ -133,11 +135,7 @@ def _space_of(
     if space:
         values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}
         relations = tuple(dict.fromkeys((*found.where, *space.where)))
-    for field_ in found.fields:
-        texts = given.get((found.name, field_.name)) or given.get((None, field_.name))
-        if texts:
-            values[field_.name] = distinct(f"{found.name}.{field_.name}", texts, field_.kind)
-    return Search(found.name, setting, values, relations, paper, shortened)
+    return Search(found.name, setting, {**values, **given_grids(found, given)}, relations, paper, shortened)
 
 
 def _with_own_model(found: Entry, setting: Setting, paper: str | None) -> Setting:
@@ -148,7 +146,7 @@ def _with_own_model(found: Entry, setting: Setting, paper: str | None) -> Settin
 
 def _shortened(setting: Setting, base: Setting) -> bool:
     """Whether a run has fewer rounds, fewer epochs or less data than the paper's."""
-    return any(getattr(setting, name) < getattr(base, name) for name in ("rounds", "local_epochs", "fraction"))
+    return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
 
 
 def _check_selectable(found: Entry, setting: Setting, configurations: list[dict[str, Value]], request: Request) -> None:

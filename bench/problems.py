@@ -109,3 +109,17 @@ def distinct(name: str, values: Iterable[str], kind: str) -> Grid:
         return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
     except ValueError as error:
         raise UsageError(str(error)) from None
+
+
+def given_grids(found: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:
+    """The values that were given for an algorithm's hyper-parameters, by name.
+
+    Args:
+        found: the algorithm.
+        given: texts by (algorithm or None for any, name).
+
+    Raises:
+        UsageError: one cannot be cast.
+    """
+    texts = {f: given.get((found.name, f.name)) or given.get((None, f.name)) for f in found.fields}
+    return {f.name: distinct(f"{found.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}

@@ -55,7 +55,7 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
     """The entries to show; where nobody named them, installed ones that cannot be imported are told instead."""
     if names:
         return [find_algorithm(name) for name in names], []
-    entries, broken = [entry for entry in ALGORITHMS.values()], []
+    entries, broken = list(ALGORITHMS.values()), []
     for name in outside.names():
         try:
             entries += [] if name in ALGORITHMS else [find_algorithm(name)]

@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.console import console
 from bench.plan import Plan
-from bench.tables import Cell, distinct_runs, name_in_print
+from bench.tables import Cell, name_in_print
+from bench.unit import distinct_runs
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 from algorithms import Entry, entry
 from bench.errors import UsageError
 from bench.plan import Plan
-from bench.problems import distinct
+from bench.problems import distinct, given_grids
 from bench.request import Notes, Request, sort_values
-from bench.tables import Cell, cells_of, distinct_runs, fit
-from bench.unit import Unit
+from bench.tables import Cell, cells_of, fit
+from bench.unit import Unit, distinct_runs
 from leaderboards.published import SHORTENING
 from search_spaces import Grid, Value, combinations, holds, setting_fields
 
@@ -31,12 +31,7 @@ class Changes:
 
     def of(self, found: Entry) -> dict[str, Grid]:
         """The hyper-parameters that an algorithm takes."""
-        given = {}
-        for field in found.fields:
-            texts = self.hyper.get((found.name, field.name)) or self.hyper.get((None, field.name))
-            if texts:
-                given[field.name] = distinct(f"{found.name}.{field.name}", texts, field.kind)
-        return given
+        return given_grids(found, self.hyper)
 
 
 def make_table_plan(request: Request) -> Plan:

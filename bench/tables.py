@@ -5,7 +5,7 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from algorithms import Entry, entry
@@ -124,13 +124,6 @@ def fit(found: Entry, setting: Setting) -> tuple[Setting, str]:
         return supply(found, canonical(setting)), ""
     except UsageError as error:
         return setting, str(error)
-
-
-def distinct_runs(units: Iterable[Unit]) -> list[Unit]:
-    """The units, each once, without those whose row another one yields beside its own."""
-    by_key = {unit.key: unit for unit in units}
-    beside = {key for unit in by_key.values() for key in unit.rows.values() if key != unit.key}
-    return [unit for key, unit in by_key.items() if key not in beside]
 
 
 def _setting_of(printed: PrintedCell, table: Table) -> Setting:

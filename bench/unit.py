@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -52,6 +52,13 @@ class Unit:
         """Short and readable: what this run varies is in its hyper-parameters."""
         values = ", ".join(f"{name}={value}" for name, value in self.hyperparameters.items())
         return f"{self.algorithm}({values}) seed {self.seed}"
+
+
+def distinct_runs(units: Iterable[Unit]) -> list[Unit]:
+    """The units, each once, without those whose row another one yields beside its own."""
+    by_key = {unit.key: unit for unit in units}
+    beside = {key for unit in by_key.values() for key in unit.rows.values() if key != unit.key}
+    return [unit for key, unit in by_key.items() if key not in beside]
 
 
 def row_entry(algorithm: str, suffix: str) -> Entry:

@@ -22,8 +22,8 @@ from bench import compare, sweep
 from bench.data import DATASETS
 from bench.plan import make_plan
 from bench.request import Request
-from bench.tables import Cell, cells_of, distinct_runs, printed_runs
-from bench.unit import Unit
+from bench.tables import Cell, cells_of, printed_runs
+from bench.unit import Unit, distinct_runs
 from leaderboards import Store
 from leaderboards.beside import Asked, Beside
 from leaderboards.published import PrintedCell, printed_cells
