@@ -17,7 +17,7 @@ from bench.needs import supply
 from bench.problems import choose_setting, given_grids, settings_of
 from bench.request import Notes, Request, check_names, sort_values
 from bench.unit import Unit, distinct_runs
-from leaderboards.published import SHORTENING
+from leaderboards.schema import SHORTENING
 from search_spaces import Grid, Range, Setting, Value, find, own_space
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from bench.problems import distinct, given_grids
 from bench.request import Notes, Request, sort_values
 from bench.tables import Cell, cells_of, fit
 from bench.unit import Unit, distinct_runs
-from leaderboards.published import SHORTENING
+from leaderboards.schema import SHORTENING
 from search_spaces import Grid, Value, combinations, holds, setting_fields
 
 # Fields that tell a table's cells apart. A value that a table does not have is an error: it would be no cell of it.

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from leaderboards.published import SHORTENING, PrintedCell, PrintedMetric
+from leaderboards.published import PrintedCell, PrintedMetric
+from leaderboards.schema import SHORTENING
 
 if TYPE_CHECKING:
     from leaderboards.store import Store

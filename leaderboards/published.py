@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PUBLISHED = Path(__file__).with_name("published.parquet")
-# Fields of a setting of which less makes a run a shortened one, not that of a printed cell.
-SHORTENING = ("rounds", "local_epochs", "fraction")
 HETEROGENEITY = ("dirichlet", "pathological", "by_source", "by_writer")
 
 # Quantity, which is a metric of our curves unless it is `rounds` -> its unit.

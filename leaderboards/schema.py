@@ -135,6 +135,8 @@ CURVE_COLUMNS: tuple[Column, ...] = (
     ),
 )
 
+# Fields of a setting of which less makes a run a shortened one, not that of its preset or of a printed cell.
+SHORTENING = ("rounds", "local_epochs", "fraction")
 _NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed"}
 SETTING_COLUMNS = tuple(c.name for c in COLUMNS if c.group == "identity" and c.name not in _NOT_SETTING)
 

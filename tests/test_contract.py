@@ -9,6 +9,7 @@ import pytest
 from conftest import holds
 
 from algorithms import ALGORITHMS, build
+from leaderboards.boards import REFERENCES
 
 
 def test_entry_class_and_hooks_are_what_the_contract_says(name: str) -> None:
@@ -67,3 +68,7 @@ def test_the_registry_needs_no_torch() -> None:
 
 def test_names_are_those_of_the_table() -> None:
     assert all(key == found.name for key, found in ALGORITHMS.items())
+
+
+def test_reference_rows_are_those_that_the_leaderboards_do_not_rank() -> None:
+    assert {name for name, found in ALGORITHMS.items() if found.reference} == REFERENCES

@@ -70,7 +70,7 @@ def toy_dataset() -> Dataset:
 
 
 def toy_split(sizes: Sequence[int] = SIZES) -> Split:
-    """Clients of these many samples, 48 in all; 6 auxiliary samples, and 6 for validation."""
+    """Clients of these many samples, 48 in all; 6 auxiliary samples, and 12 for validation."""
     order = np.random.RandomState(1).permutation(60).astype(np.int64)
     clients = tuple(np.sort(part) for part in np.split(order[:48], np.cumsum(sizes)[:-1]))
     # Two auxiliary samples of each class: those at the end, whose labels are known by construction.
