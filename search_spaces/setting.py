@@ -12,7 +12,7 @@ from search_spaces.bounds import Bounds, Value, cast, check
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 STEP_RULES = ("epochs", "batches", "equal")
 OPTIMIZERS = ("sgd", "adam")
-AUGMENTATIONS = ("none", "flip_crop", "flip_crop_reflect")
+AUGMENTATIONS = ("none", "flip_crop", "flip_crop_reflect", "flip_crop_rotate")
 DECAY_EXEMPT = ("none", "norm", "norm_but_shortcut")
 VALIDATION_RULES = ("random", "last")
 IMAGE_SIZES = ("own", "pad32", "resize32")
@@ -71,7 +71,7 @@ class Setting:
     adam_beta1: float = _setting(0.9, "Adam's first decay", 0, 1, open_high=True)
     adam_beta2: float = _setting(0.999, "Adam's second decay", 0, 1, open_high=True)
     adam_eps: float = _setting(1e-8, "Adam's denominator term", 0, open_low=True)
-    augmentation: str = _setting("none", "random flip and crop of training images", choices=AUGMENTATIONS)
+    augmentation: str = _setting("none", "random flip, crop and rotation of training images", choices=AUGMENTATIONS)
     normalization: str = _setting(
         "standard", "mean and standard deviation taken off the pixels", choices=NORMALIZATIONS
     )

@@ -82,7 +82,7 @@ _SETTINGS = {
     ("fedcad", "cifar100"): (
         ("resnet50+bn", "lda", 0.5, 10, 1, 100, 10, 64),
         ("sgd", 0.01, 1, 0.9, 0),
-        {"augmentation": "flip_crop", "auxiliary_per_class": 32},
+        {"augmentation": "flip_crop_rotate", "auxiliary_per_class": 32},
     ),
     ("fedcad", "femnist"): (
         ("resnet50+bn", "by_writer", None, 10, 1, 50, 10, 64),

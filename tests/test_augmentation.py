@@ -1,0 +1,167 @@
+"""Random crops, flips and rotations: each against slow and obvious code, rotations against torchvision's own chain."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision.transforms.functional as theirs
+from conftest import largest_gap, simulate
+from torch import Tensor
+
+from bench.engine.crops import ANGLES, DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
+from bench.engine.streams import stream
+
+SIZES = [(32, 32), (28, 28), (24, 40), (40, 24), (9, 7), (8, 6)]
+FLOAT32 = 4e-6  # torchvision's rounding of a coordinate below 64, in pixels
+
+
+def random_images(count: int, channels: int, height: int, width: int) -> Tensor:
+    shape = (count, channels, height, width)
+    return torch.randint(1, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def flat(images: Tensor) -> Tensor:
+    """(N, C, H, W) as `Crops` takes it: pixel after pixel, a black one last."""
+    return F.pad(images.permute(0, 2, 3, 1).flatten(0, 2), (0, 0, 0, 1))
+
+
+def crops_of(images: Tensor, augmentation: str) -> Crops:
+    return Crops(flat(images), *images.shape[2:], augmentation)
+
+
+def degrees(angle: int) -> float:
+    return angle / PER_DEGREE - DEGREES
+
+
+def by_torchvision(image: Tensor, row: int, column: int, mirror: int, angle: int) -> Tensor:
+    """(C, H, W) of (C, H, W), all uint8: padding, crop, flip and rotation, one after another."""
+    channels, height, width = image.shape
+    window = theirs.crop(theirs.pad(image, [PADDING]), row, column, height, width)
+    window = theirs.hflip(window) if mirror else window
+    return theirs.rotate(window, degrees(angle), fill=[0.0] * channels)
+
+
+def coordinates(height: int, width: int) -> Tensor:
+    """(ANGLES, 2, H, W) float64: the row and column in the window that each pixel of the turned one comes from."""
+    angle = torch.tensor([math.radians(degrees(angle)) for angle in range(ANGLES)], dtype=torch.float64)[:, None, None]
+    y = torch.arange(height)[:, None] - (height - 1) / 2
+    x = torch.arange(width) - (width - 1) / 2
+    row = angle.cos() * y + angle.sin() * x + (height - 1) / 2
+    return torch.stack([row, angle.cos() * x - angle.sin() * y + (width - 1) / 2], dim=1)
+
+
+def from_tie(at: Tensor) -> Tensor:
+    """How far each pixel's nearer coordinate is from the middle between two pixels."""
+    return (at - at.floor() - 0.5).abs().amin(1)
+
+
+def turned_positions(height: int, width: int) -> tuple[Tensor, Tensor]:
+    """(ANGLES, H, W) twice, by us and by torchvision: the place each pixel comes from, counted from 1, 0 outside."""
+    place = torch.arange(1, height * width + 1).view(1, height, width)
+    image = torch.cat([place // 256, place % 256]).byte()
+    draws = torch.tensor([[PADDING, PADDING, 0, angle] for angle in range(ANGLES)])
+    ours = crops_of(image[None], "flip_crop_rotate")(torch.zeros(ANGLES, dtype=torch.int64), draws).long()
+    other = torch.stack([by_torchvision(image, *draw) for draw in draws.tolist()]).long()
+    return ours[..., 0] * 256 + ours[..., 1], other[:, 0] * 256 + other[:, 1]
+
+
+@pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect"])
+def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
+    images = random_images(5, 3, 8, 6)
+    crops, every = crops_of(images, augmentation), torch.arange(5)
+    mode = {"flip_crop": "constant", "flip_crop_reflect": "reflect"}[augmentation]
+    padded = F.pad(images.float(), (4, 4, 4, 4), mode=mode)
+    for row in range(9):
+        for column in range(9):
+            window = padded[:, :, row : row + 8, column : column + 6].permute(0, 2, 3, 1).byte()
+            assert torch.equal(crops(every, torch.tensor([[row, column, 0, 0]]).repeat(5, 1)), window)
+            assert torch.equal(crops(every, torch.tensor([[row, column, 1, 0]]).repeat(5, 1)), window.flip(2))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_crop_flip_and_rotation_are_torchvisions_to_the_bit(height: int, width: int, channels: int) -> None:
+    images = random_images(20, channels, height, width)
+    index = torch.arange(400) % 20
+    draws = draw_crops(torch.Generator().manual_seed(height), 1, 400)[0]
+    found = crops_of(images, "flip_crop_rotate")(index, draws).permute(0, 3, 1, 2)
+    expected = [by_torchvision(images[i], *draw) for i, draw in zip(index.tolist(), draws.tolist(), strict=True)]
+    assert torch.equal(found, torch.stack(expected))
+
+
+@pytest.mark.parametrize(("height", "width"), SIZES)
+def test_every_angle_turns_every_pixel_as_torchvision_does(height: int, width: int) -> None:
+    ours, other = turned_positions(height, width)
+    assert torch.equal(ours, other)
+    assert torch.equal(ours[DEGREES * PER_DEGREE].flatten(), torch.arange(1, height * width + 1)), "0 degrees"
+
+
+def test_large_images_differ_from_torchvisions_only_where_float32_cannot_tell() -> None:
+    ours, other = turned_positions(64, 64)
+    differs = ours != other
+    assert differs.sum() < 1e-5 * differs.numel()
+    assert (from_tie(coordinates(64, 64))[differs] < FLOAT32).all()
+
+
+@pytest.mark.parametrize(("height", "width"), [*SIZES, (64, 64)])
+def test_no_angle_brings_a_pixel_to_a_tie(height: int, width: int) -> None:
+    """So float64 rounds each pixel alike on every machine."""
+    assert from_tie(coordinates(height, width)).min() > 1e-9
+
+
+def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
+    simulation = simulate("fedavg", augmentation="flip_crop_rotate")
+    draws = torch.tensor([[[0, 3, 0, 200], [8, 1, 1, 1900]]])
+    x = simulation.federation.source(0, torch.tensor([[2, 5]]), draws).take(0, 2)
+    raw = simulation.federation.train.at(simulation.federation.clients[0]) * 0.25 + 0.5
+    images = (raw * 255).round().byte()
+    windows = [by_torchvision(images[i], *draw) for i, draw in zip((2, 5), draws[0].tolist(), strict=True)]
+    torch.testing.assert_close(x, (torch.stack(windows).double() / 255 - 0.5) / 0.25)
+
+
+def test_two_epochs_see_different_crops() -> None:
+    draws = draw_crops(stream(0, "augment", 1, 0), 200, 64)
+    assert draws.shape == (200, 64, 4)
+    for column, places in enumerate((9, 9, 2, 1921)):
+        values = draws[..., column]
+        assert (values.min(), values.max()) == (0, places - 1)
+        assert abs(values.double().mean() - (places - 1) / 2) < 0.02 * places
+    assert not torch.equal(draws[0], draws[1])
+
+
+def test_rotations_left_the_crops_and_flips_of_a_seed_as_they_were() -> None:
+    draws = draw_crops(stream(0, "augment", 1, 0), 2, 3)
+    assert draws[..., :3].tolist() == [[[0, 1, 1], [3, 4, 1], [1, 7, 1]], [[3, 3, 1], [1, 2, 0], [0, 7, 0]]]
+
+
+@pytest.mark.parametrize("model", ["cnn_digits", "mlp+bn"])
+def test_both_backends_turn_alike(model: str) -> None:
+    fields = {"model": model, "augmentation": "flip_crop_rotate"}
+    loop, stacked = (simulate("fedgkd", backend, **fields) for backend in ("loop", "stacked"))
+    upright = simulate("fedgkd", model=model, augmentation="flip_crop")
+    for run in (loop, stacked, upright):
+        run.advance(2)
+    assert largest_gap(loop, stacked) < 1e-9
+    assert largest_gap(loop, upright) > 1e-3
+
+
+def test_places_beyond_32_bits_are_counted_in_64() -> None:
+    """The last image's first pixel, and a row and a column outside, are thrice the number of pixels."""
+    images = 750_000
+    pixels = torch.full((1, 1), 7, dtype=torch.uint8).expand(images * 32 * 32 + 1, 1)  # one byte
+    window = Crops(pixels, 32, 32, "flip_crop")(torch.tensor([images - 1]), torch.tensor([[0, 0, 0, 0]]))
+    assert (window == 7).all()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect", "flip_crop_rotate"])
+def test_a_gpu_cuts_the_same_windows(augmentation: str) -> None:
+    pixels, draws = flat(random_images(20, 3, 32, 32)), draw_crops(torch.Generator().manual_seed(0), 1, 400)[0]
+    index = torch.arange(400) % 20
+    expected = Crops(pixels, 32, 32, augmentation)(index, draws)
+    found = Crops(pixels.cuda(), 32, 32, augmentation)(index.cuda(), draws.cuda())
+    assert torch.equal(found.cpu(), expected)
