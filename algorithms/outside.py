@@ -7,16 +7,13 @@ dataclass that it makes and its docstring. A field without a range is unbounded,
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import importlib.metadata
 import inspect
-import sys
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms.entry import Entry, Field
+from algorithms.entry_points import Kind
 from algorithms.sources import fingerprint
 from algorithms.statements import check_class, check_parameter, layers
 from search_spaces.bounds import Bounds, kind_of
@@ -24,12 +21,12 @@ from search_spaces.bounds import Bounds, kind_of
 if TYPE_CHECKING:
     from algorithms.base import Algorithm
 
-GROUP = "fedkd_bench.algorithms"
+KIND = Kind("algorithm", "fedkd_bench.algorithms")
 
 
 def names() -> tuple[str, ...]:
     """The names that installed packages add."""
-    return tuple(sorted(point.name for point in importlib.metadata.entry_points(group=GROUP)))
+    return KIND.names()
 
 
 @cache
@@ -42,10 +39,8 @@ def find(name: str) -> Entry | None:
     Raises:
         ValueError: the module, the factory or what it makes is not what it should be; the message says what.
     """
-    for point in importlib.metadata.entry_points(group=GROUP):
-        if point.name == name:
-            return _entry(name, f"{point.module}:{point.attr}")
-    return _entry(name, name) if ":" in name else None
+    path = KIND.path(name)
+    return _entry(name, path) if path else None
 
 
 def _entry(name: str, path: str) -> Entry:
@@ -72,25 +67,9 @@ def _entry(name: str, path: str) -> Entry:
 
 
 def _import(name: str, path: str) -> Callable[..., Any]:
-    module, _, function = path.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:  # a console script does not look where it is started, `python -m` does
-        sys.path.append(here)
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"algorithm {name!r}: no module {error.name!r} in the working directory or the installed packages"
-        ) from error
-    except AttributeError:
-        have = [key for key, value in vars(sys.modules[module]).items() if getattr(value, "__module__", "") == module]
-        raise ValueError(
-            f"algorithm {name!r}: module {module!r} has no {function!r}; it defines: {', '.join(have) or 'nothing'}"
-        ) from None
-    except Exception as error:
-        raise ValueError(f"algorithm {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    found = KIND.load(name, path)
     if not callable(found):
-        raise ValueError(f"algorithm {name!r}: {path} is no class or function, but {type(found).__name__}")
+        raise KIND.error(name, f"{path} is no class or function, but {type(found).__name__}")
     return found  # type: ignore[no-any-return]
 
 
@@ -102,11 +81,9 @@ def _make(name: str, factory: Callable[..., Any]) -> Algorithm:
     try:
         made = factory()
     except Exception as error:
-        raise ValueError(f"algorithm {name!r} cannot be made: {type(error).__name__}: {error}") from error
+        raise KIND.failure(name, "made", error) from error
     if not isinstance(made, Algorithm):
-        raise ValueError(
-            f"algorithm {name!r}: the factory gives {type(made).__name__}, not an algorithms.base.Algorithm"
-        )
+        raise KIND.error(name, f"the factory gives {type(made).__name__}, not an algorithms.base.Algorithm")
     return made
 
 
@@ -155,7 +132,7 @@ def _version(name: str, factory: Callable[..., Any], made: Algorithm) -> int:
     stated = getattr(type(made), "version", None)
     if stated is not None:
         if not isinstance(stated, int):
-            raise ValueError(f"algorithm {name!r}: `version` must be a whole number, got {stated!r}")
+            raise KIND.error(name, f"`version` must be a whole number, got {stated!r}")
         return stated
     kinds = [kind for layer in layers(made) for kind in type(layer).__mro__ if kind is not object]
     return fingerprint(dict.fromkeys([factory.__module__, *(kind.__module__ for kind in kinds)]))

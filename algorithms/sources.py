@@ -1,12 +1,15 @@
-"""Which files an algorithm from outside is written in: a number that changes when any of them does."""
+"""Which files something from outside is written in: a number that changes when any of them does."""
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
 
 
 def fingerprint(modules: Iterable[str]) -> int:
@@ -17,10 +20,22 @@ def fingerprint(modules: Iterable[str]) -> int:
     """
     files: set[Path] = set()
     for name in modules:
-        path = getattr(sys.modules.get(name), "__file__", None)
-        if path and name.partition(".")[0] not in ("algorithms", "search_spaces"):
+        path = None if _is_ours(name) else _file(name)
+        if path:
             _collect(Path(path), files)
     return zlib.crc32(b"\0".join(file.read_bytes() for file in sorted(files)))
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in OURS
+
+
+def _file(module: str) -> str | None:
+    """Where a module is written, without importing it."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    found = importlib.util.find_spec(module)
+    return found.origin if found else None
 
 
 def _collect(file: Path, found: set[Path]) -> None:
@@ -45,5 +60,7 @@ def _imported(file: Path) -> Iterator[Path]:
         else:
             continue
         for name in names:
+            if start == root and _is_ours(name):  # a user's file may lie beside the suite's own
+                continue
             path = start.joinpath(*name.strip(".").split("."))
             yield from (place for place in (path.with_suffix(".py"), path / "__init__.py") if place.is_file())

@@ -15,11 +15,11 @@ from algorithms import ALGORITHMS
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
+from bench.identity import setting_of
 from bench.request import find_algorithm
 from bench.results import RESULT_COLUMNS
 from bench.unit import Unit
 from leaderboards import Store, StoreError
-from search_spaces import Setting
 
 
 def main(argv: Sequence[str]) -> int:
@@ -105,8 +105,9 @@ def unit_of_row(row: Mapping[str, Any]) -> Unit:
         UsageError: its algorithm is not registered here, or has another version by now.
     """
     name = _algorithm_of(row["algorithm"])
-    setting = Setting(**json.loads(row["setting_json"]))
-    unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), row["paper"], bool(row["shortened"]))
+    setting = setting_of(row["setting_json"])
+    paper = None if _empty(row["paper"]) else row["paper"]
+    unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
     if row["run_key"] not in unit.rows.values():
         commit = row["git_commit"]
         then = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from algorithms import ALGORITHMS, Entry, entry
-from bench.data import DATASETS
+from bench.data import info
 from bench.errors import UsageError
 from bench.names import unknown
 from search_spaces import PAPERS, setting_fields
@@ -67,8 +67,7 @@ def check_names(request: Request) -> None:
     _check_algorithms(request.algorithms)
     if "dataset" in request.values:
         raise UsageError("the data set decides whose setting is used: give it as --dataset, not with --set")
-    if request.dataset not in DATASETS:
-        raise unknown("data set", request.dataset, DATASETS)
+    info(request.dataset)
     if request.paper and request.paper not in PAPERS:
         raise unknown("paper", request.paper, PAPERS)
     for name, value in (("--seeds", request.seeds), ("--num-samples", request.num_samples)):

@@ -14,9 +14,10 @@ from bench import options as command
 from bench.console import console, report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import default_out
+from bench.identity import identity_json
 from bench.labels import trial_name, varied_names
 from bench.plan import make_plan
-from leaderboards import Store, StoreError, canonical_json
+from leaderboards import Store, StoreError
 
 DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
@@ -62,7 +63,7 @@ def _of_plan(given: argparse.Namespace, layers: Sequence[command.Layer], out: Pa
         found = {statuses.get(key, "missing") for key in unit.rows.values()}
         status = found.pop() if len(found) == 1 else "missing"
         rows.append({"run_key": unit.key, "run": trial_name([unit], varied), **_standing(out, unit.key, status)})
-    wanted = {(search.algorithm, canonical_json(search.setting.as_dict())) for search in plan.searches}
+    wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
     return rows + [row for identity, row in _stored(store, out) if identity in wanted]
 
 

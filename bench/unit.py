@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from algorithms import ALGORITHMS, Entry, entry
+from bench.identity import identity
 from leaderboards import run_key
 from search_spaces import Setting, Value
 
@@ -45,7 +46,7 @@ class Unit:
     def identity(self, found: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """What `run_key` and `identity_columns` take, of this run under the name of one of its rows."""
         known = {name: self.hyperparameters[name] for name in found.defaults()}
-        return found.name, found.version, known, self.setting.as_dict(), self.seed
+        return found.name, found.version, known, identity(self.setting), self.seed
 
     @property
     def label(self) -> str:

@@ -9,24 +9,16 @@ from pathlib import Path
 import pytest
 from commands import command
 from conftest import largest_gap, simulate
+from outside_world import install, place
 
 from algorithms import build, entry, outside
 from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import Setting
 
+__all__ = ["place"]
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 HEAD = "from dataclasses import dataclass\nfrom algorithms.base import Algorithm, hyper\n"
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory; what is imported from it is forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(sys, "modules", {**sys.modules})
-    outside.find.cache_clear()
-    return tmp_path
 
 
 def readme_example() -> str:
@@ -69,11 +61,7 @@ def test_ray_workers_find_it(place: Path) -> None:
 
 def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "my_methods.py").write_text(readme_example())
-    info = place / "my_methods-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-methods\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[fedkd_bench.algorithms]\nmyprox = my_methods:MyProx\n")
-    monkeypatch.syspath_prepend(str(place))
+    install(place, monkeypatch, algorithms="myprox = my_methods:MyProx")
     assert outside.names() == ("myprox",)
     assert entry("myprox").factory == "my_methods:MyProx"
     assert build("myprox", mu=0.5).mu == 0.5
@@ -109,6 +97,16 @@ def test_what_it_is_made_of_counts_too(place: Path) -> None:
         versions.append(entry("child:Child").version)
     assert versions[0] == versions[1]
     assert len(set(versions)) == 3
+
+
+def test_files_named_like_this_suites_packages_do_not_count(place: Path) -> None:
+    """Beside a user's file may lie the suite itself, where it is run from a clone."""
+    (place / "leaderboards.py").write_text("X = 1\n")
+    (place / "beside.py").write_text(f"import leaderboards\n{HEAD}class A(Algorithm):\n    pass\n")
+    before = entry("beside:A").version
+    (place / "leaderboards.py").write_text("X = 2\n")
+    outside.find.cache_clear()
+    assert entry("beside:A").version == before
 
 
 def test_a_plugin_from_outside_yields_its_rows(place: Path) -> None:

@@ -1,7 +1,7 @@
-"""Data sets by name: `DATASETS` says what they are, `load` reads them, `labels` reads as much as a plan needs.
+"""Data sets by name: `info` says what they are, `load` reads them, `labels` reads as much as a plan needs.
 
-The table imports neither numpy nor torch; a data set's loader is imported when it is asked for. `bench.data.splits`
-gives the samples to clients.
+`DATASETS` has this suite's own; `bench.data.outside` finds those of other packages. The table imports neither numpy nor
+torch; a data set's loader is imported when it is asked for. `bench.data.splits` gives the samples to clients.
 """
 
 from __future__ import annotations
@@ -21,25 +21,51 @@ from bench.names import unknown
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Labels
 
-__all__ = ["DATASETS", "Dataset", "DatasetInfo", "MissingData", "data_dir", "groups", "info", "labels", "load", "main"]
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetInfo",
+    "MissingData",
+    "data_dir",
+    "groups",
+    "info",
+    "installed",
+    "labels",
+    "load",
+    "main",
+    "version",
+]
 
 
 def info(name: str) -> DatasetInfo:
-    """The table's entry for a data set.
+    """The table's entry for a data set, or that of one from outside: an entry point's name, or `module:name`.
 
     Raises:
-        UsageError: there is no data set of that name; the message lists those that there are.
+        UsageError: there is no data set of that name, or one from outside is not what it should be; the message lists
+            those that there are, or says why.
     """
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
-    return DATASETS[name]
+    if name in DATASETS:
+        return DATASETS[name]
+    from bench.data import outside  # looks into installed packages, which few commands need
+
+    found = outside.find(name)
+    if found is None:
+        raise unknown("data set", name, [*DATASETS, *outside.KIND.names()])
+    return found
+
+
+def installed() -> tuple[str, ...]:
+    """The names of this suite's data sets, then those that other packages add."""
+    from bench.data import outside
+
+    return tuple(dict.fromkeys([*DATASETS, *outside.KIND.names()]))
 
 
 def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -> Dataset:
     """Read a data set, downloading it first where it is missing; a second call in one process costs nothing.
 
     Args:
-        name: name in `DATASETS`.
+        name: as `info` takes it.
         data_dir: the folder of data sets; see `bench.data.paths.data_dir` for None.
         offline: never use the network.
 
@@ -59,7 +85,7 @@ def labels(name: str, data_dir: Path | str | None = None) -> Labels | None:
     """(N,) labels of the training part, int64, read-only; None where the data are not here. Never downloads.
 
     Args:
-        name: name in `DATASETS`.
+        name: as `info` takes it.
         data_dir: as in `load`.
 
     Raises:
@@ -91,8 +117,26 @@ def source(name: str) -> Source:
     Raises:
         UsageError: there is no data set of that name.
     """
-    module, attribute = info(name).loader.split(":")
+    entry = info(name)
+    if name not in DATASETS:
+        from bench.data import outside
+
+        return outside.source(name)
+    module, attribute = entry.loader.split(":")
     return cast(Source, getattr(import_module(module), attribute))
+
+
+def version(name: str) -> str | None:
+    """What stands for the data in a run key, of a data set from outside; None for this suite's own.
+
+    Raises:
+        UsageError: one from outside is not what it should be.
+    """
+    if name in DATASETS:
+        return None
+    from bench.data import outside
+
+    return outside.version(name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

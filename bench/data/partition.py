@@ -1,7 +1,8 @@
-"""Ways to give training samples to clients, by name: `PARTITIONS`.
+"""Ways to give training samples to clients, by name: `partition`.
 
-A partition takes the labels and gives, for each client, the ascending positions of its samples. Draws come from
-numpy's RandomState, whose stream numpy keeps for good, so a seed means the same clients in years to come.
+`PARTITIONS` has this suite's own; `bench.data.outside_partitions` finds those of other packages. A partition takes the
+labels and gives, for each client, the ascending positions of its samples. Draws come from numpy's RandomState, whose
+stream numpy keeps for good, so a seed means the same clients in years to come.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     Partitioner = Callable[[Wanted, np.random.RandomState], list[NDArray[np.int64]]]
 
-__all__ = ["PARTITIONS", "Partition", "PartitionError", "Wanted", "partition"]
+__all__ = ["PARTITIONS", "Partition", "PartitionError", "Wanted", "partition", "version"]
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,33 @@ class Partition:
 
 
 def partition(name: str) -> Partition:
-    """The table's entry for a partition.
+    """The table's entry for a partition, or that of one from outside: an entry point's name, or `module:name`.
 
     Raises:
-        UsageError: there is no partition of that name; the message lists those that there are.
+        UsageError: there is no partition of that name, or one from outside is not what it should be; the message lists
+            those that there are, or says why.
     """
-    if name not in PARTITIONS:
-        raise unknown("partition", name, PARTITIONS)
-    return PARTITIONS[name]
+    if name in PARTITIONS:
+        return PARTITIONS[name]
+    from bench.data import outside_partitions  # looks into installed packages, which few commands need
+
+    found = outside_partitions.find(name)
+    if found is None:
+        raise unknown("partition", name, [*PARTITIONS, *outside_partitions.KIND.names()])
+    return found
+
+
+def version(name: str) -> int | None:
+    """A number that changes with the source of a partition from outside; None for this suite's own.
+
+    Raises:
+        UsageError: one from outside is not what it should be.
+    """
+    if name in PARTITIONS:
+        return None
+    from bench.data import outside_partitions
+
+    return outside_partitions.version(name)
 
 
 PARTITIONS: dict[str, Partition] = {

@@ -110,7 +110,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _default_name(given: argparse.Namespace) -> str:
     alpha = [] if given.alpha is None else [f"{given.alpha:g}"]
-    return "-".join([given.dataset, given.partition, *alpha, f"{given.clients}clients", f"seed{given.seed}"]) + ".svg"
+    parts = [given.dataset, given.partition, *alpha, f"{given.clients}clients", f"seed{given.seed}"]
+    return "-".join(parts).replace(":", "-") + ".svg"  # no colon: some file systems have none
 
 
 def _share_out(given: argparse.Namespace) -> Shown:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench import data
 from bench.data.dataset import content_hash
 from bench.data.partition import Partition, Wanted, partition
 from bench.data.table import DATASETS
@@ -182,9 +183,8 @@ def _partition(
 
 
 def _check_groups(setting: Setting, entry: Partition, groups: Positions | None) -> None:
-    kinds = {name: info.groups for name, info in DATASETS.items()}
-    if entry.groups and (groups is None or kinds.get(setting.dataset, entry.groups) != entry.groups):
-        having = ", ".join(name for name, kind in kinds.items() if kind == entry.groups)
+    if entry.groups and (groups is None or data.info(setting.dataset).groups != entry.groups):
+        having = ", ".join(name for name, info in DATASETS.items() if info.groups == entry.groups)
         raise UsageError(
             f"partition {setting.partition} needs the {entry.groups} of each training sample, which {setting.dataset} "
             f"does not record; use a data set that does ({having}), or another partition, such as lda"

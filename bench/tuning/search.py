@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
+from bench.identity import identity_json
 from bench.plan import Plan, Search, units_of
-from leaderboards import Store, canonical_json
+from leaderboards import Store
 from search_spaces import Grid, Range, Value, holds
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def known_results(plan: Plan, search: Search, out: str) -> list[tuple[dict[str, 
     if runs.empty or plan.request.force:
         return []
     tried = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
-    setting = canonical_json(search.setting.as_dict())
+    setting = identity_json(search.setting)
     runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == setting) & runs.status.isin(tried)]
     values = {
         str(key): float(value) for key, value in zip(runs.run_key, runs.best_val_accuracy.astype(float), strict=True)

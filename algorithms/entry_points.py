@@ -1,0 +1,78 @@
+"""What other packages add: found by an entry point's name or by `package.module:name`, imported, refused with a reason.
+
+Algorithms come so, and data sets, models and partitions: a `Kind` each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of thing that other packages may add.
+
+    Args:
+        name: in messages, such as `data set`.
+        group: of the entry points.
+    """
+
+    name: str
+    group: str
+
+    def names(self) -> tuple[str, ...]:
+        """The names that installed packages add."""
+        return tuple(sorted(point.name for point in importlib.metadata.entry_points(group=self.group)))
+
+    def path(self, name: str) -> str | None:
+        """`module:name` of what a name stands for; None where no package has one of that name."""
+        for point in importlib.metadata.entry_points(group=self.group):
+            if point.name == name:
+                return f"{point.module}:{point.attr}"
+        return name if ":" in name else None
+
+    def load(self, name: str, path: str) -> Any:
+        """What stands at `path`.
+
+        Args:
+            name: what the user typed, for messages.
+            path: `module:name`.
+
+        Raises:
+            ValueError: there is no such module, it cannot be imported, or it has no such name.
+        """
+        module, _, attribute = path.partition(":")
+        here = str(Path.cwd())
+        if here not in sys.path:  # a console script does not look where it is started, `python -m` does
+            sys.path.append(here)
+        try:
+            imported = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            missing = f"no module {error.name!r} in the working directory or the installed packages"
+            raise self.error(name, missing) from error
+        except Exception as error:
+            raise self.failure(name, "imported", error) from error
+        if not hasattr(imported, attribute):
+            have = [key for key, value in vars(imported).items() if _is_own(key, value, module)]
+            defined = ", ".join(have) or "nothing"
+            raise self.error(name, f"module {module!r} has no {attribute!r}; it defines: {defined}")
+        return getattr(imported, attribute)
+
+    def error(self, name: str, what: str) -> ValueError:
+        """What is wrong with one, to be raised."""
+        return ValueError(f"{self.name} {name!r}: {what}")
+
+    def failure(self, name: str, done: str, error: Exception) -> ValueError:
+        """The error of one whose code raised when it was `imported`, `made` or the like."""
+        return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}")
+
+
+def _is_own(key: str, value: Any, module: str) -> bool:
+    """Whether a module defines a name itself: classes and functions tell, other values are known by their capitals."""
+    constant = key.isupper() and key != "TYPE_CHECKING" and not callable(value)
+    return constant or getattr(value, "__module__", "") == module

@@ -1,0 +1,149 @@
+"""Partitions of other packages: an entry point in `fedkd_bench.partitions`, or `module:name`.
+
+What stands there is a function like those of this suite, or a `Partition` of one. What it gives is looked at.
+
+Axes: N samples, K clients.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from algorithms.sources import fingerprint
+from bench import outside
+from bench.data.dealing import PartitionError, Wanted
+from bench.data.partition import Partition
+from bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Positions = NDArray[np.int64]
+
+KIND = outside.PARTITIONS
+SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
+GROUPS = ("", "source", "writer")
+
+
+@cache
+def find(name: str) -> Partition | None:
+    """A partition that is not of this suite, its function checked; None where no package has one of that name.
+
+    Raises:
+        UsageError: its module, or what stands there, is not what it should be.
+    """
+    path = KIND.path(name)
+    if path is None:
+        return None
+    entry = _entry(name, path)
+    if entry.groups not in GROUPS:
+        raise outside.problem(KIND, name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}")
+    _check_signature(name, entry.function)
+    return replace(entry, function=Checked(name, entry.function, entry.needs_alpha))
+
+
+@cache
+def version(name: str) -> int | None:
+    """A number that changes with the source of a partition from outside; None where no package has one of that name."""
+    entry = find(name)
+    if entry is None:
+        return None
+    modules = [outside.module_of(KIND.path(name) or ""), getattr(_inner(entry), "__module__", None)]
+    return fingerprint(dict.fromkeys(module for module in modules if module))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A partition's function, what it gives being held against what was asked for.
+
+    Args:
+        name: of the partition.
+        function: the function.
+        needs_alpha: whether it is given alpha.
+    """
+
+    name: str
+    function: Callable[[Wanted, np.random.RandomState], Any]
+    needs_alpha: bool
+
+    def __call__(self, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+        """K ascending arrays of positions, int64, no sample in two of them.
+
+        Raises:
+            PartitionError: the function gives something else, or other clients when asked again.
+            UsageError: the function fails, or there are fewer samples than clients.
+        """
+        wanted.check_clients()
+        again = np.random.RandomState()
+        again.set_state(rng.get_state())
+        clients = self._clients(wanted, rng)
+        if not all(map(np.array_equal, clients, self._clients(wanted, again))):
+            raise self._wrong("gives other clients when asked again: all draws must come from the rng that it is given")
+        return clients
+
+    def _clients(self, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+        given = self._ask(wanted, rng)
+        if not isinstance(given, list | tuple) or len(given) != wanted.num_clients:
+            count = f"{len(given)} of them" if isinstance(given, list | tuple) else type(given).__name__
+            raise self._wrong(f"must give a list of {wanted.num_clients} arrays, one for each client, got {count}")
+        clients = [self._client(number, positions, len(wanted.labels)) for number, positions in enumerate(given)]
+        together, counts = np.unique(np.concatenate(clients), return_counts=True)
+        if counts.max() > 1:
+            most = counts.argmax()
+            raise self._wrong(f"gives position {together[most]} {counts[most]} times: a sample has one owner")
+        return clients
+
+    def _ask(self, wanted: Wanted, rng: np.random.RandomState) -> Any:
+        try:
+            return self.function(wanted, rng)
+        except Exception as error:
+            kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+            hint = "" if self.needs_alpha else "; alpha is given only to a Partition with needs_alpha=True"
+            raise outside.problem(KIND, self.name, f"its function raises {kind}{error}{hint}") from error
+
+    def _client(self, number: int, given: Any, count: int) -> Positions:
+        positions = np.asarray(given)
+        if not positions.size:
+            raise self._wrong(f"leaves client {number} without a sample")
+        if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer):
+            found = f"{positions.dtype} with {positions.ndim} axes"
+            raise self._wrong(f"must give each client whole numbers in one axis, got {found} for client {number}")
+        if positions.min() < 0 or positions.max() >= count:
+            found = f"{positions.min()} to {positions.max()}"
+            raise self._wrong(f"must give positions in [0, {count - 1}], got {found} for client {number}")
+        return np.sort(positions).astype(np.int64)
+
+    def _wrong(self, what: str) -> PartitionError:
+        return PartitionError(str(outside.problem(KIND, self.name, what)))
+
+
+def _entry(name: str, path: str) -> Partition:
+    found = outside.load(KIND, name, path)
+    if isinstance(found, Partition):
+        return found
+    if not callable(found) or isinstance(found, type):
+        raise outside.problem(
+            KIND, name, f"{path} is {type(found).__name__}; it must be a function {SIGNATURE} or a Partition of one"
+        )
+    summary = (inspect.getdoc(found) or path).splitlines()[0]
+    return Partition(found, needs_alpha=False, summary=summary, source=outside.module_of(path))
+
+
+def _check_signature(name: str, function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+        signature.bind(None, None)
+    except (TypeError, ValueError) as error:
+        raise outside.problem(KIND, name, f"its function must take {SIGNATURE}: {error}") from None
+
+
+def _inner(entry: Partition) -> Callable[..., Any]:
+    """The function that was checked."""
+    function = entry.function
+    return function.function if isinstance(function, Checked) else function

@@ -1,0 +1,99 @@
+"""A body from outside, or whose entry leaves figures to be counted: made, tried on two inputs, and looked at.
+
+Axes: B examples, C channels, H rows, W columns, L tokens, D features.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from bench.models import outside, parse
+from bench.models.table import ModelInfo
+
+BATCH = 2  # more than one, so that a body that flattens too much shows
+
+
+@cache
+def counted(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
+    """(D, trainable numbers) of a model's body. Draws from nobody's generator.
+
+    Args:
+        name: of the model, with its form.
+        input_shape: (C, H, W), or (L,).
+
+    Raises:
+        UsageError: the body cannot be made, or is not what its entry says.
+    """
+    with torch.random.fork_rng(devices=[]):
+        body = body_of(name, input_shape)
+    return _features(name, body, input_shape), _trainable(body)
+
+
+def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
+    """A model's body, initialised from torch's current generator.
+
+    Raises:
+        UsageError: it cannot be made, or is not what its entry says.
+    """
+    entry, _, batchnorm = parse(name)
+    factory = outside.factory_of(name, entry)
+    try:
+        body = factory(input_shape[0], batchnorm)
+    except Exception as error:
+        call = f"{entry.factory}(channels={input_shape[0]}, batchnorm={batchnorm})"
+        raise outside.problem(name, f"{call} raises {type(error).__name__}: {error}") from error
+    if not isinstance(body, nn.Module):
+        raise outside.problem(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
+    _check_batchnorm(name, entry, body, batchnorm)
+    _check_figures(name, entry, body, input_shape, batchnorm)
+    return body
+
+
+def _check_batchnorm(name: str, entry: ModelInfo, body: nn.Module, asked: bool) -> None:
+    has = any(isinstance(part, _BatchNorm) for part in body.modules())
+    if has and not (asked or entry.always_batchnorm):
+        raise outside.problem(
+            name, "has BatchNorm layers: say always_batchnorm=True; or batchnorm_form=True, and make them for +bn alone"
+        )
+    if not has and (asked or entry.always_batchnorm):
+        said = "always_batchnorm" if entry.always_batchnorm else "batchnorm_form"
+        raise outside.problem(name, f"{said} is True, and the body has no BatchNorm layer")
+
+
+def _check_figures(name: str, entry: ModelInfo, body: nn.Module, input_shape: tuple[int, ...], batchnorm: bool) -> None:
+    """What is stated is so."""
+    features = _features(name, body, input_shape)
+    if entry.features and entry.features != features:
+        raise outside.problem(name, f"features is {entry.features}, the body gives {features}; 0 has them counted")
+    if entry.body_parameters:
+        stated = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if batchnorm else 0)
+        if stated != _trainable(body):
+            raise outside.problem(
+                name, f"body_parameters gives {stated:,}, the body has {_trainable(body):,}; None has them counted"
+            )
+
+
+@torch.no_grad()
+def _features(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """D, from the output for two examples of zeros; the body is left as it was."""
+    entry, _, _ = parse(name)
+    x = torch.zeros(BATCH, *input_shape, dtype=torch.long if entry.tokens else torch.float32)
+    training = body.training
+    try:
+        out = body.eval()(x)
+    except Exception as error:
+        raise outside.problem(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+    finally:
+        body.train(training)
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
+        given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise outside.problem(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {given}")
+    return out.shape[1]
+
+
+def _trainable(body: nn.Module) -> int:
+    return sum(value.numel() for value in body.parameters())

@@ -1,0 +1,356 @@
+"""A data set of another package: found, read, looked at, run, and refused with a reason."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import assert_equal_results, command
+from outside_world import EXAMPLE, forget, install, place, save, shapes, world
+
+from bench import data
+from bench.data.arrays import Arrays
+from bench.data.dataset import MissingData, content_hash
+from bench.data.partition import partition
+from bench.data.splits import split
+from bench.errors import UsageError
+from bench.identity import identity, setting_of
+from bench.unit import Unit
+from leaderboards import Store, canonical_json, run_key
+from search_spaces import Setting
+
+__all__ = ["place", "world"]
+ROOT = Path(__file__).resolve().parent.parent
+OWN = ("--dataset", "my_world:SHAPES", "--model", "my_world:NET", "--set", "partition=my_world:uneven")
+SHORT = ("--rounds", "2", "--local-epochs", "1", "--lr", "0.1")
+SETTING = Setting(dataset="my_world:SHAPES", model="my_world:NET", partition="my_world:uneven", alpha=None)
+
+
+# The whole world
+
+
+def test_the_document_shows_the_example() -> None:
+    found = re.search(r"```python\n(# my_world\.py\n.*?)```", (ROOT / "docs/extending.md").read_text(), re.DOTALL)
+    assert found, "docs/extending.md shows my_world.py"
+    assert found[1] == EXAMPLE
+
+
+def test_ray_and_inline_run_it_alike(world: Path) -> None:
+    for executor in ("ray", "inline"):
+        done = command("--algo", "fedavg,moon", *OWN, *SHORT, "--executor", executor, "--out", executor, cwd=world)
+        assert done.returncode == 0, done.stderr
+    assert_equal_results(world / "ray", world / "inline")
+    runs = Store(world / "ray").runs().set_index("algorithm")
+    assert set(runs["dataset"]) == {"my_world:SHAPES"}
+    assert set(runs["partition"]) == {"my_world:uneven"}
+    assert runs["model"].to_dict() == {"fedavg": "my_world:NET", "moon": "my_world:NET+head"}
+    assert set(runs["dataset_hash"]) == {data.load("my_world:SHAPES").hash}
+    assert min(runs["final_accuracy"]) > 0.6, "chance is a third"
+    again = command("--algo", "fedavg,moon", *OWN, *SHORT, "--out", "ray", cwd=world)
+    assert "2 runs, 2 already stored, 0 to do" in again.stderr
+    key = str(runs["run_key"].iloc[0])
+    reproduced = command("reproduce", key, "--out", "ray", cwd=world)
+    assert reproduced.returncode == 0, reproduced.stderr
+    assert "bit for bit" in reproduced.stdout
+
+
+def test_information_commands_take_it(world: Path) -> None:
+    planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
+    assert planned.returncode == 0, planned.stderr
+    (trial,) = json.loads(planned.stdout)["trials"]
+    assert trial["partition"] == "feasible"
+    assert trial["setting"]["dataset"] == "my_world:SHAPES"
+    listed = command("list", "my_world:SHAPES", "--json", module="bench.data", cwd=world)
+    assert [(row["name"], row["here"]) for row in json.loads(listed.stdout)] == [("my_world:SHAPES", True)]
+    shown = ("partition", "--dataset", "my_world:SHAPES", "--partition", "my_world:uneven", "--clients", "4", "--json")
+    shared = json.loads(command(*shown, module="bench.data", cwd=world).stdout)
+    assert shared["sizes"] == [187, 63, 187, 63]
+    prepared = command("prepare", "my_world:SHAPES", module="bench.data", cwd=world)
+    assert "ready, 500 training and 100 test samples" in prepared.stdout
+
+
+def test_installed_packages_are_listed(
+    world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = "shapes = my_world:SHAPES\nbroken = nowhere:DATA"
+    install(world, monkeypatch, datasets=lines, partitions="uneven = my_world:uneven")
+    assert data.main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert "My shapes" in out
+    assert "no module 'nowhere'" in out
+    assert data.info("shapes").name == "shapes"
+    assert partition("uneven").summary.startswith("Every other client")
+    with pytest.raises(UsageError, match=r"no data set 'shape'.*did you mean shapes\?"):
+        data.info("shape")
+    with pytest.raises(UsageError, match=r"no partition 'unevem'.*did you mean uneven\?"):
+        partition("unevem")
+
+
+# Arrays
+
+
+def test_arrays_are_copied_and_hashed(world: Path) -> None:
+    found = data.load("my_world:SHAPES")
+    (train_x, train_y), (test_x, test_y) = shapes()
+    arrays = (found.train_x, found.train_y, found.test_x, found.test_y)
+    for array, original in zip(arrays, (train_x, train_y, test_x, test_y), strict=True):
+        np.testing.assert_array_equal(array, original)
+        assert not array.flags.writeable
+    assert found.train_y.dtype == np.int64
+    assert found.hash == content_hash(arrays)
+    assert found is data.load("my_world:SHAPES", world), "read once"
+
+
+def test_a_users_own_arrays_stay_writable(world: Path) -> None:
+    parts = shapes()
+    made = Arrays(data.info("my_world:SHAPES"), lambda: parts).read(world)
+    parts[0][0][:] = 0
+    assert made.train_x.any()
+
+
+def given(**fields: object) -> str:
+    """A module whose data set has these arguments beside, or in place of, those of the example."""
+    return f"from dataclasses import replace\nimport my_world\nDATA = replace(my_world.SHAPES, **{fields!r})\n"
+
+
+INFO_MISTAKES = {
+    "num_classes": (1, "num_classes must be a whole number > 1, got 1"),
+    "train_size": (0, "train_size must be a whole number > 0, got 0"),
+    "input_shape": ((8, 8), r"input_shape must be 3 whole numbers > 0 for images.* got \(8, 8\)"),
+    "scale": (256, "scale must be a whole number from 1 to 255, got 256"),
+    "groups": ("user", "groups must be one of '', 'source', 'writer', got 'user'"),
+    "normalizations": ({"standard": ((0.5,), (0.0,))}, "normalizations must map .* a deviation > 0 for each channel"),
+    "kind": ("sounds", "kind must be one of images, texts, vectors, got 'sounds'"),
+    "loader": ("my_world", "loader must be 'module:name', got 'my_world'"),
+}
+
+
+@pytest.mark.parametrize("field", INFO_MISTAKES)
+def test_a_mistake_in_the_entry_is_said(world: Path, field: str) -> None:
+    value, words = INFO_MISTAKES[field]
+    (world / f"wrong_{field}.py").write_text(given(**{field: value}))
+    with pytest.raises(UsageError, match=f"data set 'wrong_{field}:DATA': {words}"):
+        data.info(f"wrong_{field}:DATA")
+
+
+PLACE_MISTAKES = {
+    "nowhere:DATA": r"data set 'nowhere:DATA': no module 'nowhere'",
+    "my_world:DATA": r"module 'my_world' has no 'DATA'; it defines: read, SHAPES, Net, NET, uneven",
+    "my_world:NET": r"my_world:NET is or gives ModelInfo; it must be a bench.data.table.DatasetInfo, or a function",
+    "my_world:uneven": r"my_world:uneven\(\) raises TypeError: .*; it must be a bench.data.table.DatasetInfo",
+    "my_world:read": r"my_world:read is or gives tuple",
+}
+
+
+@pytest.mark.parametrize("name", PLACE_MISTAKES)
+def test_a_mistake_in_the_place_is_said(world: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=PLACE_MISTAKES[name]):
+        data.info(name)
+
+
+def test_a_function_may_give_the_entry(world: Path) -> None:
+    (world / "made.py").write_text("import my_world\n\n\ndef data():\n    return my_world.SHAPES\n")
+    assert data.info("made:data") == replace(data.info("my_world:SHAPES"), name="made:data")
+
+
+ARRAY_MISTAKES = {
+    "pair": ("(x, y)", "train part must be .x, labels., got ndarray"),
+    "two parts": ("((x, y),)", "must give the training and the test part, got 1 things"),
+    "groups": ("((x, y, y), (u, v, v))", r"train part must be \(x, labels\), got 3 things"),
+    "size": ("((x[:9], y), (u, v))", "train x: train_size is 500, got 9"),
+    "labels' size": ("((x, y), (u, v[:9]))", "test labels: test_size is 100, got 9"),
+    "axis": ("((x[:, 0], y), (u, v))", r"shape \(N, 1, 8, 8\), got \(500, 8, 8\); one channel is x\[:, None\]"),
+    "float": ("((x / 255, y), (u, v))", r"np.round\(255 \* x\).astype\(np.uint8\) for x in \[0, 1\].*got float64"),
+    "range": ("((x.astype(int) * 2, y), (u, v))", r"in \[0, 255\], which scale says, got 0 to 398"),
+    "labels' type": ("((x, y / 1), (u, v))", r"whole numbers of shape \(N,\), got float64 of \(500,\)"),
+    "one hot": ("((x, np.eye(3, dtype=int)[y]), (u, v))", r"shape \(N,\), got int64 of \(500, 3\)"),
+    "labels from 1": ("((x, y + 1), (u, v))", r"in \[0, 2\], num_classes being 3, got 1 to 3"),
+    "raises": ("1 / 0", "its function raises ZeroDivisionError"),
+}
+
+
+@pytest.mark.parametrize("mistake", ARRAY_MISTAKES)
+def test_wrong_arrays_are_refused(world: Path, mistake: str) -> None:
+    code, words = ARRAY_MISTAKES[mistake]
+    name = f"arrays_{list(ARRAY_MISTAKES).index(mistake)}"
+    text = f"import numpy as np\ndef read():\n    (x, y), (u, v) = my_world.read()\n    return {code}\n"
+    (world / f"{name}.py").write_text(given(loader=f"{name}:read") + text)
+    with pytest.raises(UsageError, match=f"data set '{name}:DATA'.*{words}"):
+        data.load(f"{name}:DATA")
+
+
+def test_wrong_arrays_end_a_command_with_status_2(world: Path) -> None:
+    (train, test) = shapes()
+    save(world, (train[0], train[1] + 1), test)
+    done = command("--algo", "fedavg", *OWN, *SHORT, "--out", "o", cwd=world)
+    assert done.returncode == 2, done.stderr
+    assert "num_classes being 3" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_file_is_missing_data(world: Path) -> None:
+    (world / "my_data.npz").unlink()
+    assert data.labels("my_world:SHAPES") is None
+    assert "my_data.npz" in data.source("my_world:SHAPES").missing(world)[0]
+    with pytest.raises(MissingData, match=r"no file .*my_data.npz"):
+        data.source("my_world:SHAPES").read(world)
+    planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
+    assert json.loads(planned.stdout)["trials"][0]["partition"] == "unknown: the data are not here"
+    done = command("--algo", "fedavg", *OWN, "--out", "o", cwd=world)
+    assert done.returncode == 3
+    assert "my_data.npz" in done.stderr
+
+
+def test_vectors_and_texts_are_checked_too(world: Path) -> None:
+    plain = replace(data.info("my_world:SHAPES"), train_size=3, test_size=3, input_shape=(2,))
+    labels = np.arange(3)
+
+    def made(kind: str, x: np.ndarray) -> np.ndarray:
+        return Arrays(replace(plain, kind=kind), lambda: ((x, labels), (x, labels))).read(world).train_x
+
+    numbers = np.arange(6.0).reshape(3, 2)
+    assert made("vectors", numbers).dtype == np.float32
+    assert made("texts", numbers.astype(int)).dtype == np.int32
+    with pytest.raises(UsageError, match="finite"):
+        made("vectors", np.full((3, 2), np.nan))
+    with pytest.raises(UsageError, match="token ids, whole numbers, got float64"):
+        made("texts", numbers)
+    with pytest.raises(UsageError, match="must be >= 0, got -1 to 4"):
+        made("texts", numbers.astype(int) - 1)
+    (world / "unruly.py").write_text(given(kind="vectors", input_shape=(2,)))
+    with pytest.raises(UsageError, match=r'normalizations must be {"none".* for vectors, got {.standard'):
+        data.info("unruly:DATA")
+
+
+def test_sources_and_writers_may_be_told(world: Path) -> None:
+    text = "import numpy as np\ndef read():\n    return [(x, y, np.arange(len(y)) % 5) for x, y in my_world.read()]\n"
+    (world / "told.py").write_text(given(groups="source", loader="told:read") + text)
+    setting = Setting(dataset="told:DATA", partition="by_source", alpha=None, num_clients=5)
+    found = data.load("told:DATA")
+    clients = split(setting, found.train_y, 0, data.groups("told:DATA")).clients
+    assert [set(found.train_groups[client]) for client in clients] == [{0}, {1}, {2}, {3}, {4}]
+    with pytest.raises(
+        UsageError, match="by_writer needs the writer of each training sample, which told:DATA does not"
+    ):
+        split(replace(setting, partition="by_writer"), found.train_y, 0, found.train_groups)
+
+
+SOURCE = """\
+from bench.data.dataset import Dataset
+
+
+class Own:
+    def read(self, folder):
+        return Dataset.of("own", *my_world.read())
+
+    def labels(self, folder):
+        return self.read(folder).train_y
+
+    def missing(self, folder):
+        return []
+
+    def fetch(self, folder, offline):
+        pass
+
+
+OWN = Own()
+"""
+
+
+def test_a_source_is_taken_as_it_is(world: Path) -> None:
+    (world / "sourced.py").write_text(given(loader="sourced:OWN") + SOURCE)
+    assert data.load("sourced:DATA").hash == data.load("my_world:SHAPES").hash
+    (world / "class_only.py").write_text(given(loader="class_only:Own") + SOURCE)
+    with pytest.raises(UsageError, match="loader class_only:Own is a class: name a Source's instance"):
+        data.load("class_only:DATA")
+    before = data.version("sourced:DATA")
+    (world / "sourced.py").write_text((world / "sourced.py").read_text() + "# edited\n")
+    forget()
+    assert data.version("sourced:DATA") != before, "its files may not be here: the code tells"
+
+
+# Keys
+
+
+def test_keys_of_this_suites_own_are_what_they_were() -> None:
+    for setting in (Setting(), Setting(dataset="cifar10", model="resnet8+head", partition="iid", alpha=None)):
+        assert identity(setting) == setting.as_dict()
+    assert Unit("fedavg", {}, Setting(), 0).key == run_key("fedavg", 1, {}, Setting().as_dict(), 0)
+
+
+def key(setting: Setting = SETTING) -> str:
+    forget()
+    sys.modules.pop("my_world", None)
+    return Unit("fedavg", {}, setting, 0).key
+
+
+def test_the_content_of_a_data_set_is_in_its_key(world: Path) -> None:
+    setting = Setting(dataset="my_world:SHAPES")
+    before = key(setting)
+    module, (train, test) = world / "my_world.py", shapes()
+    module.write_text(EXAMPLE + "# a comment\n")
+    assert key(setting) == before, "the data are the same"
+    module.write_text(EXAMPLE.replace("(0.2,)", "(0.25,)"))
+    assert key(setting) != before, "it is normalised otherwise"
+    module.write_text(EXAMPLE)
+    assert key(setting) == before
+    train[0][0, 0, 0, 0] ^= 1
+    save(world, train, test)
+    assert key(setting) != before, "a pixel has changed"
+
+
+@pytest.mark.parametrize("field", ["partition", "model"])
+def test_the_source_is_in_the_key(world: Path, field: str) -> None:
+    setting = Setting(**{field: getattr(SETTING, field)})
+    before = key(setting)
+    assert key(setting) == before
+    (world / "my_world.py").write_text(EXAMPLE + "# a comment\n")
+    assert key(setting) != before
+
+
+def test_a_rows_setting_can_be_read_again(world: Path) -> None:
+    text = canonical_json(identity(SETTING))
+    assert {"dataset_version", "model_version", "partition_version"} < set(json.loads(text))
+    assert setting_of(text) == SETTING
+
+
+# Numbers instead of images
+
+TABLE = """\
+import numpy as np
+from torch import nn
+from bench.data import DatasetInfo
+from bench.models import ModelInfo
+
+
+def read():
+    labels = np.arange(300) % 2
+    points = np.random.RandomState(0).randn(300, 5) + 2 * labels[:, None]
+    return (points[:200], labels[:200]), (points[200:], labels[200:])
+
+
+def body(numbers, batchnorm):
+    return nn.Sequential(nn.Linear(numbers, 8), nn.ReLU())
+
+
+DATA = DatasetInfo("", "a table", 2, (5,), 200, 100, 1, {"none": ((), ())}, "table:read", False, kind="vectors")
+LINE = ModelInfo("table:body", "8 units", vectors=True)
+"""
+
+
+def test_a_table_of_numbers_trains(place: Path) -> None:
+    (place / "table.py").write_text(TABLE)
+    options = ("--rounds", "3", "--lr", "0.1", "--executor", "inline", "--out", "o", "-q")
+    done = command("--algo", "fedavg,moon", "--dataset", "table:DATA", "--model", "table:LINE", *options, cwd=place)
+    assert done.returncode == 0, done.stderr
+    runs = Store(place / "o").runs()
+    assert {setting_of(text).normalization for text in runs["setting_json"]} == {"none"}
+    assert min(runs["final_accuracy"]) > 0.9
+    refused = command("--algo", "fedgen", "--dataset", "table:DATA", "--model", "mlp", "--dry-run", cwd=place)
+    assert refused.returncode == 2
+    assert "takes 8x8 inputs, the data set has vectors of 5 numbers" in refused.stderr
