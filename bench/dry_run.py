@@ -15,7 +15,7 @@ from typing import Any
 
 from algorithms import entry
 from bench.console import console
-from bench.data import DATASETS, groups, labels
+from bench.data import groups, info, labels
 from bench.execution import cpu_count
 from bench.labels import trial_name, varied_names
 from bench.models import num_parameters
@@ -131,9 +131,9 @@ def _rates(store: Store, device: str) -> dict[str, float]:
 
 def _samples(setting: Setting) -> float:
     """Training samples that a run processes."""
-    info = DATASETS[setting.dataset]
-    kept = info.train_size * setting.fraction * (1 - setting.validation_fraction)
-    kept -= setting.auxiliary_per_class * info.num_classes
+    data = info(setting.dataset)
+    kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
+    kept -= setting.auxiliary_per_class * data.num_classes
     per_round = kept * (1 - setting.local_test_fraction) * setting.cohort_size / setting.num_clients
     if setting.step_rule == "batches":
         per_round = setting.cohort_size * setting.batch_size
@@ -141,16 +141,16 @@ def _samples(setting: Setting) -> float:
 
 
 def _model_bytes(setting: Setting) -> int:
-    info = DATASETS[setting.dataset].sized(setting.image_size)
-    return 4 * num_parameters(setting.model, info.input_shape, info.num_classes)
+    data = info(setting.dataset).sized(setting.image_size)
+    return 4 * num_parameters(setting.model, data.input_shape, data.num_classes)
 
 
 def _memory(setting: Setting) -> float:
     """Bytes of one trial, estimated: process, the data set thrice, a client's crops and inputs, a round's models."""
-    info = DATASETS[setting.dataset].sized(setting.image_size)
-    image = math.prod(info.input_shape)
-    pixels = (info.train_size + info.test_size) * image
-    client = info.train_size / setting.num_clients * image * 8
+    data = info(setting.dataset).sized(setting.image_size)
+    image = math.prod(data.input_shape)
+    pixels = (data.train_size + data.test_size) * image
+    client = data.train_size / setting.num_clients * image * 8
     return PROCESS_BYTES + 3 * pixels + client + 8 * setting.cohort_size * _model_bytes(setting)
 
 

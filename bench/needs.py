@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from algorithms import Entry
 from bench import models
-from bench.data import DATASETS
+from bench.data import info
 from bench.errors import UsageError
 from search_spaces import Setting
 
@@ -54,12 +54,13 @@ def supply(entry: Entry, setting: Setting) -> Setting:
         raise UsageError(f"{entry.name} needs {what}: {error}" if what else str(error)) from None
     if models.has_batchnorm(setting.model) and setting.batch_size == 1:
         raise UsageError(f"model {setting.model!r} takes its statistics over a batch: batch_size must be > 1, got 1")
-    models.check_model(setting.model, DATASETS[setting.dataset].sized(setting.image_size).input_shape)
+    data = info(setting.dataset).sized(setting.image_size)
+    models.check_model(setting.model, data.input_shape, data.kind)
     if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
         raise _refusal(entry, "server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")
     if "validation" in entry.needs and not setting.validation_fraction:
         raise _refusal(entry, "validation samples: set validation_fraction above 0, for instance 0.1")
-    if "images" in entry.needs and len(DATASETS[setting.dataset].input_shape) != 3:
+    if "images" in entry.needs and data.kind != "images":
         raise _refusal(entry, f"images, which {setting.dataset} does not hold: choose another data set")
     if entry.needs & {"sgd", "plain_sgd"} and (setting.optimizer != "sgd" or setting.nesterov):
         other = "Nesterov's form" if setting.optimizer == "sgd" else setting.optimizer

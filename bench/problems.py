@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from algorithms import Entry
-from bench.data import DATASETS
+from bench import data
 from bench.errors import UsageError
 from bench.needs import shared_supplies
 from bench.request import Notes, Request
@@ -20,7 +20,7 @@ def choose_setting(entries: list[Entry], request: Request) -> tuple[str | None, 
     """The one setting of a command and whose it is.
 
     `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
-    have one of their own.
+    have one of their own, and a data set from outside the default one, which is nobody's.
 
     Raises:
         UsageError: the paper has no setting for the data set, or nobody has.
@@ -37,9 +37,19 @@ def choose_setting(entries: list[Entry], request: Request) -> tuple[str | None, 
     for paper in [*own, FALLBACK_PAPER, *anybody]:
         if (paper, request.dataset) in SETTINGS:
             return paper, SETTINGS[paper, request.dataset]
+    if request.dataset not in data.DATASETS:
+        return None, _own_setting(request.dataset)
     raise UsageError(
         f"no paper here has a setting for data set {request.dataset!r}; add --paper, or choose another set"
     )
+
+
+def _own_setting(dataset: str) -> Setting:
+    """The default problem on a data set from outside, which no paper knows."""
+    rules = data.info(dataset).normalizations
+    default = Setting()
+    rule = default.normalization if default.normalization in rules else next(iter(rules))
+    return replace(default, dataset=dataset, normalization=rule)
 
 
 def settings_of(
@@ -78,14 +88,16 @@ def canonical(setting: Setting) -> Setting:
     """
     from bench.data.partition import partition  # numpy, which `--help` does without
 
-    info = DATASETS[setting.dataset]
-    info.normalization(setting.normalization)
+    info = data.info(setting.dataset)
+    normalization = setting.normalization if info.kind == "images" else "none"
+    info.normalization(normalization)
     if setting.augmentation != "none" and not info.flip:
         raise UsageError(
             f"augmentation={setting.augmentation} mirrors images, which {info.title} do not bear: use none"
         )
     default = Setting()
-    inert: dict[str, Any] = {"alpha": None} if not partition(setting.partition).needs_alpha else {}
+    inert: dict[str, Any] = {"normalization": normalization}
+    inert |= {"alpha": None} if not partition(setting.partition).needs_alpha else {}
     if info.sized(setting.image_size) is info:
         inert["image_size"] = default.image_size
     if setting.optimizer == "adam":

@@ -15,6 +15,7 @@ from bench import options as command
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, cpu_count, default_out, resolve_device
+from bench.identity import identity_json
 from bench.plan import Plan, make_plan
 from bench.tuning.runner import Resources, group, missing_units, run_plan
 from bench.unit import Unit
@@ -170,16 +171,17 @@ def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> Non
 
     Raises:
         UsageError: a partition that no draw satisfies.
-        EnvironmentProblem: the data are missing or altered.
+        EnvironmentProblem: the data, or a model's weights, are missing or altered.
     """
     from bench import data
     from bench.data.splits import feasible, split
-    from bench.models import has_batchnorm
+    from bench.models import has_batchnorm, weights
 
     settings = [(unit.setting, unit.seed) for unit in units]
     settings += [(search.setting, seed) for search in plan.searches for seed in range(plan.request.seeds)]
     for setting, seed in sorted(dict.fromkeys(settings), key=lambda case: case[0].dataset):
         dataset = data.load(setting.dataset, execution.data_dir, execution.offline)
+        weights.provide(setting.model, execution.data_dir, execution.offline)
         reason = feasible(setting, dataset.train_y, seed, dataset.train_groups)
         if reason:
             raise UsageError(reason)
@@ -220,14 +222,13 @@ def _rebuild(store: Store) -> None:
 def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
     """The tables of the sweep's own algorithms and settings."""
     from bench.render import print_leaderboard
-    from leaderboards import canonical_json
 
     names = {name for unit in plan.units for name in unit.row_names.values()}
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
     settings = {unit.setting for unit in plan.units} | {search.setting for search in plan.searches}
     where = {
         "algorithm": sorted(names),
-        "setting_json": sorted(canonical_json(setting.as_dict()) for setting in settings),
+        "setting_json": sorted(map(identity_json, settings)),
     }
     print_leaderboard(out, where=where, style="json" if as_json else "table", file=sys.stdout)
 

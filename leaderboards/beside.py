@@ -97,7 +97,7 @@ class Beside:
 def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a run's setting has less than the one asked for, or another model; None if it is another problem."""
     differing = {name: setting[name] for name in setting if name not in asked or setting[name] != asked[name]}
-    if set(asked) - set(setting) or set(differing) - {*SHORTENING, "model"}:
+    if set(asked) - set(setting) or set(differing) - {*SHORTENING, "model", "model_version"}:
         return None
     return differing if all(setting[name] <= asked[name] for name in SHORTENING) else None
 

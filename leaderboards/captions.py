@@ -20,7 +20,7 @@ _WORD_NOTES = {
     "diverged": "a run left the numbers or ended at chance",
 }
 _MARK_NOTES = {
-    "shortened": "fewer rounds or less data than the paper",
+    "shortened": "fewer rounds or less data than the preset",
     "versions_mixed": "seeds run under different package versions",
     "partial": "some seeds failed or were stopped",
     "selected": "selected",

@@ -40,7 +40,23 @@ SYNTHDIGITS = replace(_SOURCE, dataset="synthdigits")
 MNIST_M = replace(_SOURCE, dataset="mnist_m", image_size="pad32")
 MNIST = replace(_SOURCE, dataset="mnist", model="lenet5", image_size="pad32")
 USPS = replace(_SOURCE, dataset="usps", model="lenet5", image_size="resize32")
-SETTINGS = (DIGITS, MNIST_USPS, MNIST, USPS, SVHN, SYNTHDIGITS, MNIST_M)
+# FedGKD's toy task, of which its paper says the model's three layers, Adam and the square that points are drawn from.
+TOY2D = Setting(
+    dataset="toy2d",
+    model="mlp_vectors",
+    partition="lda",
+    alpha=0.1,
+    num_clients=4,
+    participation=1.0,
+    rounds=20,
+    local_epochs=5,
+    batch_size=32,
+    optimizer="adam",
+    lr=1e-2,
+    normalization="none",
+    validation_fraction=0.1,
+)
+SETTINGS = (DIGITS, MNIST_USPS, MNIST, USPS, SVHN, SYNTHDIGITS, MNIST_M, TOY2D)
 
 
 def _space(

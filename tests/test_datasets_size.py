@@ -77,7 +77,7 @@ def test_too_large_an_image_is_resized_but_not_padded():
 
 
 def test_texts_have_no_size():
-    info = replace(data.info("mnist"), input_shape=(128,))
+    info = data.info("sst5")
     assert info.sized("resize32") is info
 
 
@@ -108,7 +108,7 @@ def test_a_run_trains_on_the_resulting_images(image_size):
     toy = toy_dataset()
     run = Simulation(build("fedavg"), setting, 0, toy, INFO, toy_split())
     assert run.net.input_shape == (1, 32, 32)
-    inputs = run.federation.inputs(run.federation.clients[0])
+    inputs = run.federation.train.batch(run.federation.clients[0])
     pixels = toy.sized(image_size).train_x[toy_split().clients[0]]
     np.testing.assert_allclose(inputs.numpy(), (pixels / 255 - 0.5) / 0.25, atol=1e-5)
     run.advance()

@@ -12,48 +12,12 @@ import torch.nn.functional as F
 from conftest import INFO, TINY, largest_gap, simulate, toy_dataset, toy_split
 
 from algorithms.base import Algorithm
-from bench.engine.crops import Crops, draw_crops
-from bench.engine.federation import Images, Normaliser
+from bench.engine.images import Normaliser
 from bench.engine.optimizers import clip, decays
 from bench.engine.schedule import Schedule, draw_schedule
 from bench.engine.streams import stream
 from bench.engine.trees import num_bytes
 from bench.results import at_chance, summarise
-
-CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect"])
-def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
-    images = Images(np.random.RandomState(0).randint(0, 256, (5, 3, 8, 6)).astype(np.uint8), np.zeros(5), CPU)
-    crops, every = Crops(images.flat, 8, 6, augmentation), torch.arange(5)
-    mode = {"flip_crop": "constant", "flip_crop_reflect": "reflect"}[augmentation]
-    padded = F.pad(images.pixels.permute(0, 3, 1, 2).float(), (4, 4, 4, 4), mode=mode)
-    for row in range(9):
-        for column in range(9):
-            window = padded[:, :, row : row + 8, column : column + 6].permute(0, 2, 3, 1).byte()
-            assert torch.equal(crops(every, torch.tensor([[row, column, 0]]).repeat(5, 1)), window)
-            assert torch.equal(crops(every, torch.tensor([[row, column, 1]]).repeat(5, 1)), window.flip(2))
-
-
-def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
-    simulation = simulate("fedavg", augmentation="flip_crop")
-    draws = torch.tensor([[[0, 3, 0], [8, 1, 1]]])
-    x = simulation.federation.source(0, torch.tensor([[2, 5]]), draws).take(0, 2)
-    raw = simulation.federation.train.pixels[simulation.federation.clients[0]].permute(0, 3, 1, 2).double()
-    padded = F.pad(raw, (4, 4, 4, 4))
-    first = (padded[2, :, 0:8, 3:11] / 255 - 0.5) / 0.25
-    second = (padded[5, :, 8:16, 1:9].flip(2) / 255 - 0.5) / 0.25
-    torch.testing.assert_close(x, torch.stack([first, second]))
-
-
-def test_two_epochs_see_different_crops() -> None:
-    draws = draw_crops(stream(0, "augment", 1, 0), 20, 16)
-    assert draws.shape == (20, 16, 3)
-    assert draws[..., :2].min() == 0
-    assert draws[..., :2].max() == 8
-    assert set(draws[..., 2].unique().tolist()) == {0, 1}
-    assert not torch.equal(draws[0], draws[1])
 
 
 def test_normalisation_is_pixel_over_scale_less_mean_over_std() -> None:

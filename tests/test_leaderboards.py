@@ -369,7 +369,7 @@ def test_what_holds_for_all_runs_is_said_once_above():
     rows = [run("a", 1, 0, 40, 40, shortened=True), run("b", 1, 0, 40, 41, shortened=True)]
     (table,) = tables_of(board_of(rows), [BEST])
     assert texts(table) == {"b x=1": ["64.06 (1)"], "a x=1": ["62.50 (1)"]}
-    assert table.captions[-1] == "All runs: fewer rounds or less data than the paper"
+    assert table.captions[-1] == "All runs: fewer rounds or less data than the preset"
     assert not any("†" in note for note in table.notes)
 
 

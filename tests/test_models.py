@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.func import vmap
 
+from bench import data as bench_data
 from bench import models
 from bench.engine.dropout import step_keys
 from bench.engine.network import Network, initial_params, make_module
 from bench.errors import EnvironmentProblem, UsageError
-from bench.models import distilbert
+from bench.models import distilbert, weights
 from bench.models.table import MODELS
 
 # Parameters as printed or counted from the authors' code.
@@ -62,8 +63,9 @@ SHAPES = {
     "resnet50": ((1, 16, 16), 2048),
     "resnet50_imagenet": ((3, 32, 32), 2048),
     "distilbert_tiny": ((12,), 32),
+    "mlp_vectors": ((5,), 64),
 }
-BATCHNORM_FORM = {"mlp", "cnn_digits", "resnet8", "resnet8_wide", "resnet50", "resnet50_imagenet"}
+BATCHNORM_FORM = {"mlp", "mlp_vectors", "cnn_digits", "resnet8", "resnet8_wide", "resnet50", "resnet50_imagenet"}
 ALWAYS_BATCHNORM = {"cnn_fedgen", "cnn_digits5"}
 FORMS = [*SHAPES, "mlp+bn+head", *(f"{name}+head" for name in SHAPES)]
 FORMS += [f"{name}+bn" for name in sorted(BATCHNORM_FORM)]
@@ -79,7 +81,7 @@ def network(name: str, precision: str = "fp32") -> tuple[Network, dict[str, torc
 def inputs(name: str, count: int = 4) -> torch.Tensor:
     shape, _ = SHAPES[name.partition("+")[0]]
     generator = torch.Generator().manual_seed(0)
-    if len(shape) == 1:
+    if models.info(name.partition("+")[0]).kind == "texts":
         return torch.randint(1, 30522, (count, *shape), generator=generator)
     return torch.randn(count, *shape, generator=generator)
 
@@ -159,7 +161,11 @@ def test_forms_that_do_not_exist_are_refused(name: str, words: list[str]) -> Non
     [
         ("lenet5", (1, 28, 28), ["takes 32x32 inputs", "28x28", "fit: cnn_fedgen, cnn_digits5, resnet8"]),
         ("cnn_digits5", (3, 32, 32), ["takes 28x28 inputs", "fit: cnn_cifar, lenet5, vgg9, cnn_femnist, resnet8"]),
-        ("vgg9", (64,), ["takes 32x32 inputs", "texts of 64 tokens", "fit: distilbert, distilbert_scratch"]),
+        (
+            "vgg9",
+            (64,),
+            ["takes 32x32 inputs", "texts of 64 tokens", "fit: distilbert, distilbert_scratch, distilbert_tiny"],
+        ),
         ("distilbert", (3, 32, 32), ["texts of at most 512 tokens", "32x32"]),
         ("distilbert", (513,), ["at most 512 tokens", "texts of 513 tokens"]),
         ("resnet8", (64,), ["images of any size"]),
@@ -169,7 +175,7 @@ def test_inputs_that_do_not_fit_are_refused_with_models_that_do(
     name: str, shape: tuple[int, ...], words: list[str]
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        models.check_model(name, shape)
+        models.check_model(name, shape, "texts" if len(shape) == 1 else "images")
     assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
@@ -294,7 +300,9 @@ def test_distilbert_drops_in_all_its_places() -> None:
 def small_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """`distilbert` is as small as `distilbert_tiny`; the folder where its weights are looked for."""
     monkeypatch.setattr(distilbert, "BASE", distilbert.TINY)
+    monkeypatch.setattr(weights, "_CHOSEN", {})
     monkeypatch.setenv("FEDKD_DATA", str(tmp_path))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     return tmp_path / "distilbert-base-uncased"
 
 
@@ -318,21 +326,50 @@ def test_pretrained_weights_come_from_the_folder(small_base: Path) -> None:
     assert not torch.equal(first.dense.weight, second.dense.weight), "what is not pretrained is the seed's"
 
 
-def test_missing_weights_are_named_with_the_way_out(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: object) -> str:
-        raise OSError("no route to host")
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", offline)
+def test_missing_weights_are_named_with_the_way_out(small_base: Path) -> None:
     with pytest.raises(EnvironmentProblem) as caught:
         distilbert.pretrained(12, False)
-    assert all(word in str(caught.value) for word in (str(small_base), "model.safetensors", "distilbert_scratch"))
-    assert "no route to host" in str(caught.value)
+    words = (str(small_base.parent), "model.safetensors", "distilbert_scratch", "bench.data prepare distilbert")
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_weights_are_looked_for_where_the_command_says(small_base: Path, tmp_path: Path) -> None:
+    """`--data-dir` and `--offline` reach them."""
+    elsewhere = tmp_path / "elsewhere"
+    with pytest.raises(EnvironmentProblem, match=r"--offline.*distilbert_scratch, which needs none"):
+        weights.provide("distilbert+head", elsewhere, offline=True)
+    weights.provide("distilbert_tiny", elsewhere, offline=True)
+    wanted = write_weights(elsewhere / "distilbert-base-uncased")
+    weights.provide("distilbert+head", elsewhere, offline=True)
+    found = make_module(lambda: distilbert.pretrained(12, False), 0).encoder.state_dict()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_weights_in_the_hubs_cache_are_used(small_base: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "hub/hub/models--distilbert--distilbert-base-uncased/snapshots/0123"
+    write_weights(kept)
+    assert weights.DISTILBERT.here() == kept / "model.safetensors"
+    assert weights.DISTILBERT.provide(tmp_path / "nowhere", offline=True) == kept / "model.safetensors"
+
+
+def test_weights_are_fetched_into_the_folder(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def stream(url: str, part: Path) -> None:
+        asked.append(url)
+        part.write_bytes(b"weights")
+
+    monkeypatch.setattr("bench.data.download._stream", stream)
+    assert bench_data.main(["prepare", "distilbert"]) == 0
+    assert (small_base / "model.safetensors").read_bytes() == b"weights"
+    assert bench_data.main(["prepare", "distilbert"]) == 0
+    assert asked == ["https://huggingface.co/distilbert/distilbert-base-uncased/resolve/main/model.safetensors"]
 
 
 def test_weights_of_another_model_are_refused(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_weights(small_base)
     monkeypatch.setattr(distilbert, "BASE", {**distilbert.TINY, "n_layers": 3})
-    with pytest.raises(EnvironmentProblem, match=r"does not hold the weights.*fetch it anew.*layer\.2"):
+    with pytest.raises(EnvironmentProblem, match=r"does not hold the weights.*prepare distilbert.*layer\.2"):
         distilbert.pretrained(12, False)
     (small_base / "model.safetensors").write_bytes(b"cut off")
     with pytest.raises(EnvironmentProblem, match=r"model\.safetensors does not hold"):

@@ -14,7 +14,7 @@ from bench.console import console, report_problem
 from bench.data import paths
 from bench.data.table import DATASETS, DatasetInfo
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
-from bench.names import unknown
+from bench.models.weights import WEIGHTS
 
 DESCRIPTION = """\
 Data sets: what there is, bringing it here, and how a partition looks."""
@@ -22,6 +22,7 @@ EPILOG = """\
 examples:
   python -m bench.data list                               every data set: size, classes, whether it is here
   python -m bench.data prepare cifar10                    download what is missing, check it, prepare it
+  python -m bench.data prepare sst5 distilbert            texts, and the weights of the model that reads them
   python -m bench.data prepare mnist usps --offline       from what is here, never from the network
   python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20 --plot
 
@@ -29,6 +30,9 @@ Folders that torchvision or Hugging Face have filled are used as they are. Where
 ~/.local/share/fedkd-bench.
 
 exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched; 130 interrupted"""
+
+INPUTS = {"images": "{}", "texts": "{} tokens", "vectors": "{} numbers"}  # by kind of samples
+HOLDS = {"images": "pixels", "texts": "tokens", "vectors": "numbers"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -38,9 +42,10 @@ def make_parser() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--data-dir", metavar="DIR", help="folder of data sets (default $FEDKD_DATA)")
     listing = commands.add_parser("list", parents=[shared], help="every data set", allow_abbrev=False)
+    listing.add_argument("names", nargs="*", metavar="NAME", help="these only, module:name included (default all)")
     listing.add_argument("--json", action="store_true", help="machine-readable output")
     preparing = commands.add_parser("prepare", parents=[shared], help="download, check, prepare", allow_abbrev=False)
-    preparing.add_argument("names", nargs="+", metavar="NAME", help=f"of {', '.join(DATASETS)}")
+    preparing.add_argument("names", nargs="+", metavar="NAME", help=f"of {', '.join([*DATASETS, *WEIGHTS])}")
     preparing.add_argument("--offline", action="store_true", help="never use the network")
     commands.add_parser("partition", help="show a partition; its --help says more", add_help=False)
     return parser
@@ -78,7 +83,7 @@ def _parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser
 
 def _list(given: argparse.Namespace) -> None:
     folder = paths.data_dir(given.data_dir)
-    rows = [_row(info, folder) for info in DATASETS.values()]
+    rows, broken = _rows(_split(given.names), folder)
     if given.json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
@@ -86,34 +91,55 @@ def _list(given: argparse.Namespace) -> None:
 
     table = Table("data set", "title", "classes", "inputs", "train", "test", "download", "here")
     for row in rows:
-        inputs = "x".join(map(str, row["input_shape"]))
+        inputs = INPUTS[row["kind"]].format("x".join(map(str, row["input_shape"])))
         sizes = [f"{row[name]:,}" for name in ("train_size", "test_size")]
         here = "yes" if row["here"] else "no"
         table.add_row(row["name"], row["title"], str(row["num_classes"]), inputs, *sizes, _size(row["download"]), here)
     console().print(table)
     console().print(f"folder: {folder}", markup=False, soft_wrap=True)
+    for problem in broken:
+        console().print(f"left out: {problem}", markup=False)
+
+
+def _rows(names: Sequence[str], folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """What to list; where nobody named them, data sets of other packages that are broken are told instead."""
+    if names:
+        return [_row(data.info(name), folder) for name in names], []
+    rows, broken = [], []
+    for name in data.installed():
+        try:
+            rows.append(_row(data.info(name), folder))
+        except UsageError as problem:
+            broken.append(str(problem))
+    return rows, broken
+
+
+def _split(words: Sequence[str]) -> list[str]:
+    """Names given with spaces or commas, each once."""
+    return list(dict.fromkeys(name for word in words for name in word.split(",") if name))
 
 
 def _row(info: DatasetInfo, folder: Path) -> dict[str, Any]:
-    names = ("name", "title", "num_classes", "input_shape", "train_size", "test_size", "groups", "download")
+    names = ("name", "title", "num_classes", "kind", "input_shape", "train_size", "test_size", "groups", "download")
     return {name: getattr(info, name) for name in names} | {"here": not data.source(info.name).missing(folder)}
 
 
 def _prepare(given: argparse.Namespace) -> None:
     folder = paths.data_dir(given.data_dir)
-    names = [name for word in given.names for name in word.split(",") if name]
-    for name in names:
-        if name not in DATASETS:
-            raise unknown("data set", name, DATASETS)
-    for name in dict.fromkeys(names):
+    names = _split(given.names)
+    infos = {name: data.info(name) for name in names if name not in WEIGHTS}
+    for name in sorted(set(names) & set(WEIGHTS)):
+        file = WEIGHTS[name].provide(folder, given.offline)
+        sys.stdout.write(f"{name}: ready, {_size(file.stat().st_size)} of weights in {file}\n")
+    for name, info in infos.items():
         missing = data.source(name).missing(folder)
         if missing and not given.offline:
-            sys.stderr.write(f"{name}: {len(missing)} files missing, to download: {_size(DATASETS[name].download)}\n")
+            sys.stderr.write(f"{name}: {len(missing)} files missing, to download: {_size(info.download)}\n")
         found = data.load(name, folder, given.offline)
         megabytes = (found.train_x.nbytes + found.test_x.nbytes) / 1e6
         sys.stdout.write(
             f"{name}: ready, {len(found.train_y):,} training and {len(found.test_y):,} test samples, "
-            f"{megabytes:,.1f} MB of pixels, hash {found.hash[:12]}\n"
+            f"{megabytes:,.1f} MB of {HOLDS[info.kind]}, hash {found.hash[:12]}\n"
         )
 
 

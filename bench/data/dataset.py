@@ -1,6 +1,6 @@
 """What every data set looks like once it is read, and what a loader has to offer.
 
-Axes: N samples, C channels, H rows, W columns.
+Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from bench.errors import EnvironmentProblem
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Images = NDArray[np.uint8]
+    Inputs = Images | NDArray[np.int32] | NDArray[np.float32]
     Labels = NDArray[np.int64]
     Groups = NDArray[np.int64]
 
@@ -30,13 +31,14 @@ class MissingData(EnvironmentProblem):
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set in memory, as integers: dividing by its scale and normalising is the trainer's work.
+    """A data set in memory. Images are integers: dividing by the scale and normalising is the trainer's work.
 
     The arrays are read-only, because every run of a process shares them.
 
     Args:
         name: name in `DATASETS`.
-        train_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale.
+        train_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale; of texts (N, L) token ids, int32, padded with 0
+            to the longest; of vectors (N, D), float32.
         train_y: (N,) labels, int64, 0 to classes - 1.
         test_x: as `train_x`, the test part.
         test_y: as `train_y`, the test part.
@@ -46,9 +48,9 @@ class Dataset:
     """
 
     name: str
-    train_x: Images
+    train_x: Inputs
     train_y: Labels
-    test_x: Images
+    test_x: Inputs
     test_y: Labels
     hash: str
     train_groups: Groups | None = None
@@ -58,8 +60,8 @@ class Dataset:
     def of(
         cls,
         name: str,
-        train: tuple[Images, Labels],
-        test: tuple[Images, Labels],
+        train: tuple[Inputs, Labels],
+        test: tuple[Inputs, Labels],
         train_groups: Groups | None = None,
         test_groups: Groups | None = None,
     ) -> Dataset:
@@ -109,7 +111,7 @@ class Source(Protocol):
 def _sized(dataset: Dataset, image_size: str) -> Dataset:
     from bench.data.sizing import sized
 
-    train, test = sized(dataset.train_x, image_size), sized(dataset.test_x, image_size)
+    train, test = (sized(cast("Images", x), image_size) for x in (dataset.train_x, dataset.test_x))
     if train is dataset.train_x:
         return dataset
     # A hash of its own tells the two apart wherever pixels are kept by hash.

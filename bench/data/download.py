@@ -14,7 +14,7 @@ from hashlib import md5
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Protocol, cast
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -22,7 +22,7 @@ from bench.data.dataset import MissingData
 from bench.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
-    from bench.data.files import FileSource
+    from bench.data.originals import Original
     from bench.data.remote import Remote
 
 ATTEMPTS = 3  # at one server, each going on where the last one broke off
@@ -34,13 +34,36 @@ UNSATISFIABLE = 416  # HTTP: there is nothing behind the bytes that are here
 _FAILURES = (OSError, HTTPException, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error)
 
 
-def fetch(source: FileSource, folder: Path, offline: bool) -> None:
-    """Bring a data set's missing files into `folder`; of several processes one does it and the others wait.
+class Fetched(Protocol):
+    """What can be fetched: a `FileSource`, or a model's weights."""
+
+    @property
+    def name(self) -> str:
+        """As `python -m bench.data prepare` knows it."""
+
+    @property
+    def title(self) -> str:
+        """Name in print."""
+
+    @property
+    def files(self) -> tuple[Original, ...]:
+        """All files that are wanted."""
+
+    @property
+    def remotes(self) -> tuple[Remote, ...]:
+        """What is downloaded for them, and from where."""
+
+    def missing(self, folder: Path) -> list[str]:
+        """The files that are not in `folder`, as paths below it."""
+
+
+def fetch(source: Fetched, folder: Path, offline: bool) -> None:
+    """Bring missing files into `folder`; of several processes one does it and the others wait.
 
     An archive that lies in `folder` is used, else it is downloaded. Files that are there stay as they are.
 
     Args:
-        source: the data set.
+        source: what they belong to.
         folder: the folder of data sets, made if need be.
         offline: never use the network; archives that are here are still used.
 
@@ -64,7 +87,7 @@ def fetch(source: FileSource, folder: Path, offline: bool) -> None:
         raise MissingData(_missing(source, folder))
 
 
-def _bring(source: FileSource, remote: Remote, folder: Path, offline: bool) -> None:
+def _bring(source: Fetched, remote: Remote, folder: Path, offline: bool) -> None:
     """Use one remote: the archive that is here, else a download, which goes once it is unpacked."""
     names = {PurePosixPath(file.path).name for file in source.files}
     wanted = {PurePosixPath(path).name: folder / path for path in source.missing(folder)}
@@ -194,7 +217,7 @@ def _extracted(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return opened
 
 
-def _missing(source: FileSource, folder: Path) -> str:
+def _missing(source: Fetched, folder: Path) -> str:
     return (
         f"{source.title} is not in {folder}: {', '.join(source.missing(folder))} missing. "
         f"Name the folder that holds them with --data-dir or FEDKD_DATA, put {_archives(source)} into {folder}, "
@@ -202,7 +225,7 @@ def _missing(source: FileSource, folder: Path) -> str:
     )
 
 
-def _failed(source: FileSource, folder: Path, problem: BaseException) -> str:
+def _failed(source: Fetched, folder: Path, problem: BaseException) -> str:
     return (
         f"{source.title} could not be fetched into {folder}: {type(problem).__name__}: {problem}. "
         f"Check the connection, the space and the right to write there (--data-dir or FEDKD_DATA name another folder), "
@@ -210,7 +233,7 @@ def _failed(source: FileSource, folder: Path, problem: BaseException) -> str:
     )
 
 
-def _archives(source: FileSource) -> str:
+def _archives(source: Fetched) -> str:
     """What may be put there by hand, with checksums."""
     files = [remote.file for remote in source.remotes]
     return ", ".join(file.path + (f" (md5 {file.md5})" if file.md5 else "") for file in files)

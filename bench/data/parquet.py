@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.data.dataset import MissingData
+from bench.data.hub import snapshots
 from bench.data.originals import unlike
 from bench.errors import EnvironmentProblem
 
@@ -18,18 +18,21 @@ if TYPE_CHECKING:
     from bench.data.dataset import Images
 
 
-def find(folder: Path, repository: str, part: str) -> list[Path]:
-    """The parquet files of one part, in order: in `folder`, else where the hub's own client keeps them; [] if none.
+def find(folder: Path, repository: str, part: str, kinds: tuple[str, ...] = (".parquet",)) -> list[Path]:
+    """The tables of one part, in order: in `folder`, else where the hub's own client keeps them; [] if none.
 
     Args:
         folder: a copy of the repository, or of its `data` folder.
         repository: on the hub, as owner/name.
         part: what the files' names begin with, such as `train`.
+        kinds: how the names end, the first that there is being taken.
     """
-    for place in (folder / "data", folder, *_snapshots(repository)):
-        files = sorted(place.glob(f"{part}-*.parquet")) or sorted(place.glob(f"{part}.parquet"))
-        if files:
-            return files
+    kept = [place for version in snapshots(repository, "datasets") for place in (version / "data", version)]
+    for place in (folder / "data", folder, *kept):
+        for kind in kinds:
+            files = sorted(place.glob(f"{part}-*{kind}")) or sorted(place.glob(f"{part}{kind}"))
+            if files:
+                return files
     return []
 
 
@@ -113,11 +116,3 @@ def fetch(repository: str, folder: Path, title: str, offline: bool) -> None:
             f"{title} could not be fetched into {folder}: {type(problem).__name__}: {problem}. Check the connection "
             f"and the space there, or put the parquet files of the hub's data set {repository} there, and run again"
         ) from problem
-
-
-def _snapshots(repository: str) -> list[Path]:
-    """Where huggingface_hub keeps the versions of a repository, the newest first."""
-    home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
-    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    kept = (hub / f"datasets--{repository.replace('/', '--')}" / "snapshots").glob("*/data")
-    return sorted(kept, key=lambda place: place.stat().st_mtime, reverse=True)

@@ -10,6 +10,7 @@ from bench.errors import UsageError
 Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 
 SIDE = 32  # rows and columns after `pad32` and `resize32`
+TOKENS = 128  # what FedGKD (Yao et al. 2021) reads of a text
 
 
 @dataclass(frozen=True)
@@ -20,16 +21,17 @@ class DatasetInfo:
         name: name in `DATASETS`.
         title: name in print.
         num_classes: classes C; labels are 0 to C - 1.
-        input_shape: channels, rows, columns; of texts the number of tokens alone.
+        input_shape: channels, rows, columns of images; tokens of the longest text; numbers of a vector.
         train_size: training samples.
         test_size: test samples.
         scale: largest pixel value; pixel / scale lies in [0, 1].
         normalizations: by rule of `Setting.normalization`, mean and standard deviation of each channel, in units of
-            pixel / scale.
+            pixel / scale; what is no image has none.
         loader: where its `Source` is, as "module:name".
         flip: whether a mirrored image still shows the same class.
         groups: what a training sample comes from, `source` or `writer`; empty where that is not known.
         download: bytes to fetch where nothing is here yet; 0 for none, None if the host alone knows.
+        kind: what a sample is: `images`, `texts` (token ids) or `vectors`.
     """
 
     name: str
@@ -44,6 +46,7 @@ class DatasetInfo:
     flip: bool
     groups: str = ""
     download: int | None = None
+    kind: str = "images"
 
     def normalization(self, rule: str) -> Normalization:
         """Mean and standard deviation of each channel under `rule`, in units of pixel / scale.
@@ -62,7 +65,7 @@ class DatasetInfo:
         Raises:
             UsageError: the images are too large to be padded.
         """
-        if image_size == "own" or len(self.input_shape) != 3 or self.input_shape[1:] == (SIDE, SIDE):
+        if image_size == "own" or self.kind != "images" or self.input_shape[1:] == (SIDE, SIDE):
             return self
         channels, rows, columns = self.input_shape
         if image_size == "pad32" and max(rows, columns) > SIDE:
@@ -82,6 +85,7 @@ def _half(channels: int) -> Normalization:
     return (0.5,) * channels, (0.5,) * channels
 
 
+_PLAIN: dict[str, Normalization] = {"none": ((), ())}
 _CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 _CIFAR10_STD_OF_BATCHES = (0.2023, 0.1994, 0.2010)
 
@@ -279,6 +283,47 @@ _INFOS = (
         loader="bench.data.tiny_imagenet:TINY_IMAGENET",
         flip=True,
         download=248_100_043,
+    ),
+    DatasetInfo(
+        name="ag_news",
+        title="AG News",
+        num_classes=4,
+        input_shape=(TOKENS,),
+        train_size=120_000,
+        test_size=7_600,
+        scale=1,
+        normalizations=_PLAIN,
+        loader="bench.data.ag_news:AG_NEWS",
+        flip=False,
+        download=31_550_506,
+        kind="texts",
+    ),
+    DatasetInfo(
+        name="sst5",
+        title="SST-5",
+        num_classes=5,
+        input_shape=(TOKENS,),
+        train_size=8_544 + 1_101,
+        test_size=2_210,
+        scale=1,
+        normalizations=_PLAIN,
+        loader="bench.data.sst5:SST5",
+        flip=False,
+        kind="texts",
+    ),
+    DatasetInfo(
+        name="toy2d",
+        title="four classes in the plane",
+        num_classes=4,
+        input_shape=(2,),
+        train_size=1_000,
+        test_size=1_000,
+        scale=1,
+        normalizations=_PLAIN,
+        loader="bench.data.toy2d:TOY2D",
+        flip=False,
+        download=0,
+        kind="vectors",
     ),
 )
 DATASETS: dict[str, DatasetInfo] = {entry.name: entry for entry in _INFOS}

@@ -2,7 +2,8 @@
 
 A mask is a hash of (key, number of the application within the step, element) in integer arithmetic. There is no
 generator state to save or to race for, a vmapped key gives every client of a stack its own masks, and as elements are
-counted row by row a sample's mask does not depend on the rows that follow it.
+counted row by row a sample's mask does not depend on the rows that follow it. Texts are counted as if they all were of
+the greatest length, so a token's mask does not depend on how far its batch is padded either.
 """
 
 from __future__ import annotations
@@ -56,12 +57,16 @@ def step_keys(generator: torch.Generator, steps: int) -> Tensor:
 class Masks:
     """The masks of one network's dropout layers under the key that is set.
 
+    Args:
+        length: the greatest length of inputs whose length differs from batch to batch; 0 if none does.
+
     Attributes:
         key: (2,) of `step_keys`, perhaps vmapped; None where nothing is dropped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, length: int = 0) -> None:
         self.key: Tensor | None = None
+        self._length = length
         self._applied = 0
         self._elements = torch.empty(0, dtype=torch.int64)
 
@@ -79,16 +84,29 @@ class Masks:
         """The next mask of the step: bool of `shape`, True with probability `share`."""
         assert self.key is not None, "without a key nothing is dropped"
         self._applied += 1
-        words = self._hashed(math.prod(shape), device) * self.key[1]
+        words = self._hashed(shape, device) * self.key[1]
         words &= WORD
         words ^= self.key[0] ^ mix(self._applied)
-        return (mix(words) < round(share * 2**32)).view(shape)
+        return mix(words) < round(share * 2**32)
 
-    def _hashed(self, count: int, device: torch.device) -> Tensor:
-        """The first `count` elements' own hashes, which need computing once."""
+    def _hashed(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        """The elements' own hashes; those of inputs of one length need computing once."""
+        if self._length:
+            return mix(_numbers(shape, self._length, device))
+        count = math.prod(shape)
         if len(self._elements) < count or self._elements.device != device:
             self._elements = mix(torch.arange(count, device=device))
-        return self._elements[:count]
+        return self._elements[:count].view(shape)
+
+
+def _numbers(shape: tuple[int, ...], length: int, device: torch.device) -> Tensor:
+    """Each element's number, modulo 2**32, in a tensor whose axes but the first have at least `length` places."""
+    numbers, stride = torch.zeros((), dtype=torch.int64, device=device), 1
+    for axis, size in reversed(list(enumerate(shape))):
+        places = torch.arange(size, device=device) * stride
+        numbers = numbers + places.view(-1, *[1] * (len(shape) - 1 - axis))
+        stride *= max(size, length)
+    return numbers & WORD
 
 
 class Dropout(nn.Module):
@@ -115,8 +133,12 @@ class Dropout(nn.Module):
         return x * self._masks.kept(shape, share, x.device).to(x.dtype) / (share or 1)
 
 
-def replace_dropout(module: nn.Module) -> Masks | None:
+def replace_dropout(module: nn.Module, length: int = 0) -> Masks | None:
     """Give every dropout layer of `module` its keyed form, in place.
+
+    Args:
+        module: whose layers.
+        length: as for `Masks`.
 
     Returns:
         The masks of all of them, or None if there are none.
@@ -124,7 +146,7 @@ def replace_dropout(module: nn.Module) -> Masks | None:
     Raises:
         TypeError: a dropout layer has no keyed form.
     """
-    masks, found = Masks(), False
+    masks, found = Masks(length), False
     for part in list(module.modules()):
         for name, layer in part.named_children():
             if isinstance(layer, _DropoutNd):

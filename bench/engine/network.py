@@ -61,7 +61,8 @@ class Network:
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
         training = copy.deepcopy(module).train()
-        self._masks = replace_dropout(training)
+        longest = input_shape[0] if len(input_shape) == 1 else 0  # of texts, which are padded batch by batch
+        self._masks = replace_dropout(training, longest)
         self._train = _Stateless(training)
         self._eval = _Stateless(copy.deepcopy(module).eval())
         self._head = _Stateless(copy.deepcopy(module.head))  # type: ignore[arg-type]

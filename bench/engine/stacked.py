@@ -8,6 +8,7 @@ of steps; those that finish leave the stack.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -122,7 +123,8 @@ class _Stack:
         tasks, problem, steps = self.tasks, self.problem, self.steps
         index = steps.index[step, : len(tasks)]
         draws = None if steps.draws is None else steps.draws[step, : len(tasks)].flatten(0, 1)
-        x = problem.federation.inputs(index.flatten(), draws)
+        width = None if steps.widths is None else steps.widths[step]
+        x = problem.federation.train.batch(index.flatten(), draws, width)
         x = x.view(*index.shape, *x.shape[1:])
         y = problem.federation.train.labels[index]
         noise = stack([problem.noise(task.noise) for task in tasks])
@@ -171,7 +173,8 @@ class _Steps:
     Attributes:
         index: (steps, m, B) training samples; whatever stands after a client's last step is never read.
         weight: (steps, m, B).
-        draws: (steps, m, B, 3) of `draw_crops`, or None.
+        draws: (steps, m, B, 4) of `draw_crops`, or None.
+        widths: of `Samples.widths` for each step, the largest of the clients'; or None.
     """
 
     def __init__(self, tasks: list[Task]) -> None:
@@ -179,6 +182,8 @@ class _Steps:
         self.weight = pad_sequence([task.schedule.weight for task in tasks])
         draws = [task.source.draws for task in tasks if task.source.draws is not None]
         self.draws = pad_sequence(draws) if draws else None
+        widths = [task.source.widths for task in tasks if task.source.widths is not None]
+        self.widths = [max(step) for step in zip_longest(*widths, fillvalue=0)] if widths else None
         # The clients' tables one under another, and the row where each client's begins.
         sizes = torch.tensor([0, *(len(task.source.index) for task in tasks[:-1])]).cumsum(0).tolist()
         self._rows = pad_sequence([task.schedule.positions + first for task, first in zip(tasks, sizes, strict=True)])

@@ -1,7 +1,8 @@
-"""The models by name: `MODELS` says what they are, `make` builds one.
+"""The models by name: `info` says what they are, `make` builds one.
 
-A model is a *body* that turns an input into features (B, D); `Classifier` adds the last linear layer, and MOON's
-projection head where `+head` asks for it.
+`MODELS` has this suite's own; `bench.models.outside` finds those of other packages. A model is a *body* that turns an
+input into features (B, D); `Classifier` adds the last linear layer, and MOON's projection head where `+head` asks for
+it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,36 @@ if TYPE_CHECKING:
 PROJECTION = 256  # MOON, section 4.1: the projection head's output
 
 
+def info(name: str) -> ModelInfo:
+    """A model's entry, or that of one from outside: an entry point's name, or `module:name`; without its form.
+
+    Raises:
+        UsageError: no such model, or one from outside is not what it should be; the message says why.
+    """
+    if name in MODELS:
+        return MODELS[name]
+    from bench.models import outside  # looks into installed packages, which few commands need
+
+    found = outside.find(name)
+    if found is None:
+        raise unknown("model", name, [*MODELS, *outside.KIND.names()])
+    return found
+
+
+def version(name: str) -> int | None:
+    """A number that changes with the source of a model from outside, whatever its form; None for this suite's own.
+
+    Raises:
+        UsageError: one from outside is not what it should be.
+    """
+    base = name.partition("+")[0]
+    if base in MODELS:
+        return None
+    from bench.models import outside
+
+    return outside.version(base)
+
+
 def parse(name: str) -> tuple[ModelInfo, bool, bool]:
     """A model's entry, whether it has a projection head, and whether it is the BatchNorm form.
 
@@ -27,21 +58,19 @@ def parse(name: str) -> tuple[ModelInfo, bool, bool]:
         UsageError: no such model, or no such form of it.
     """
     base, *forms = name.split("+")
-    if base not in MODELS:
-        raise unknown("model", base, MODELS)
+    entry = info(base)
     other = sorted(set(forms) - {"head", "bn"})
     if other or len(set(forms)) != len(forms):
         raise UsageError(f"model {name!r}: a form is +head or +bn, each once, got {'+'.join(forms)!r}")
-    info = MODELS[base]
-    if "bn" in forms and info.always_batchnorm:
+    if "bn" in forms and entry.always_batchnorm:
         raise UsageError(f"model {base!r} has BatchNorm as it is: leave out +bn")
-    if "bn" in forms and not info.batchnorm_form:
+    if "bn" in forms and not entry.batchnorm_form:
         having = ", ".join(key for key, value in MODELS.items() if value.batchnorm_form)
         always = ", ".join(key for key, value in MODELS.items() if value.always_batchnorm)
         raise UsageError(
             f"model {base!r} has no +bn form; models that have one: {having}; with BatchNorm as they are: {always}"
         )
-    return info, "head" in forms, "bn" in forms
+    return entry, "head" in forms, "bn" in forms
 
 
 def spelt(name: str) -> str:
@@ -60,33 +89,45 @@ def has_batchnorm(name: str) -> bool:
     Raises:
         UsageError: no such model, or no such form of it.
     """
-    info, _, batchnorm = parse(name)
-    return batchnorm or info.always_batchnorm
+    entry, _, batchnorm = parse(name)
+    return batchnorm or entry.always_batchnorm
 
 
-def check_model(name: str, input_shape: tuple[int, ...]) -> None:
-    """Raise UsageError if the model does not exist or cannot take such inputs."""
-    info, _, _ = parse(name)
-    if not info.fits(input_shape):
-        fitting = ", ".join(key for key, value in MODELS.items() if value.fits(input_shape))
-        raise UsageError(
-            f"model {name!r} takes {info.inputs}, the data set has {_inputs(input_shape)}; models that fit: {fitting}"
-        )
+def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None) -> None:
+    """Raise UsageError if there is no such model or it cannot take such inputs, said as in `ModelInfo.fits`."""
+    entry, _, _ = parse(name)
+    if not entry.fits(input_shape, kind):
+        fitting = ", ".join(key for key, value in MODELS.items() if value.fits(input_shape, kind)) or "none here"
+        has = _inputs(input_shape, kind)
+        raise UsageError(f"model {name!r} takes {entry.inputs}, the data set has {has}; models that fit: {fitting}")
+    _body_size(name, input_shape)
 
 
-def _inputs(shape: tuple[int, ...]) -> str:
-    return f"texts of {shape[0]} tokens" if len(shape) == 1 else "x".join(map(str, shape[1:]))
+def _inputs(shape: tuple[int, ...], kind: str | None) -> str:
+    if len(shape) > 1:
+        return "x".join(map(str, shape[1:]))
+    return f"vectors of {shape[0]} numbers" if kind == "vectors" else f"texts of {shape[0]} tokens"
 
 
 def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
-    """Trainable parameters of a model, without building it."""
-    info, head, batchnorm = parse(name)
-    total = info.body_parameters(input_shape[0]) + (info.batchnorm_parameters if batchnorm else 0)
-    features = info.features
+    """Trainable parameters of a model, without building it unless its entry leaves them to be counted."""
+    _, head, _ = parse(name)
+    features, total = _body_size(name, input_shape)
     if head:
         total += dense(features, features) + dense(features, PROJECTION)
         features = PROJECTION
     return total + dense(features, num_classes)
+
+
+def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
+    """Features and trainable numbers of a model's body: as stated, else counted."""
+    entry, _, batchnorm = parse(name)
+    if entry.features and entry.body_parameters:
+        added = entry.batchnorm_parameters if batchnorm else 0
+        return entry.features, entry.body_parameters(input_shape[0]) + added
+    from bench.models.counting import counted
+
+    return counted(name, input_shape)
 
 
 def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -99,10 +140,32 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
     from bench.models.heads import Classifier
 
     check_model(name, input_shape)
-    info, head, batchnorm = parse(name)
-    module, _, function = info.factory.partition(":")
-    body = getattr(importlib.import_module(module), function)(input_shape[0], batchnorm)
-    return Classifier(body, info.features, num_classes, PROJECTION if head else None)
+    _, head, _ = parse(name)
+    features, _ = _body_size(name, input_shape)
+    return Classifier(_body(name, input_shape), features, num_classes, PROJECTION if head else None)
 
 
-__all__ = ["MODELS", "ModelInfo", "check_model", "has_batchnorm", "make", "num_parameters", "parse", "spelt"]
+def _body(name: str, input_shape: tuple[int, ...]) -> nn.Module:
+    """The body alone; of a model from outside, looked at."""
+    entry, _, batchnorm = parse(name)
+    if name.partition("+")[0] not in MODELS:
+        from bench.models.counting import body_of
+
+        return body_of(name, input_shape)
+    module, _, function = entry.factory.partition(":")
+    made: nn.Module = getattr(importlib.import_module(module), function)(input_shape[0], batchnorm)
+    return made
+
+
+__all__ = [
+    "MODELS",
+    "ModelInfo",
+    "check_model",
+    "has_batchnorm",
+    "info",
+    "make",
+    "num_parameters",
+    "parse",
+    "spelt",
+    "version",
+]

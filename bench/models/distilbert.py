@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bench.data.paths import data_dir
 from bench.errors import EnvironmentProblem
 from bench.models.table import TOKENS, WORDS
+from bench.models.weights import DISTILBERT
 
 if TYPE_CHECKING:
     from transformers import DistilBertConfig
 
 PAD = 0
 ATTENTION = "fedkd_bench"  # the name under which transformers finds `_attention`
-REPOSITORY = "distilbert/distilbert-base-uncased"
-FILE = "model.safetensors"
 COMMON = {
     "vocab_size": WORDS,
     "max_position_embeddings": TOKENS,
@@ -68,15 +66,18 @@ def pretrained(tokens: int, batchnorm: bool) -> nn.Module:
     """DistilBERT with the weights of distilbert-base-uncased; only the dense layer is drawn.
 
     Raises:
-        EnvironmentProblem: the weights are neither here nor to be had from the hub, or are damaged.
+        EnvironmentProblem: the weights are not here (`bench.models.weights.provide` fetches them), or are damaged.
     """
     body = _build(BASE)
-    file = weights_file()
+    file = DISTILBERT.here()
     try:
         body.encoder.load_state_dict(encoder_weights(file))
     except Exception as error:
         why = shorten(str(error), 200)
-        raise EnvironmentProblem(f"{file} does not hold the weights of {REPOSITORY}; fetch it anew ({why})") from error
+        raise EnvironmentProblem(
+            f"{file} does not hold the weights of {DISTILBERT.title}; delete it and run `python -m bench.data prepare "
+            f"{DISTILBERT.name}`, which fetches it anew ({why})"
+        ) from error
     return body
 
 
@@ -88,27 +89,6 @@ def scratch(tokens: int, batchnorm: bool) -> nn.Module:
 def tiny(tokens: int, batchnorm: bool) -> nn.Module:
     """The same form with 2 layers of 32, weights drawn."""
     return _build(TINY)
-
-
-def weights_file() -> Path:
-    """Where the pretrained weights are: in the folder of data sets, else in the hub's cache, filled if need be.
-
-    Raises:
-        EnvironmentProblem: they are not here, and the hub cannot be asked.
-    """
-    from huggingface_hub import hf_hub_download
-
-    folder = data_dir() / REPOSITORY.rpartition("/")[2]
-    if (folder / FILE).is_file():
-        return folder / FILE
-    try:
-        return Path(hf_hub_download(REPOSITORY, FILE))
-    except Exception as error:  # which ones there are differs from version to version
-        raise EnvironmentProblem(
-            f"the weights of {REPOSITORY} are neither in {folder} nor to be had from the hub "
-            f"({type(error).__name__}: {error}): put its {FILE} into {folder}, or take model distilbert_scratch, "
-            "which needs none"
-        ) from error
 
 
 def encoder_weights(file: Path) -> dict[str, Tensor]:

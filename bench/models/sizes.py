@@ -23,8 +23,13 @@ def norm(*channels: int) -> int:
 
 
 def mlp(channels: int) -> int:
+    """`bench.models.mlp:MLP8`."""
+    return mlp_vectors(64 * channels)
+
+
+def mlp_vectors(numbers: int) -> int:
     """`bench.models.mlp:MLP`."""
-    return dense(64 * channels, 64) + dense(64, 64)
+    return dense(numbers, 64) + dense(64, 64)
 
 
 def cnn_digits(channels: int) -> int:

@@ -16,12 +16,15 @@ class ModelInfo:
     """One model.
 
     Args:
-        factory: `module:function` of (channels, batchnorm), giving the body; for texts of (tokens, batchnorm).
+        factory: `module:function` of (channels, batchnorm), giving the body; for texts of (tokens, batchnorm), for
+            vectors of (numbers, batchnorm).
         summary: one line.
-        features: D, the body's output.
-        body_parameters: trainable numbers of the body, by input channels; for texts by tokens.
+        features: D, the body's output; 0 to have it counted.
+        body_parameters: trainable numbers of the body, by input channels, tokens or numbers; None to have them
+            counted. Counting makes the body, which imports torch: a model from outside may leave it to that.
         size: height and width that it needs, or None for any.
-        tokens: the longest text, in tokens, or None for a model of images.
+        tokens: the longest text, in tokens, or None for a model of something else.
+        vectors: whether it takes vectors, of any length.
         batchnorm_form: whether a `+bn` form exists.
         batchnorm_parameters: trainable numbers that the `+bn` form adds.
         always_batchnorm: whether it has BatchNorm as it is.
@@ -29,25 +32,40 @@ class ModelInfo:
 
     factory: str
     summary: str
-    features: int
-    body_parameters: Callable[[int], int]
+    features: int = 0
+    body_parameters: Callable[[int], int] | None = None
     size: int | None = None
     tokens: int | None = None
+    vectors: bool = False
     batchnorm_form: bool = False
     batchnorm_parameters: int = 0
     always_batchnorm: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What it takes, as `DatasetInfo.kind` says it."""
+        return "texts" if self.tokens else "vectors" if self.vectors else "images"
 
     @property
     def inputs(self) -> str:
         """What it takes, in words."""
         if self.tokens:
             return f"texts of at most {self.tokens} tokens"
+        if self.vectors:
+            return "vectors of any length"
         return f"{self.size}x{self.size} inputs" if self.size else "images of any size"
 
-    def fits(self, input_shape: tuple[int, ...]) -> bool:
-        """Whether it takes examples of this shape: (tokens,), or (channels, height, width)."""
-        if self.tokens:
-            return len(input_shape) == 1 and input_shape[0] <= self.tokens
+    def fits(self, input_shape: tuple[int, ...], kind: str | None = None) -> bool:
+        """Whether it takes examples of this shape: (tokens,), (numbers,), or (channels, height, width).
+
+        Args:
+            input_shape: of one example.
+            kind: what examples are, as `DatasetInfo.kind`; None to go by the shape alone.
+        """
+        if kind not in (None, self.kind):
+            return False
+        if self.tokens or self.vectors:
+            return len(input_shape) == 1 and (self.vectors or input_shape[0] <= (self.tokens or 0))
         return len(input_shape) == 3 and (not self.size or input_shape[1:] == (self.size, self.size))
 
 
@@ -58,11 +76,20 @@ def _distilbert(factory: str, summary: str, dim: int, hidden: int, layers: int) 
 
 MODELS: dict[str, ModelInfo] = {
     "mlp": ModelInfo(
-        "bench.models.mlp:MLP",
+        "bench.models.mlp:MLP8",
         "two hidden layers of 64 units, for 8x8 inputs",
         64,
         sizes.mlp,
         size=8,
+        batchnorm_form=True,
+        batchnorm_parameters=256,
+    ),
+    "mlp_vectors": ModelInfo(
+        "bench.models.mlp:MLP",
+        "two hidden layers of 64 units, for vectors: with the last, the 3-layer MLP of FedGKD's toy task",
+        64,
+        sizes.mlp_vectors,
+        vectors=True,
         batchnorm_form=True,
         batchnorm_parameters=256,
     ),

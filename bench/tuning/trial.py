@@ -21,6 +21,7 @@ from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
+from bench.models import weights
 from bench.results import failed_rows, now, rows_of, series
 from bench.unit import Unit
 from leaderboards import Store
@@ -153,6 +154,7 @@ class Run:
         unit, execution = self.unit, self.execution
         directory = Path(execution.data_dir) if execution.data_dir else None
         dataset = data.load(unit.setting.dataset, directory, execution.offline)
+        weights.provide(unit.setting.model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
         self._split_hash = shares.hash
         self._dataset = dataset
@@ -161,7 +163,7 @@ class Run:
             unit.setting,
             unit.seed,
             dataset,
-            data.DATASETS[unit.setting.dataset],
+            data.info(unit.setting.dataset),
             shares,
             device=execution.device,
             backend=execution.backend,
@@ -174,7 +176,7 @@ class Run:
         return self.simulation
 
     def _store(self, status: str) -> None:
-        info = data.DATASETS[self.unit.setting.dataset]
+        info = data.info(self.unit.setting.dataset)
         facts = self._facts(status)
         samples = len(self._dataset.test_y)
         progress = self._running().progress

@@ -1,0 +1,164 @@
+"""Texts as token ids: the vocabulary, the tokenizer, and what the sources of texts have in common.
+
+Texts are split as DistilBERT does it, by the WordPiece vocabulary of lower-cased English (Devlin et al. 2019): [CLS],
+the pieces, [SEP], at most `TOKENS` in all. They are split once, and the ids are kept as the prepared copy.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench.data import parquet
+from bench.data.dataset import Dataset
+from bench.data.files import FileSource
+from bench.data.hub import HubFile
+from bench.data.originals import Original, unlike
+from bench.data.remote import Remote
+from bench.data.table import TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bench.data.dataset import Labels
+
+PAD = 0  # the id of [PAD], the vocabulary's first piece
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+
+VOCABULARY = HubFile(
+    path="distilbert-base-uncased/vocab.txt",
+    md5="64800d5d8528ce344256daf115d4965e",
+    size=231_508,
+    also=("bert-base-uncased/vocab.txt",),
+    repository="distilbert/distilbert-base-uncased",
+)
+
+
+@dataclass(frozen=True)
+class TextSource(FileSource):
+    """A `FileSource` of texts, in files of its own or in tables of the Hugging Face hub.
+
+    Args:
+        repository: on the hub, whose tables have columns `text` and `label`.
+        counts: samples of each of `table_parts`.
+        num_classes: C.
+        table_parts: what the tables of each part are called; all but the last are trained on.
+    """
+
+    repository: str
+    counts: tuple[int, ...]
+    num_classes: int
+    table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
+
+    @abstractmethod
+    def texts(self, folder: Path) -> list[tuple[list[str], Labels]]:
+        """The parts in turn, from the data set's own files: texts, and (N,) labels from 0."""
+
+    def missing(self, folder: Path) -> list[str]:
+        """As `FileSource.missing` says; of the data set's own files none where its tables are."""
+        return [path for path in super().missing(folder) if path == VOCABULARY.path or not self._tables(folder)]
+
+    def present(self, folder: Path) -> list[Path]:
+        """As `FileSource.present` says."""
+        if not super().missing(folder):
+            return super().present(folder)
+        vocabulary = VOCABULARY.find(folder)
+        return [*([vocabulary] if vocabulary else []), *(file for part in self._tables(folder) for file in part)]
+
+    def parse(self, folder: Path) -> Dataset:
+        """As `FileSource.parse` says."""
+        parts = self._parts(folder)
+        self.files[0].read(folder, self.name)  # which says where the vocabulary is another
+        vocabulary = self.files[0].find(folder) or folder
+        ids = tokens([text for texts, _ in parts for text in texts], vocabulary)
+        labels = np.concatenate([targets for _, targets in parts])
+        last = len(labels) - len(parts[-1][1])
+        return Dataset.of(self.name, (ids[:last], labels[:last]), (ids[last:], labels[last:]))
+
+    def parse_labels(self, folder: Path) -> Labels:
+        """(N,) labels of the training part, no text being split."""
+        return np.concatenate([targets for _, targets in self._parts(folder)[:-1]])
+
+    def _parts(self, folder: Path) -> list[tuple[list[str], Labels]]:
+        own = all(file.find(folder) for file in self.files[1:])
+        parts = self.texts(folder) if own else [self._of_tables(folder, files) for files in self._tables(folder)]
+        for (texts, targets), count in zip(parts, self.counts, strict=True):
+            self._check(folder, texts, targets, count)
+        return parts
+
+    def _check(self, folder: Path, texts: list[str], targets: Labels, count: int) -> None:
+        if len(texts) == count and targets.min() >= 0 and targets.max() < self.num_classes:
+            return
+        labels = f"labels {targets.min()} to {targets.max()}" if len(targets) else "no labels"
+        where = self.present(folder)[-1].parent
+        expected = f"a part of {count:,} texts with labels 0 to {self.num_classes - 1}"
+        raise unlike(where, self.name, folder, expected, f"{len(texts):,} with {labels}")
+
+    def _tables(self, folder: Path) -> list[list[Path]]:
+        """The tables of each part, or nothing where one part has none."""
+        parts = []
+        for names in self.table_parts:
+            found = (parquet.find(folder / self.name, self.repository, part, (".parquet", ".jsonl")) for part in names)
+            parts.append(next((files for files in found if files), []))
+        return parts if all(parts) else []
+
+    def _of_tables(self, folder: Path, files: Sequence[Path]) -> tuple[list[str], Labels]:
+        if files[0].suffix == ".jsonl":
+            return self._of_lines(folder, files)
+        columns = parquet.read(files, ("text", "label"), self.name, folder)
+        return columns["text"], np.array(columns["label"], np.int64)
+
+    def _of_lines(self, folder: Path, files: Sequence[Path]) -> tuple[list[str], Labels]:
+        rows = []
+        for file in files:
+            try:
+                lines = file.read_text(encoding="utf-8").splitlines()
+                rows += [(str(row["text"]), int(row["label"])) for row in map(json.loads, lines)]
+            except (ValueError, KeyError, TypeError) as problem:
+                raise unlike(file, self.name, folder, "lines of JSON with text and label", repr(problem)) from problem
+        return [text for text, _ in rows], np.array([label for _, label in rows], np.int64)
+
+
+def vocabulary_remote() -> Remote:
+    """Where the vocabulary comes from."""
+    return Remote(VOCABULARY, (VOCABULARY.url,))
+
+
+def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
+    """Texts as ids.
+
+    Args:
+        texts: N of them.
+        vocabulary: a file with a piece a line.
+
+    Returns:
+        (N, L) int32, L the tokens of the longest text, at most `TOKENS`; shorter ones end with `PAD`.
+    """
+    from tokenizers import BertWordPieceTokenizer
+
+    tokenizer = BertWordPieceTokenizer(str(vocabulary), lowercase=True)
+    tokenizer.enable_truncation(TOKENS)
+    found = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    ids = np.full((len(found), max(map(len, found))), PAD, np.int32)
+    for row, known in zip(ids, found, strict=True):
+        row[: len(known)] = known
+    return ids
+
+
+def read_text(source: FileSource, file: Original, folder: Path) -> str:
+    """The content of one of a source's files, as `Original.read` says.
+
+    Raises:
+        EnvironmentProblem: it is not the published file, or no text.
+    """
+    try:
+        return file.read(folder, source.name).decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise unlike(file.find(folder) or folder, source.name, folder, "text in UTF-8", str(problem)) from problem

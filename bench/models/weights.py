@@ -1,0 +1,113 @@
+"""Pretrained weights: files that a model starts from, found, fetched and remembered for the process. Without torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.data import paths
+from bench.data.dataset import MissingData
+from bench.data.hub import HubFile
+from bench.data.remote import Remote
+from bench.errors import EnvironmentProblem
+
+if TYPE_CHECKING:
+    from bench.data.originals import Original
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one model, in one file of the Hugging Face hub.
+
+    Args:
+        name: the model's, for `python -m bench.data prepare`.
+        title: name in print.
+        file: where it is looked for.
+        without: a model of the same form that needs no weights.
+    """
+
+    name: str
+    title: str
+    file: HubFile
+    without: str
+
+    @property
+    def files(self) -> tuple[Original, ...]:
+        """All files that are read."""
+        return (self.file,)
+
+    @property
+    def remotes(self) -> tuple[Remote, ...]:
+        """What is downloaded, and from where."""
+        return (Remote(self.file, (self.file.url,)),)
+
+    def missing(self, folder: Path) -> list[str]:
+        """The file, where neither `folder` nor the hub's own cache has it."""
+        return [] if self.file.find(folder) else [self.file.path]
+
+    def provide(self, folder: Path, offline: bool) -> Path:
+        """The file, fetched into `folder` where it is not here yet; the process goes on using this one.
+
+        Raises:
+            EnvironmentProblem: it is not here and cannot be fetched, or may not be; the message says what to do.
+        """
+        from bench.data.download import fetch
+
+        if self.missing(folder):
+            try:
+                fetch(self, folder, offline)
+            except EnvironmentProblem as problem:
+                raise type(problem)(f"{problem}; or take model {self.without}, which needs none") from problem
+        found = self.file.find(folder)
+        assert found is not None, "fetched"
+        _CHOSEN[self.name] = found
+        return found
+
+    def here(self) -> Path:
+        """The file that `provide` gave this process, else the one in the usual places.
+
+        Raises:
+            MissingData: there is none.
+        """
+        folder = paths.data_dir()
+        found = _CHOSEN.get(self.name) or self.file.find(folder)
+        if found is None:
+            raise MissingData(
+                f"the weights of {self.title} are neither in {folder} nor in the hub's cache: run "
+                f"`python -m bench.data prepare {self.name}`, put {self.file.path} there, or take model "
+                f"{self.without}, which needs none"
+            )
+        return found
+
+
+_CHOSEN: dict[str, Path] = {}
+
+DISTILBERT = Weights(
+    name="distilbert",
+    title="distilbert-base-uncased",
+    file=HubFile(
+        path="distilbert-base-uncased/model.safetensors",
+        md5=None,
+        size=267_954_768,
+        repository="distilbert/distilbert-base-uncased",
+    ),
+    without="distilbert_scratch",
+)
+WEIGHTS = {weights.name: weights for weights in (DISTILBERT,)}
+
+
+def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:
+    """Have the weights of a model here; nothing to do for one that starts from drawn numbers.
+
+    Args:
+        model: its name, with its form.
+        data_dir: the folder of data sets; see `bench.data.paths.data_dir` for None.
+        offline: never use the network.
+
+    Raises:
+        EnvironmentProblem: they are not here and cannot be fetched.
+    """
+    weights = WEIGHTS.get(model.partition("+")[0])
+    if weights is not None:
+        weights.provide(paths.data_dir(data_dir), offline)

@@ -1,0 +1,71 @@
+"""Vectors: FedGKD's toy task in the plane, and the model for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import largest_gap
+
+from algorithms import build, entry
+from bench import data, models
+from bench.data.splits import split
+from bench.engine.simulation import Simulation
+from bench.errors import UsageError
+from bench.needs import supply
+from search_spaces import SETTINGS
+
+SETTING = SETTINGS["fedkd", "toy2d"]
+
+
+def run(algorithm: str, backend: str = "loop", **changes: object) -> Simulation:
+    dataset, setting = data.load("toy2d"), replace(SETTING, **changes)
+    info, shares = data.info("toy2d"), split(setting, dataset.train_y, 0)
+    return Simulation(build(algorithm), setting, 0, dataset, info, shares, backend=backend)
+
+
+def test_points_fill_the_square_and_classes_are_its_quadrants():
+    found = data.load("toy2d")
+    assert (found.train_x.dtype, found.train_x.shape, found.test_x.shape) == (np.float32, (1000, 2), (1000, 2))
+    for x, y in ((found.train_x, found.train_y), (found.test_x, found.test_y)):
+        assert -4 <= x.min() < -3.9
+        assert 3.9 < x.max() <= 4
+        corners = np.array([(1, 1), (-1, 1), (-1, -1), (1, -1)])
+        np.testing.assert_array_equal(np.sign(x), corners[y])
+    assert not np.array_equal(found.train_x, found.test_x)
+    assert not found.train_x.flags.writeable
+
+
+def test_the_model_has_three_layers():
+    names = [name for name, part in run("fedavg").net._train._module.named_modules() if type(part) is torch.nn.Linear]
+    assert len(names) == 3
+    assert models.num_parameters("mlp_vectors", (2,), 4) == 2 * 64 + 64 + 64 * 64 + 64 + 64 * 4 + 4
+
+
+def test_inputs_are_the_points_themselves():
+    simulation, dataset = run("fedavg", precision="fp64"), data.load("toy2d")
+    index = simulation.federation.clients[0]
+    x = simulation.federation.source(0, torch.tensor([[1, 0]]), None).take(0, 2)
+    np.testing.assert_array_equal(x.numpy(), dataset.train_x[index[[1, 0]]].astype(np.float64))
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedgkd", "fedgen"])
+def test_stacked_equals_loop(algorithm):
+    loop, stacked = (run(algorithm, backend, precision="fp64") for backend in ("loop", "stacked"))
+    for simulation in (loop, stacked):
+        simulation.advance(2)
+    assert largest_gap(loop, stacked) < 1e-10
+
+
+def test_it_is_learnt():
+    simulation = run("fedavg", alpha=10.0, rounds=5)
+    simulation.advance(5)
+    accuracy = [value for _, name, value in simulation.progress.curves[""] if name == "accuracy"]
+    assert accuracy[-1] > 0.9
+
+
+def test_a_model_of_images_is_refused_with_those_that_fit():
+    with pytest.raises(UsageError, match=r"model 'mlp' takes 8x8 inputs.*models that fit: mlp_vectors"):
+        supply(entry("fedavg"), replace(SETTING, model="mlp"))
