@@ -1,4 +1,4 @@
-"""What the code of an algorithm from outside says of itself, checked before anything is planned with it."""
+"""What an algorithm consists of, and what the code of one from outside says of itself, checked before it is planned."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def check_class(name: str, made: Algorithm) -> None:
     from algorithms.base import NEEDS
 
     for kind in dict.fromkeys(kind for layer in layers(made) for kind in type(layer).__mro__):
-        _check_hooks(name, kind)
+        for written, near in misspelt(kind):
+            raise ValueError(f"algorithm {name!r}: {kind.__name__}.{written} is no hook: did you mean {near}?")
         _check_fields(name, kind)
     unknown = sorted(made.needs - NEEDS)
     if unknown:
@@ -57,15 +58,19 @@ def check_class(name: str, made: Algorithm) -> None:
         raise ValueError(f"algorithm {name!r}: `rows` holds '' and each suffix once, got {made.rows}")
 
 
-def _check_hooks(name: str, kind: type) -> None:
-    """A method that is nearly called like a hook would never be asked."""
+def misspelt(kind: type) -> Iterator[tuple[str, str]]:
+    """The class's own methods that are nearly called like a hook, each with that hook: the engine never asks them."""
     from algorithms.base import Algorithm
 
-    hooks = [key for key, value in vars(Algorithm).items() if inspect.isfunction(value) and not key.startswith("_")]
-    for written in (key for key, value in vars(kind).items() if inspect.isfunction(value) and key not in hooks):
-        near = get_close_matches(written, hooks, n=1, cutoff=0.85)
-        if near:
-            raise ValueError(f"algorithm {name!r}: {kind.__name__}.{written} is no hook: did you mean {near[0]}?")
+    hooks = methods(Algorithm)
+    for written in methods(kind):
+        if written not in hooks:
+            yield from ((written, near) for near in get_close_matches(written, hooks, n=1, cutoff=0.85))
+
+
+def methods(kind: type) -> tuple[str, ...]:
+    """The public methods that the class itself defines; those of `Algorithm` are the hooks."""
+    return tuple(key for key, value in vars(kind).items() if inspect.isfunction(value) and not key.startswith("_"))
 
 
 def _check_fields(name: str, kind: type) -> None:
@@ -80,8 +85,10 @@ def _check_fields(name: str, kind: type) -> None:
 
 
 def layers(made: Algorithm) -> Iterator[Algorithm]:
-    """The algorithm, and those it wraps."""
+    """The algorithm, and those it wraps, inwards."""
+    from algorithms.base import Algorithm
+
     yield made
     base = getattr(made, "base", None)
-    if base is not None:
+    if isinstance(base, Algorithm):
         yield from layers(base)

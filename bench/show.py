@@ -89,19 +89,31 @@ def print_spaces(plan: Plan, as_json: bool) -> None:
 
 def _field_line(entry: Entry, field: Field) -> str:
     """A hyper-parameter with its default, and under it each grid with the papers that tried it."""
-    grids: dict[str, list[str]] = {}
-    for (paper, dataset, algorithm), space in SPACES.items():
-        if algorithm == entry.name and field.name in space.grid:
-            grids.setdefault(str(space.grid[field.name]), []).append(f"{paper} {dataset}")
-    tried = [f"  [dim]{grid}: {_where(places)}[/dim]" for grid, places in grids.items()]
-    return "\n".join([f"{field.name} = {_text(field.default)}", *tried])
+    grids = [f"  [dim]{grid}: {_where(places)}[/dim]" for grid, places in tried(entry.name, field.name).items()]
+    return "\n".join([f"{field.name} = {_text(field.default)}", *grids])
 
 
-def _where(places: Sequence[str]) -> str:
-    """`fedcad (cifar10, cifar100)` for places such as `fedcad cifar10`."""
+def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:
+    """Each grid of a hyper-parameter, as text, with the papers and data sets that tried it.
+
+    Args:
+        algorithm: registry name.
+        field: the hyper-parameter.
+        stated: values that are stated without a choice, too.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for (paper, dataset, name), space in SPACES.items():
+        values = {**space.fixed, **space.grid} if stated else space.grid
+        if name == algorithm and field in values:
+            value = values[field]
+            found.setdefault("none" if value is None else str(value), []).append((paper, dataset))
+    return found
+
+
+def _where(places: Sequence[tuple[str, str]]) -> str:
+    """`fedcad (cifar10, cifar100)` for pairs of a paper and a data set."""
     datasets: dict[str, list[str]] = {}
-    for place in places:
-        paper, _, dataset = place.partition(" ")
+    for paper, dataset in places:
         datasets.setdefault(paper, []).append(dataset)
     return ", ".join(f"{paper} ({', '.join(names)})" for paper, names in datasets.items())
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from algorithms import ALGORITHMS, Entry, build
-from algorithms.base import Algorithm
+from algorithms.statements import layers
+from bench.show import tried
 from leaderboards.schema import CURVE_COLUMNS, as_markdown
-from search_spaces import PAPERS, SPACES
+from search_spaces import PAPERS
 
 DOCS = Path(__file__).resolve().parent
 README = DOCS.parent / "README.md"
@@ -77,7 +78,7 @@ def _section(entry: Entry, documented: dict[type, str]) -> str:
     source = f"{_escaped(_paper(entry))}, {_escaped(entry.equations)} · [{_file(entry)}](../{_file(entry)})"
     lines = [f"## {entry.name}", "", source, "", *_published(entry)]
     lines += [_capital(_escaped(entry.summary)) + ".", ""]
-    for kind in _classes(build(entry.name)):
+    for kind in map(type, layers(build(entry.name))):
         if kind in documented:
             lines += [f"{kind.__name__}: see [`{documented[kind]}`](#{documented[kind]}).", ""]
         else:
@@ -91,14 +92,6 @@ def _published(entry: Entry) -> list[str]:
     text = inspect.getdoc(importlib.import_module(entry.factory.partition(":")[0])) or ""
     title, links = text.splitlines()[0].rstrip("."), re.findall(r"https://\S+[^\s.]", text)
     return [f"*{_escaped(title)}*" + "".join(f" <{link}>" for link in links), ""] if links else []
-
-
-def _classes(algorithm: Algorithm) -> Iterator[type]:
-    """The algorithm's class, and those of what it wraps."""
-    yield type(algorithm)
-    base = getattr(algorithm, "base", None)
-    if base is not None:
-        yield from _classes(base)
 
 
 def _described(kind: type) -> list[str]:
@@ -126,13 +119,11 @@ def _hyperparameters(entry: Entry) -> list[str]:
 
 def _in_papers(algorithm: str, field: str) -> str:
     """Each grid, or value without a choice, with the papers and data sets that it stands in."""
-    values: dict[str, list[str]] = {}
-    for (paper, dataset, name), space in SPACES.items():
-        if name == algorithm and field in {**space.grid, **space.fixed}:
-            value = space.grid.get(field, space.fixed.get(field))
-            place = f"{'own' if paper == OWN else paper} {dataset}"
-            values.setdefault("none" if value is None else str(value), []).append(place)
-    return "; ".join(f"{value} ({', '.join(places)})" for value, places in values.items())
+    cells = []
+    for value, places in tried(algorithm, field, stated=True).items():
+        named = (f"{'own' if paper == OWN else paper} {dataset}" for paper, dataset in places)
+        cells.append(f"{value} ({', '.join(named)})")
+    return "; ".join(cells)
 
 
 def _paper(entry: Entry) -> str:

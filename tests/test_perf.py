@@ -37,7 +37,8 @@ def lines_file(folder: Path, *records: Any) -> str:
 
 
 def test_figure_is_median_and_quartiles() -> None:
-    assert figure([4.0, 1.0, 2.0, 3.0, 5.0], "s") == {"median": 3.0, "low": 2.0, "high": 4.0, "n": 5, "unit": "s"}
+    found = figure([4.0, 1.0, 2.0, 3.0, 5.0], "s")
+    assert found == {"median": 3.0, "low": 2.0, "high": 4.0, "least": 1.0, "n": 5, "unit": "s"}
     assert figure([7.0], "s")["low"] == figure([7.0], "s")["high"] == 7.0
 
 
@@ -157,9 +158,10 @@ def test_one_algorithms_failure_leaves_the_others(
     assert "ratio" in entries["fedlsd"]
 
 
-def test_informing_commands_import_neither_torch_nor_ray() -> None:
-    found = startup.measure_startup(1, silent)
-    assert {name: found[name]["imports"] for name in startup.COMMANDS} == {"help": [], "list": [], "dry_run": []}
+def test_informing_commands_import_neither_torch_nor_ray(tmp_path: Path) -> None:
+    found = startup.measure_startup(tmp_path, 1, silent)
+    assert {name: found[name]["imports"] for name in startup.COMMANDS} == {name: [] for name in startup.COMMANDS}
+    assert [found[name]["present"] for name in startup.READ] == [[], []]
     assert {path for path, value in figures(found) if "limit" in value} == {
         f"{name} beyond_interpreter" for name in startup.COMMANDS
     }
@@ -169,10 +171,10 @@ def test_informing_commands_import_neither_torch_nor_ray() -> None:
     assert "--compare" in helped.stdout
 
 
-def test_command_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_that_fails_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(startup.COMMANDS, "help", (("-m", "bench.sweep", "--nonsense"), 0.3))
     with pytest.raises(EnvironmentProblem, match=r"--nonsense` ended with status 2"):
-        startup.measure_startup(1, silent)
+        startup.measure_startup(tmp_path, 1, silent)
 
 
 def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,8 +217,8 @@ def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--part", "speed"], "--part takes startup, training, tune, got speed"),
-        (["--part", ","], "--part takes startup, training, tune, got nothing"),
+        (["--part", "speed"], "--part takes startup, data, training, tune, got speed"),
+        (["--part", ","], "--part takes startup, data, training, tune, got nothing"),
         (["--model", "resnet9"], "did you mean resnet8"),
         (["--model", "mlp"], "takes 8x8 inputs"),
         (["--model", ","], "--model takes"),

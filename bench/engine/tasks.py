@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Outputs, Params, Plugin, Upload
+from algorithms.statements import layers
 from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
@@ -41,10 +42,8 @@ class Problem:
     @cached_property
     def acts_before_steps(self) -> bool:
         """Whether the algorithm does anything in `before_step`: the default is not worth a call per step."""
-        algorithm = self.algorithm
-        while isinstance(algorithm, Plugin) and type(algorithm).before_step is Plugin.before_step:
-            algorithm = algorithm.base
-        return type(algorithm).before_step is not Algorithm.before_step
+        idle = (Algorithm.before_step, Plugin.before_step)
+        return any(type(layer).before_step not in idle for layer in layers(self.algorithm))
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS, entry
 from bench.console import console, report_problem
-from bench.data import info
+from bench.data import data_dir, info
 from bench.errors import (
     EXIT_ENVIRONMENT,
     EXIT_FAILED,
@@ -27,14 +27,16 @@ from bench.models import MODELS, check_model
 from bench.options import split_list
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
-PARTS = ("startup", "training", "tune")
+PARTS = ("startup", "data", "training", "tune")
 USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
 DESCRIPTION = """\
-Measure this suite: the start-up of its commands, local training beside a bare PyTorch loop, and what Ray Tune adds.
-A table on stdout, progress on stderr; targets are shown beside the figures and never decide the exit status."""
+Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
+PyTorch loop, and what Ray Tune adds. A table on stdout, progress on stderr; targets are shown beside the figures and
+never decide the exit status."""
 EPILOG = """\
 examples:
   python -m bench.perf                                            everything, about ten minutes
+  python -m bench.perf --part startup data                        what comes before training, about a minute
   python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
   python -m bench.perf --part training --algo all --model cnn_cifar   every algorithm, about ten minutes
   python -m bench.perf --part training --device cuda --json --out perf.json
@@ -58,8 +60,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("--out", type=Path, metavar="FILE", help="write the record to a file, too")
     add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
     add("-v", "--verbose", action="store_true", help="tracebacks of failures")
-    startup = parser.add_argument_group("startup")
-    startup.add_argument("--repetitions", type=int, default=7, metavar="N", help="of every command (7)")
+    early = parser.add_argument_group("startup, data")
+    early.add_argument("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
+    early.add_argument("--data-dir", metavar="DIR", help="data sets (default $FEDKD_DATA, else ~/.local/share)")
     _training(parser.add_argument_group("training"))
     tune = parser.add_argument_group("tune")
     tune.add_argument("--trials", type=int, default=12, metavar="N", help="small trials (12)")
@@ -201,7 +204,13 @@ def _algorithms(names: Sequence[str]) -> list[str]:
 def _run_startup(given: argparse.Namespace) -> dict[str, Any]:
     from bench.perf.startup import measure_startup
 
-    return measure_startup(given.repetitions, _say)
+    return measure_startup(data_dir(given.data_dir), given.repetitions, _say)
+
+
+def _run_data(given: argparse.Namespace) -> dict[str, Any]:
+    from bench.perf.data import measure_data
+
+    return measure_data(data_dir(given.data_dir), given.repetitions, _say)
 
 
 def _run_training(given: argparse.Namespace) -> dict[str, Any]:
@@ -224,6 +233,7 @@ def _run_tune(given: argparse.Namespace) -> dict[str, Any]:
 
 RUNNERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "startup": _run_startup,
+    "data": _run_data,
     "training": _run_training,
     "tune": _run_tune,
 }

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from algorithms.base import Algorithm, Plugin
+from algorithms.base import Algorithm
+from algorithms.statements import layers
 from bench.engine.simulation import Simulation
 from bench.perf.workload import Workload
 
@@ -42,8 +43,7 @@ def _teachers(run: Simulation) -> int:
 
 def _extra(algorithm: Algorithm) -> list[Callable[[Simulation, Workload], float]]:
     """What the algorithm, and whatever it wraps, does beside training and asking its teachers."""
-    found = [EXTRA[type(algorithm).__name__]] if type(algorithm).__name__ in EXTRA else []
-    return found + (_extra(algorithm.base) if isinstance(algorithm, Plugin) else [])
+    return [EXTRA[name] for layer in layers(algorithm) if (name := type(layer).__name__) in EXTRA]
 
 
 def _every_sample(run: Simulation, work: Workload) -> float:

@@ -73,10 +73,11 @@ def figure(values: Sequence[float], unit: str, limit: float | None = None, at_le
         at_least: whether the target is a lower limit.
 
     Returns:
-        `median`, `low` and `high` (quartiles), `n`, `unit`; with a target also `limit`, `bound` and `met`.
+        `median`, `low` and `high` (quartiles), `least`, `n`, `unit`; with a target also `limit`, `bound` and `met`.
     """
     quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
-    made: Figure = {"median": quartiles[1], "low": quartiles[0], "high": quartiles[2], "n": len(values), "unit": unit}
+    spread = {"median": quartiles[1], "low": quartiles[0], "high": quartiles[2], "least": min(values)}
+    made: Figure = {**spread, "n": len(values), "unit": unit}
     if limit is not None:
         met = quartiles[1] >= limit if at_least else quartiles[1] <= limit
         made |= {"limit": limit, "bound": ">=" if at_least else "<=", "met": met}

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SCHEMA = 1
+TABLES = ("algorithms", "partitions")  # have tables of their own
 
 
 def new_record(command: str, device: str, threads: int) -> dict[str, Any]:
@@ -43,6 +44,16 @@ def figures(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tup
             yield from figures(value, (*path, name))
 
 
+def left_out(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """What has no figures in a tree of parts, by its path, and why."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            if "left_out" in value:
+                yield " ".join((*path, name)), value["left_out"]
+            else:
+                yield from left_out(value, (*path, name))
+
+
 def problems(record: Mapping[str, Any]) -> list[str]:
     """Algorithms that failed, each with its error."""
     models = record["parts"].get("training", {}).get("algorithms", {})
@@ -60,10 +71,15 @@ def print_record(record: Mapping[str, Any], out: Console) -> None:
     )
     parts = record["parts"]
     table = Table("figure", *_right("median", "quartiles", "target", "met"))
-    plain = {name: {k: v for k, v in part.items() if k != "algorithms"} for name, part in parts.items()}
+    plain = {name: {k: v for k, v in part.items() if k not in TABLES} for name, part in parts.items()}
     for name, found in figures(plain):
         table.add_row(name, *_cells(found))
-    out.print(table)
+    if table.row_count:
+        out.print(table)
+    for entries in parts.get("data", {}).get("partitions", {}).values():
+        out.print(_partitions(entries))
+    for name, reason in left_out(parts.get("data", {})):
+        out.print(f"{name}: {reason}", markup=False, soft_wrap=True)
     training = parts.get("training", {})
     for model, entries in training.get("algorithms", {}).items():
         out.print(_algorithms(model, entries))
@@ -99,6 +115,23 @@ def _algorithms(model: str, entries: Mapping[str, Mapping[str, Any]]) -> Any:
             table.add_row(name, median, spread, f"{entry['arithmetic']:.2f} x", f"{entry['floor']:.2f} x", over, met)
         else:
             table.add_row(name, "left out" if "left_out" in entry else "failed")
+    return table
+
+
+def _partitions(entries: Mapping[str, Mapping[str, Any]]) -> Any:
+    """The partitions of one number of samples."""
+    from rich.table import Table
+
+    samples = next(iter(entries.values()))["samples"]
+    titles = ("clients", "alpha", "time", "quartiles", "processor time", "target", "met")
+    table = Table(f"partition of {samples:,} samples", *_right(*titles))
+    for name, entry in entries.items():
+        asked = (f"{entry['num_clients']:,}", "–" if entry["alpha"] is None else f"{entry['alpha']:g}")
+        if "seconds" in entry:
+            median, spread, target, met = _cells(entry["seconds"])
+            table.add_row(name, *asked, median, spread, _cells(entry["cpu_seconds"])[0], target, met)
+        else:
+            table.add_row(name, *asked, "left out")
     return table
 
 

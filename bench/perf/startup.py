@@ -11,41 +11,45 @@ from pathlib import Path
 from typing import Any
 
 import bench
-from bench.data import labels
+from bench.data import source
 from bench.errors import EnvironmentProblem
 from bench.perf.measure import Spent, figure, timed
 
 HEAVY = ("torch", "ray")
-DRY_RUN_DATASET = "cifar10"
+# Data sets that a dry run reads the labels of, if they are here, to draw its partitions.
+READ = {"dry_run": ("cifar10",), "paper_dry_run": ("cifar10", "cifar100", "tiny_imagenet")}
 BARE = ("-c", "pass")
 # Arguments of the interpreter, and seconds beyond the bare interpreter that are allowed.
 COMMANDS: dict[str, tuple[tuple[str, ...], float]] = {
     "help": (("-m", "bench.sweep", "--help"), 0.3),
     "list": (("-m", "bench.sweep", "--list"), 0.3),
-    "dry_run": (("-m", "bench.sweep", "--algo", "fedcad", "--dataset", DRY_RUN_DATASET, "--dry-run"), 2.0),
+    "dry_run": (("-m", "bench.sweep", "--algo", "fedcad", "--dataset", "cifar10", "--dry-run"), 2.0),
+    "paper_dry_run": (("-m", "bench.sweep", "--paper", "fedgkd", "--table", "3", "--dry-run"), 2.0),
 }
 
 
-def measure_startup(repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
+def measure_startup(folder: Path, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
     """Each command several times, in turn with the bare interpreter.
 
     Args:
+        folder: of data sets.
         repetitions: of every command; one more, not counted, warms the file cache.
         say: told what is being done.
 
     Returns:
-        figures by command, and which of `HEAVY` it imports; if the data set is present, a dry run draws the partition.
+        figures by command, and which of `HEAVY` it imports; of a dry run also `present`, the data sets that it read.
     """
     say(f"start-up: {repetitions} repetitions")
     commands = {"interpreter": BARE, **{name: arguments for name, (arguments, _) in COMMANDS.items()}}
     with tempfile.TemporaryDirectory() as out:
-        environment = _environment(out)
+        environment = _environment(out, folder)
         imports = {name: _heavy_imports(arguments, environment) for name, arguments in commands.items()}
         turns = [
             {name: _time(arguments, environment) for name, arguments in commands.items()} for _ in range(repetitions)
         ]
     found = {name: _figures(name, turns, imports[name]) for name in commands}
-    found["dry_run"]["dataset_present"] = labels(DRY_RUN_DATASET) is not None
+    for name, datasets in READ.items():
+        found[name]["present"] = [dataset for dataset in datasets if not source(dataset).missing(folder)]
     return found
 
 
@@ -72,11 +76,11 @@ def _time(arguments: tuple[str, ...], environment: Mapping[str, str]) -> Spent:
     return Spent(seconds, user + system)
 
 
-def _environment(out: str) -> dict[str, str]:
-    """The user's, with an empty result folder, and this source tree importable from anywhere."""
+def _environment(out: str, folder: Path) -> dict[str, str]:
+    """The user's, with an empty result folder, these data sets, and this source tree importable from anywhere."""
     root = str(Path(bench.__file__).resolve().parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
-    return {**os.environ, "FEDKD_OUT": out, "PYTHONPATH": path}
+    return {**os.environ, "FEDKD_OUT": out, "FEDKD_DATA": str(folder), "PYTHONPATH": path}
 
 
 def _run(arguments: tuple[str, ...], environment: Mapping[str, str]) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from algorithms import ALGORITHMS, Entry, build, entry
-from algorithms.base import Algorithm, Plugin
+from algorithms.base import Algorithm
+from algorithms.statements import layers
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.selftest.toy import SHORT, SIZES, simulate, supplied
@@ -145,14 +146,6 @@ class Candidate:
 def candidate(name: str) -> Candidate:
     """The algorithm of this name as other checks have used it before, its runs included."""
     return Candidate.of(name)
-
-
-def layers(made: Algorithm) -> list[Algorithm]:
-    """A plug-in, its base, and so on inwards; an algorithm alone."""
-    found = [made]
-    while isinstance(found[-1], Plugin):
-        found.append(found[-1].base)
-    return found
 
 
 def owners_of(made: Algorithm) -> dict[str, Owner]:

@@ -8,19 +8,19 @@ import inspect
 import pickle
 import random
 import textwrap
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import torch
 
 from algorithms.base import Algorithm, Plugin
-from bench.selftest.candidate import Candidate, layers
+from algorithms.statements import layers, methods, misspelt
+from bench.selftest.candidate import Candidate
 from bench.selftest.outcome import Finding
 from bench.selftest.registration import check_registration
 from bench.selftest.witness import Witness, watch
 
-HOOKS = tuple(name for name, value in vars(Algorithm).items() if inspect.isfunction(value) and not name.startswith("_"))
+HOOKS = methods(Algorithm)
 ROUNDS = 2
 
 
@@ -78,10 +78,8 @@ def _check_calls(kind: type[Algorithm], finding: Finding) -> None:
     finding.expect(
         not called, f"{kind.__name__} calls its own hook {called[:1]}: a plug-in around it would be passed by"
     )
-    for name, value in vars(kind).items():
-        if inspect.isfunction(value) and name not in HOOKS and name not in used and not name.startswith("_"):
-            near = get_close_matches(name, HOOKS, n=1, cutoff=0.8)
-            finding.expect(not near, f"{kind.__name__}.{name} is no hook and never used; did you mean {near}?")
+    for name, near in misspelt(kind):
+        finding.expect(name in used, f"{kind.__name__}.{name} is no hook and never used; did you mean {near}?")
 
 
 def _check_value(candidate: Candidate, made: Algorithm, finding: Finding) -> None:

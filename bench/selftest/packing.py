@@ -16,8 +16,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from algorithms.base import Algorithm, Batch, Data, Local, Memory, Message, Net, Plan, Plugin, Upload
+from algorithms.statements import layers
 from bench.engine.trees import tensors, tree_map
-from bench.selftest.candidate import Candidate, layers
+from bench.selftest.candidate import Candidate
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,115 @@
+"""The benchmark of data work: what it measures, and what it leaves alone. Timings are never asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.data import Dataset
+from bench.data.files import FileSource
+from bench.data.originals import Original
+from bench.data.partition import PARTITIONS
+from bench.errors import EnvironmentProblem
+from bench.perf import data, main
+
+
+def silent(text: str) -> None:
+    """Progress that nobody reads."""
+
+
+@dataclass(frozen=True)
+class Counted(FileSource):
+    """A small CIFAR-10 that counts how often its files are read."""
+
+    parsed: list[Path] = field(default_factory=list)
+
+    def parse(self, folder: Path) -> Dataset:
+        self.parsed.append(folder)
+        images = np.zeros((20, 3, 32, 32), np.uint8)
+        return Dataset.of(self.name, (images, np.arange(20)), (images[:5], np.arange(5)))
+
+
+@pytest.fixture
+def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
+    """Its file lies in tmp_path/data."""
+    made = Counted("cifar10", "CIFAR-10", (Original("batch", None),), ())
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "batch").write_bytes(b"x")
+    monkeypatch.setattr(data, "CIFAR10", made)
+    monkeypatch.setattr(data, "SIZES", {"small": data.Size(5_000, 20, 0.2), "large": data.Size(10_000, 40, 3.0)})
+    monkeypatch.setattr(data, "FEWER", {("fedgen", "large"): 20})
+    return made
+
+
+@pytest.mark.parametrize("own_cache", [True, False])
+def test_preparation_leaves_the_users_copy_alone(
+    own_cache: bool, counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    if not own_cache:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+    counted.read(tmp_path / "data")
+    before, files = dict(os.environ), {file: file.stat() for file in (tmp_path / ".cache").rglob("*")}
+    assert files
+    found = data.measure_data(tmp_path / "data", 3, silent)["cifar10"]
+    assert dict(os.environ) == before
+    assert {file: file.stat() for file in (tmp_path / ".cache").rglob("*")} == files
+    assert len(counted.parsed) == 1 + 3, "each preparation reads the originals, each loading the copy"
+    assert {name: entry["seconds"]["limit"] for name, entry in found.items()} == {"prepare": 3.0, "load": 0.5}
+    assert found["load"]["seconds"]["n"] == 3
+
+
+def test_copy_that_cannot_be_kept_is_reported(
+    counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.data.cache.write", lambda *_: None)
+    with pytest.raises(EnvironmentProblem, match="cannot keep the prepared copy; set TMPDIR"):
+        data.measure_data(tmp_path / "data", 1, silent)
+
+
+def test_every_partition_is_measured_at_each_size(
+    counted: Counted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--part", "data", "--repetitions", "2", "--data-dir", str(tmp_path / "data")]
+    assert main([*command, "--json"]) == 0
+    part = json.loads(capsys.readouterr().out)["parts"]["data"]
+    assert {title: list(found) for title, found in part["partitions"].items()} == {
+        "small": list(PARTITIONS),
+        "large": list(PARTITIONS),
+    }
+    lda, iid = part["partitions"]["large"]["lda"], part["partitions"]["large"]["iid"]
+    assert {name: lda[name] for name in ("samples", "num_clients", "alpha", "max_tries")} == {
+        "samples": 10_000,
+        "num_clients": 40,
+        "alpha": 10.0,
+        "max_tries": 1,
+    }
+    assert (lda["seconds"]["limit"], lda["seconds"]["bound"], lda["seconds"]["n"], iid["alpha"]) == (3.0, "<=", 2, None)
+    assert part["partitions"]["large"]["fedgen"]["num_clients"] == 20
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "data cifar10 prepare seconds" in printed
+    assert "partition of 10,000 samples" in printed
+    assert printed.count("by_writer") == 2
+
+
+def test_what_is_not_here_or_impossible_is_left_out_and_said(
+    counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(data, "FEWER", {("fedgen", "large"): 101})
+    assert main(["--part", "data", "--repetitions", "1", "--data-dir", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert f"cifar10: not here: CIFAR-10 is not in {tmp_path}: batch missing; python -m bench.data prepare" in printed
+    assert "partitions large fedgen: num_clients must be <= 100" in printed
+
+
+@pytest.mark.parametrize("title", ["small", pytest.param("large", marks=pytest.mark.slow)])
+def test_no_partition_is_left_out_for_want_of_an_accepted_draw(title: str) -> None:
+    entries = {name: data._partition(name, title, 1) for name in PARTITIONS}
+    assert [name for name, entry in entries.items() if "left_out" in entry] == []
