@@ -1,4 +1,4 @@
-"""`python -m bench.compare`: leaderboard tables of a result folder, for the terminal, Markdown, LaTeX, CSV or JSON.
+"""`python -m bench.compare`: leaderboard tables of result folders, for the terminal, Markdown, LaTeX, CSV or JSON.
 
 Tables go to standard output, everything else to standard error. Exit status: 0; 2 where the request is wrong or there
 is nothing to show; 3 where a file cannot be read.
@@ -7,32 +7,50 @@ is nothing to show; 3 where a file cannot be read.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from bench.compare_filters import chosen, filters, layout, split
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
 from bench.execution import default_out
-from bench.render import STYLES, defaults, render
+from bench.render import STYLES, defaults, render, render_sheets
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from leaderboards.folders import Folders
+    from leaderboards.metrics import Metric
+    from leaderboards.sheets import Sheet
+    from leaderboards.tables import Table
 
 _EPILOG = """\
 examples:
   python -m bench.compare                                        every table of ./leaderboards
   python -m bench.compare --dataset cifar10 --alpha 0.1 0.5      some of it
-  python -m bench.compare --metric final ema --format latex      other columns, for a paper
+  python -m bench.compare --metric final rounds@70 up@70         what it took to reach 70 % test accuracy
+  python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
+  python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
+  python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
+  python -m bench.compare --select test                          what selecting on the test set would add
   python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
   python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
+  python -m bench.compare diff 3fa1 90bc                         everything in which two runs differ
+
+metrics: best final selected validation last10 ema local amp fm wlp comms down up steps time, and read off curves:
+accuracy@ROUND, and rounds, comms, down, up or steps @PERCENT until that test accuracy was reached
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["diff"]:
+        from bench.compare_diff import main as diff
+
+        return diff(argv[1:])
     arguments = _parser().parse_args(argv)
     from leaderboards import StoreError
 
@@ -50,18 +68,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.compare",
-        description="Print the leaderboard of a result folder: one table per data set, model and setting, algorithms\n"
+        description="Print the leaderboard of result folders: one table per data set, model and setting, algorithms\n"
         "against alpha and participation, each with its selected configuration, mean ± std over seeds.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--out", type=Path, default=None, metavar="DIR", help="result folder (default: $FEDKD_OUT, else leaderboards)")
+    add("--out", type=Path, nargs="+", metavar="DIR", help="result folders (default: $FEDKD_OUT, else leaderboards)")
     add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
     add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
     add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
     add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
+    add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
     add("--metric", nargs="+", metavar="NAME", default=["best", "final"], help="columns (default: best final)")
+    add("--by", nargs="+", metavar="FIELD", help="fields side by side (default: alpha participation)")
+    add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
+    add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
+    add("--over-cells", action="store_true", help="also ranks, wins and interquartile means over all cells")
+    add("--select", choices=("validation", "test"), default="validation", help="test: show what that would add")
     add("--format", choices=STYLES, default="table", help="default: table")
     add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
     add("--table", metavar="T", help="of --paper, as printed (3, IV)")
@@ -70,105 +94,111 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from leaderboards import find_metric
-
-    out = arguments.out or default_out()
+    folders = arguments.out or [default_out()]
     if arguments.paper or arguments.table:
-        _beside(arguments, out)
+        _beside(arguments, folders)
         return
-    try:
-        metrics = [find_metric(name) for name in _split(arguments.metric)]
-    except KeyError as error:
-        raise UsageError(error.args[0]) from error
-    where = _filters(arguments)
-    board = _chosen(_board(out), where, out)
+    metrics = _metrics(arguments.metric)
+    by, where = layout(arguments.by), filters(arguments)
+    source, runs = _runs(folders)
+    runs = chosen(runs, where, _named(folders))
+    _print(arguments, source, runs, metrics, by)
 
+
+def _print(
+    arguments: argparse.Namespace, source: Folders, runs: pd.DataFrame, metrics: list[Metric], by: tuple[str, ...]
+) -> None:
+    from leaderboards.boards import leaderboard, with_seeds
+    from leaderboards.derived import Derived, add_derived
     from leaderboards.tables import tables_of
 
-    render(tables_of(board, metrics, arguments.all_configurations, defaults()), arguments.format, sys.stdout)
+    runs = add_derived(runs, metrics, source)
+    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, Derived)])
+    board = with_seeds(board, runs, metrics)
+    if arguments.select == "test":
+        from leaderboards.optimism import optimism
+
+        render_sheets(optimism(board), arguments.format, sys.stdout)
+        return
+    everything = arguments.all_configurations
+    tables = tables_of(board, metrics, everything, defaults(), by, arguments.intervals)
+    sheets = _sheets(arguments, tables, metrics)
+    if not sheets or arguments.format in ("table", "md", "latex"):
+        render(tables, arguments.format, sys.stdout)
+    if sheets:
+        if arguments.format == "table":
+            sys.stdout.write("\n")
+        render_sheets(sheets, arguments.format, sys.stdout)
 
 
-def _beside(arguments: argparse.Namespace, out: Path) -> None:
+def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
+    """The tables beside the leaderboard's own that are asked for.
+
+    Raises:
+        UsageError: nothing can be compared with the reference, or pooled.
+    """
+    from leaderboards.differences import against
+    from leaderboards.over_cells import over_cells
+
+    sheets: list[Sheet] = []
+    if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
+        found = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
+        if not found:
+            names = sorted({row.algorithm for table in tables for row in table.rows})
+            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {', '.join(names)}")
+        sheets += found
+    if arguments.over_cells:
+        pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
+        if not pooled:
+            raise UsageError("--over-cells takes two algorithms with results in two cells (settings) or more")
+        sheets += pooled
+    return sheets
+
+
+def _metrics(names: Sequence[str]) -> list[Metric]:
+    from leaderboards.derived import metric_named
+
+    try:
+        return [metric_named(name) for name in split(names)]
+    except KeyError as error:
+        raise UsageError(error.args[0]) from error
+
+
+def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
     """A paper's table, ours beside printed."""
     from bench.compare_published import print_beside
     from bench.request import Request
 
     if not (arguments.paper and arguments.table):
         raise UsageError("--paper and --table go together: whose table, and which")
-    values = {"alpha": _split(arguments.alpha), "participation": _split(arguments.participation)}
+    values = {"alpha": split(arguments.alpha), "participation": split(arguments.participation)}
     request = Request(
-        algorithms=tuple(_split(arguments.algo)),
-        dataset=",".join(_split(arguments.dataset)),
+        algorithms=tuple(split(arguments.algo)),
+        dataset=",".join(split(arguments.dataset)),
         paper=arguments.paper,
         values={name: tuple(texts) for name, texts in values.items() if texts},
         table=arguments.table,
     )
-    print_beside(request, out, arguments.format, sys.stdout)
+    print_beside(request, folders, arguments.format, sys.stdout)
 
 
-def _board(out: Path) -> pd.DataFrame:
-    from leaderboards import Store
-    from leaderboards.boards import leaderboard
+def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
+    from leaderboards.folders import Folders
 
-    runs = Store(out).runs()
+    source = Folders(folders)
+    runs = source.runs()
     if runs.empty:
         raise UsageError(
-            f"no results in {out}: run `python -m bench.sweep --algo fedavg,fedprox --dataset digits --out {out}` "
-            "first, or name another folder with --out"
+            f"no results in {_named(folders)}: run `python -m bench.sweep --algo fedavg,fedprox --dataset digits --out "
+            f"{folders[0]}` first, or name another folder with --out"
         )
     counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
-    sys.stderr.write(f"{len(runs)} runs in {out}: {counts}\n")
-    return leaderboard(runs)
+    sys.stderr.write(f"{len(runs)} runs in {_named(folders)}: {counts}\n")
+    return source, runs
 
 
-def _filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
-    """Column of the leaderboard -> values asked for."""
-    where: dict[str, list[Any]] = {
-        "dataset": _split(arguments.dataset),
-        "algorithm": _split(arguments.algo),
-        "alpha": [None if text.lower() == "none" else _number("--alpha", text) for text in _split(arguments.alpha)],
-        "participation": [_number("--participation", text) for text in _split(arguments.participation)],
-    }
-    return {column: values for column, values in where.items() if values}
-
-
-def _chosen(board: pd.DataFrame, where: Mapping[str, Sequence[Any]], out: Path) -> pd.DataFrame:
-    """The rows that are asked for.
-
-    Raises:
-        UsageError: a value occurs nowhere in the folder, or no row has all that is asked for.
-    """
-    from leaderboards.boards import matching
-
-    for column, values in where.items():
-        there = sorted({_show(value) for value in board[column]})
-        for value in map(_show, values):
-            if value not in there:
-                near = difflib.get_close_matches(value, there, n=1)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                raise UsageError(f"no {column} {value} in {out}{hint}; there are: {', '.join(there)}")
-    chosen = matching(board, where)
-    if chosen.empty:
-        asked = ", ".join(f"{column} {'/'.join(map(_show, values))}" for column, values in where.items())
-        raise UsageError(f"no results in {out} with {asked} together: ask for fewer of these")
-    return chosen
-
-
-def _split(values: Sequence[str] | None) -> list[str]:
-    return [part for value in values or [] for part in value.split(",") if part]
-
-
-def _number(option: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{option} takes numbers, got {text!r}") from None
-
-
-def _show(value: Any) -> str:
-    if value is None or value != value:  # NaN, an empty alpha, is unlike itself
-        return "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _named(folders: Sequence[Path]) -> str:
+    return ", ".join(map(str, folders))
 
 
 def _complain(error: Exception, status: int) -> int:

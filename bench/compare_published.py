@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from bench.formats import lines
 from bench.request import Request
 from bench.table_plan import table_cells
 from bench.tables import Cell, name_in_print
 from bench.unit import Unit
-from leaderboards import Store, canonical_json
+from leaderboards import canonical_json
 from leaderboards.beside import Asked, Beside, beside
 from leaderboards.beside_tables import beside_table, records
+from leaderboards.folders import Folders
 from search_spaces import PAPERS
 
 
-def print_beside(request: Request, out: Path, style: str, file: TextIO) -> None:
-    """Print a paper's table with what a result folder has of it.
+def print_beside(request: Request, folders: Sequence[Path], style: str, file: TextIO) -> None:
+    """Print a paper's table with what result folders have of it.
 
     Args:
         request: `paper`, `table`, and what narrows it.
-        out: the folder; one without runs shows every cell as not run.
+        folders: where results are; without runs every cell is shown as not run.
         style: one of `bench.render.STYLES`.
         file: where to.
 
@@ -32,10 +33,10 @@ def print_beside(request: Request, out: Path, style: str, file: TextIO) -> None:
         leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
     """
     cells, _ = table_cells(request)
-    found = beside([asked for cell in cells for asked in questions(cell)], Store(out))
+    found = beside([asked for cell in cells for asked in questions(cell)], Folders(folders))
     title = title_of(cells[0])
     if style in ("csv", "json"):
-        file.write(_comma_separated(found) if style == "csv" else _as_json(found, title))
+        file.write(lines(list(records(found))) if style == "csv" else _as_json(found, title))
         return
     from bench.render import render
 
@@ -64,15 +65,6 @@ def _asked(cell: Cell, unit: Unit) -> Asked:
         column=cell.column,
         reason=cell.reason,
     )
-
-
-def _comma_separated(found: list[Beside]) -> str:
-    rows = list(records(found))
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()
 
 
 def _as_json(found: list[Beside], title: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leaderboards.tables import flat
 
 if TYPE_CHECKING:
+    from leaderboards.sheets import Sheet
     from leaderboards.tables import Cell, Table
 
 _LATEX = {
@@ -104,12 +105,31 @@ def _latex_text(text: str) -> str:
 
 def comma_separated(tables: Sequence[Table]) -> str:
     """Every cell of the tables as a line of CSV, numbers as stored (accuracies are fractions)."""
-    records = [record for table in tables for record in flat(table)]
+    return lines([record for table in tables for record in flat(table)])
+
+
+def lines(records: Sequence[Mapping[str, Any]]) -> str:
+    """Records as lines of CSV under the names of all their fields."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(records[0]) if records else [], lineterminator="\n")
+    names = dict.fromkeys(name for record in records for name in record)
+    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(records)
     return stream.getvalue()
+
+
+def sheets_as_json(sheets: Sequence[Sheet]) -> str:
+    """Sheets as JSON: title, captions, notes, and their records with numbers as stored."""
+    documents = [
+        {
+            "title": sheet.table.title,
+            "captions": sheet.table.captions,
+            "notes": sheet.table.notes,
+            "cells": list(sheet.records),
+        }
+        for sheet in sheets
+    ]
+    return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
 
 
 def as_json(tables: Sequence[Table]) -> str:

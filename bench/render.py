@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
     from rich.text import Text
 
+    from leaderboards.sheets import Sheet
     from leaderboards.tables import Cell, Table
 
 STYLES = ("table", "md", "latex", "csv", "json")
@@ -53,11 +54,12 @@ def print_leaderboard(
         leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
     """
     from leaderboards import Store, find_metric
-    from leaderboards.boards import leaderboard, matching
+    from leaderboards.boards import leaderboard, matching, with_seeds
     from leaderboards.tables import tables_of
 
     chosen = [find_metric(name) for name in metrics]
-    board = matching(leaderboard(Store(out).runs()), where or {})
+    runs = Store(out).runs()
+    board = with_seeds(matching(leaderboard(runs), where or {}), runs, chosen)
     render(tables_of(board, chosen, all_configurations, defaults()), style, file or sys.stdout)
 
 
@@ -70,6 +72,19 @@ def render(tables: Sequence[Table], style: str, file: TextIO) -> None:
 
     text = {"md": markdown, "latex": latex, "csv": comma_separated, "json": as_json}[style](tables)
     file.write(_printable(text, file))
+
+
+def render_sheets(sheets: Sequence[Sheet], style: str, file: TextIO) -> None:
+    """Write sheets as `render` writes tables; CSV and JSON have their records."""
+    if style not in ("csv", "json"):
+        render([sheet.table for sheet in sheets], style, file)
+        return
+    from bench.formats import lines, sheets_as_json
+
+    if style == "csv":
+        file.write(_printable(lines([record for sheet in sheets for record in sheet.records]), file))
+    else:
+        file.write(_printable(sheets_as_json(sheets), file))
 
 
 def _terminal(tables: Sequence[Table], file: TextIO) -> None:

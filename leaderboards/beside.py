@@ -19,7 +19,7 @@ from leaderboards.published import PrintedCell, PrintedMetric
 from leaderboards.schema import SHORTENING
 
 if TYPE_CHECKING:
-    from leaderboards.store import Store
+    from leaderboards.folders import Results
 
 Curve = Mapping[str, Mapping[int, float]]  # metric -> round -> value
 Run = Mapping[str, Any]  # a row of `runs`, its setting read as `setting`
@@ -133,20 +133,20 @@ def _round_of(metric: PrintedMetric, curve: Curve) -> int | None:
     return max(accuracy, default=None)
 
 
-def beside(asked: Sequence[Asked], store: Store) -> list[Beside]:
-    """For each printed number what the runs of a store reached of it."""
-    runs = _runs_of(asked, store)
+def beside(asked: Sequence[Asked], results: Results) -> list[Beside]:
+    """For each printed number what stored runs reached of it."""
+    runs = _runs_of(asked, results)
     chosen = [_chosen(one, runs.get((one.algorithm, one.hp_json), [])) for one in asked]
     needed = {run["run_key"] for one, (finished, *_) in zip(asked, chosen, strict=True) for run in finished}
     needed = needed if any(not one.column for one in asked) else set()
-    curves = _curves(store, needed)
+    curves = _curves(results, needed)
     return [_beside(one, *found, curves) for one, found in zip(asked, chosen, strict=True)]
 
 
-def _runs_of(asked: Iterable[Asked], store: Store) -> dict[tuple[str, str], list[Run]]:
-    """The store's runs by algorithm and hyper-parameters, as far as they are asked for."""
+def _runs_of(asked: Iterable[Asked], results: Results) -> dict[tuple[str, str], list[Run]]:
+    """The runs by algorithm and hyper-parameters, as far as they are asked for."""
     wanted = pd.MultiIndex.from_tuples({(one.algorithm, one.hp_json) for one in asked})
-    runs = store.runs()
+    runs = results.runs()
     runs = runs[pd.MultiIndex.from_frame(runs[["algorithm", "hp_json"]]).isin(wanted)]
     found: dict[tuple[str, str], list[Run]] = {}
     for row in runs.to_dict("records"):
@@ -181,11 +181,11 @@ def _nearness(asked: Asked, less: Mapping[str, Any], runs: Sequence[Run]) -> tup
     return any(run["status"] == "finished" for run in runs), "model" not in less, shares
 
 
-def _curves(store: Store, keys: set[str]) -> dict[str, dict[str, dict[int, float]]]:
+def _curves(results: Results, keys: set[str]) -> dict[str, dict[str, dict[int, float]]]:
     curves: dict[str, dict[str, dict[int, float]]] = {}
     if not keys:
         return curves
-    frame = store.curves(keys).dropna(subset=["value"])
+    frame = results.curves(keys).dropna(subset=["value"])
     for key, metric, at, value in zip(frame["run_key"], frame["metric"], frame["round"], frame["value"], strict=True):
         curves.setdefault(key, {}).setdefault(metric, {})[int(at)] = float(value)
     return curves

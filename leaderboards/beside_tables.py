@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from leaderboards.beside import Beside
-from leaderboards.cells import Cell, Head, Row, Table
+from leaderboards.cells import Cell, Head, Row, Table, Words
 from leaderboards.metrics import Metric
 from leaderboards.published import UNITS, PrintedCell
 
@@ -34,17 +33,6 @@ _SYMBOLS = {"alpha": "α", "num_clients": "K", "participation": "C", "local_epoc
 _COLUMNS = tuple(Metric(name, name, name, unit="", scale=1.0) for name in ("ours", "printed", "difference"))
 
 
-@dataclass(frozen=True)
-class Words(Cell):
-    """A cell whose text is ready."""
-
-    words: str = ""
-
-    def text(self) -> str:
-        """As printed."""
-        return self.words
-
-
 def beside_table(found: Sequence[Beside], title: str) -> Table:
     """One table of results with ours, the printed value, and the difference in each of its places.
 
@@ -57,9 +45,7 @@ def beside_table(found: Sequence[Beside], title: str) -> Table:
     places = list(dict.fromkeys(_place(one.asked.printed) for one in found))
     varying = [i for i in range(len(_PLACE)) if len({place[i] for place in places}) > 1]
     labels = [_label(place, varying) for place in places]
-    heads = tuple(
-        Head((None, float(number)), label, column) for number, label in enumerate(labels) for column in _COLUMNS
-    )
+    heads = tuple(Head((number,), label, column) for number, label in enumerate(labels) for column in _COLUMNS)
     remarks = _numbered(found)
     lines: dict[tuple[str, str], dict[tuple[Any, ...], Beside]] = {}
     for one in found:

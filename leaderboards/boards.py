@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from leaderboards.identity import canonical_json, digest
+from leaderboards.intervals import grouped_intervals
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.schema import SETTING_COLUMNS, hyperparameter_columns
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 REFERENCES = frozenset({"centralized", "local"})  # bounds to read the others against: they take no part in ranks
-INTERVAL_FROM = 3  # seeds below which an interval would say more about the formula than about the runs
-CONFIDENCE = 0.95
 
 
-def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
+def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = ()) -> pd.DataFrame:
     """The leaderboard of `runs`.
 
     A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that
@@ -33,26 +31,50 @@ def leaderboard(runs: pd.DataFrame) -> pd.DataFrame:
     Args:
         runs: as `Store.runs()` gives them. Of two runs of one configuration and seed (another version of the
             algorithm) the later finished counts.
+        extra: metrics beside `METRICS` whose columns `runs` has; where a finished run lacks one there is no mean, and
+            `<name>_count` says how many have it.
 
     Returns:
         One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
         `n`, `failed`, `stopped`: seeds by status; `configurations`: how many of the contest finished a run;
         `selected`; `diverged`, `shortened`: of any finished run; `versions_mixed`: finished runs under several package
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
-        `_low`, `_high` (95 % interval of Student's t, from 3 seeds on); `_rank` in the cell among the selected (1 is
-        best, ties share the smaller; diverged and reference rows have none).
+        `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
+        [0, 1]); `_rank` in the cell among the selected (1 is best, ties share the smaller; diverged and reference
+        rows have none).
     """
     runs = _one_run_per_seed(runs)
-    statistics = _statistics(runs[runs["status"] == "finished"])
+    metrics = {**METRICS, **{metric.name: metric for metric in extra}}
+    statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     board = _identity(runs).join([_counts(runs), _flags(runs), *statistics]).reset_index()
     tried = (board["n"] > 0).astype("int64")
     board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
-    ranks = {f"{metric.name}_rank": _ranks(board, ranked, metric) for metric in METRICS.values()}
+    ranks = {f"{metric.name}_rank": _ranks(board, ranked, metric) for metric in metrics.values()}
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
-    return board.sort_values(order, ignore_index=True)[_column_order(board)]
+    return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
+
+
+def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
+    """`board` with a column `seeds`: of each row, metric -> seed -> value of its finished runs that have one.
+
+    Args:
+        board: made of `runs`, or some of its rows.
+        runs: as for `leaderboard`, with the columns of `metrics`.
+        metrics: which.
+    """
+    wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
+    runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
+    runs = _one_run_per_seed(runs)
+    found: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
+    for metric in metrics:
+        known = runs[runs[metric.name].notna()]
+        keys = zip(*(known[name] for name in CONFIGURATION), strict=True)
+        for key, seed, value in zip(keys, known["seed"], known[metric.name], strict=True):
+            found[key].setdefault(metric.name, {})[int(seed)] = float(value)
+    return board.assign(seeds=pd.Series([found[key] for key in wanted], index=board.index, dtype=object))
 
 
 def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.DataFrame:
@@ -61,16 +83,6 @@ def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.Da
         kept = board[column].isin([value for value in values if value is not None])
         board = board[kept | board[column].isna() if None in values else kept]
     return board
-
-
-def interval(mean: np.ndarray, std: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The 95 % interval of the mean of `n` normal values by Student's t: (low, high), empty below 3 values."""
-    from scipy.special import stdtrit  # scipy.stats takes seconds to import
-
-    enough = n >= INTERVAL_FROM
-    degrees = np.where(enough, n - 1, 1)
-    half = np.where(enough, stdtrit(degrees, (1 + CONFIDENCE) / 2) * std / np.sqrt(degrees + 1), np.nan)
-    return mean - half, mean + half
 
 
 def cell_of(setting_json: str) -> str:
@@ -113,14 +125,28 @@ def _flags(runs: pd.DataFrame) -> pd.DataFrame:
     return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
 
 
-def _statistics(finished: pd.DataFrame) -> list[pd.DataFrame]:
-    values = finished[[*CONFIGURATION, *METRICS]].astype(dict.fromkeys(METRICS, "float64"))
+def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[pd.DataFrame]:
+    values = finished[[*CONFIGURATION, *metrics]].astype(dict.fromkeys(metrics, "float64"))
     groups = values.groupby(CONFIGURATION)
-    mean, std, count = groups.mean(), groups.std(ddof=1), groups.count()
-    bounds = interval(mean.to_numpy(), std.to_numpy(), count.to_numpy())
-    low, high = (pd.DataFrame(bound, index=mean.index, columns=mean.columns) for bound in bounds)
+    mean, std, numbers = groups.mean(), groups.std(ddof=1), groups.ngroup().to_numpy()
+    limits = [
+        grouped_intervals(values[name].to_numpy(), numbers, len(mean), _bounds(metric))
+        for name, metric in metrics.items()
+    ]
+    sides = (dict(zip(metrics, side, strict=True)) for side in zip(*limits, strict=True))
+    low, high = (pd.DataFrame(side, index=mean.index) for side in sides)
     tables = {"mean": mean, "std": std, "low": low, "high": high}
-    return [table.add_suffix(f"_{name}") for name, table in tables.items()]
+    count, size = groups.count(), groups.size()
+    partial = [name for name in metrics if name not in METRICS]
+    for table in tables.values():
+        table[partial] = table[partial].where(count[partial].eq(size, axis=0))
+    found = [table.add_suffix(f"_{name}") for name, table in tables.items()]
+    return [*found, count[partial].add_suffix("_count")]
+
+
+def _bounds(metric: Metric) -> tuple[float, float] | None:
+    """What the values of a metric cannot leave: shares lie in [0, 1]."""
+    return (0.0, 1.0) if metric.unit == "%" else None
 
 
 def _winners(board: pd.DataFrame) -> list[int]:
@@ -142,8 +168,9 @@ def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Metric) -> pd.Series:
     return means.groupby(board["cell"]).rank(method="min", ascending=not metric.higher_is_better).astype("Int64")
 
 
-def _column_order(board: pd.DataFrame) -> list[str]:
-    statistics = [f"{name}_{part}" for name in METRICS for part in ("mean", "std", "low", "high", "rank")]
+def _column_order(board: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[str]:
+    statistics = [f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")]
+    statistics += [f"{name}_count" for name in metrics if name not in METRICS]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
     first += ["failed", "stopped", "configurations", "selected", "diverged", "shortened", "versions_mixed"]
     return [*first, *statistics]

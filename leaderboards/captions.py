@@ -10,6 +10,7 @@ from leaderboards.metrics import Metric
 if TYPE_CHECKING:
     from leaderboards.cells import Head, Place, Record, Row
 
+SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 WORDS = {"missing": "–", "failed": "failed", "stopped": "stopped", "diverged": "DIVERGED"}
 MARKS = {"shortened": "†", "versions_mixed": "‡", "partial": "§", "selected": "✓"}
 
@@ -19,6 +20,8 @@ _WORD_NOTES = {
     "stopped": "every run was stopped early by the search",
     "diverged": "a run left the numbers or ended at chance",
 }
+_INTERVALS = "mean [95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10] (n seeds)"
+_UNREACHED = "k of n: only so many seeds reached it, and no mean is taken"
 _MARK_NOTES = {
     "shortened": "fewer rounds or less data than the preset",
     "versions_mixed": "seeds run under different package versions",
@@ -28,18 +31,29 @@ _MARK_NOTES = {
 _IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size"}
 
 
-def title(setting: Mapping[str, Any], places: Sequence[Place]) -> str:
-    """What all numbers of a table have in common."""
-    alphas, shares = ({place[i] for place in places} for i in (0, 1))
-    parts = [
-        str(setting["dataset"]),
-        str(setting["model"]),
-        f"{setting['partition']}, {setting['num_clients']} clients",
-        f"{setting['rounds']} rounds × {setting['local_epochs']} local epochs",
-        *(f"α = {alpha:g}" for alpha in alphas if alpha is not None and len(alphas) == 1),
-        *(f"participation {share:g}" for share in shares if len(shares) == 1),
-    ]
-    return " · ".join(parts)
+_LOCAL = (("optimizer", "{optimizer}"), ("lr", "lr {lr:g}"), ("batch_size", "batch size {batch_size}"))
+_TITLE = (  # fields that are said together, and how
+    ("{dataset}", ("dataset",)),
+    ("{model}", ("model",)),
+    ("{partition}, {num_clients} clients", ("partition", "num_clients")),
+    ("{rounds} rounds × {local_epochs} local epochs", ("rounds", "local_epochs")),
+    ("α = {alpha:g}", ("alpha",)),
+    ("participation {participation:g}", ("participation",)),
+)
+
+
+def title(setting: Mapping[str, Any], by: Sequence[str], places: Sequence[Place]) -> str:
+    """What all numbers of a table have in common.
+
+    Args:
+        setting: every field but those of `by`.
+        by: the fields that columns stand for.
+        places: their values.
+    """
+    values = {name: {place[i] for place in places} for i, name in enumerate(by)}
+    known = {**setting, **{name: next(iter(found)) for name, found in values.items() if len(found) == 1}}
+    said = ((text, names) for text, names in _TITLE if all(known.get(name) is not None for name in names))
+    return " · ".join(text.format(**known) for text, _ in said)
 
 
 def captions(
@@ -48,6 +62,7 @@ def captions(
     metrics: Sequence[Metric],
     records: Sequence[Record],
     common_marks: Collection[str] = (),
+    intervals: bool = False,
 ) -> tuple[str, ...]:
     """The lines above a table.
 
@@ -57,10 +72,16 @@ def captions(
         metrics: of the columns.
         records: rows of the leaderboard that the table is made of.
         common_marks: keys of `MARKS` that hold for every cell.
+        intervals: whether intervals are printed, instead of standard deviations.
     """
-    local = [f"{setting['optimizer']}, lr {setting['lr']:g}, batch size {setting['batch_size']}"]
+    local = [text.format(**setting) for name, text in _LOCAL if name in setting]
     local += [f"{name} {setting[name]}" for name in sorted(set(differing) - _IN_TITLE)]
-    lines = [_measured(metrics), f"local training: {', '.join(local)}", _selection(records), _budget(records)]
+    lines = [
+        _measured(metrics, intervals),
+        f"local training: {', '.join(local)}",
+        _selection(records),
+        _budget(records),
+    ]
     lines += [f"all runs: {_MARK_NOTES[mark]}" for mark in MARKS if mark in common_marks]
     return tuple(line[0].upper() + line[1:] for line in lines)
 
@@ -73,24 +94,32 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     found = ["(1) a single seed, no spread"] if single else []
     found += [f"{MARKS[mark]} {meaning}" for mark, meaning in _MARK_NOTES.items() if mark in marks]
     found += [f"{WORDS[state]} {meaning}" for state, meaning in _WORD_NOTES.items() if state in states]
-    if len({head.place[1] for head in heads}) > 1:
+    found += [_UNREACHED] * ("unreached" in states)
+    if any("C = " in head.label for head in heads):
         found.append("C participation, the share of clients that train in a round")
     if any("|" in row.hyperparameters for row in rows):
         found.append("a|b values differ between the columns, from left to right")
+    if any(len(cell.seeds) > 2 and cell.rank is not None and cell.metric.unit == "%" for cell in cells):
+        found.append("what a paired t test over seeds (Holm, 5 %) cannot tell from the best shares its rank")
     if any(row.reference for row in rows):
         found.append("reference rows (last) are not ranked")
     return tuple(found)
 
 
-def place_label(alpha: float | None, participation: float, alphas: int, shares: int) -> str:
-    """What tells one group of columns from the others, given how many different alphas and participations there are."""
-    parts = [f"α = {alpha:g}" if alpha is not None else "no α"] if alphas > 1 else []
-    parts += [f"C = {participation:g}"] if shares > 1 else []
-    return ", ".join(parts)
+def place_label(place: Place, by: Sequence[str], varying: Collection[str]) -> str:
+    """What tells one group of columns from the others: its value of each field that has several."""
+    return ", ".join(_value(name, value) for name, value in zip(by, place, strict=True) if name in varying)
 
 
-def _measured(metrics: Sequence[Metric]) -> str:
-    spread = "mean ± std (n seeds)"
+def _value(name: str, value: Any) -> str:
+    symbol = SYMBOLS.get(name, name)
+    if value is None:
+        return f"no {symbol}"
+    return f"{symbol} = {value:g}" if isinstance(value, float) else f"{symbol} = {value}"
+
+
+def _measured(metrics: Sequence[Metric], intervals: bool) -> str:
+    spread = _INTERVALS if intervals else "mean ± std (n seeds)"
     if len({(metric.quantity, metric.unit) for metric in metrics}) == 1:
         unit = f", {metrics[0].unit}" if metrics[0].unit else ""
         of = "; ".join(f"{metric.short}: {metric.of}" for metric in metrics if metric.of)

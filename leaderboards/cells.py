@@ -11,7 +11,9 @@ from leaderboards.captions import MARKS, WORDS
 from leaderboards.metrics import Metric
 
 Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
-Place = tuple[float | None, float]  # alpha (None for partitions without it), participation
+Place = tuple[Any, ...]  # values of the fields that a table is laid out by
+
+BY = ("alpha", "participation")  # those fields, where nothing else is asked for
 
 _COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
 _OWN = ("n", "selected", "selected_on", "configurations", "failed", "stopped", "shortened", "versions_mixed", "cell")
@@ -19,10 +21,10 @@ _OWN = ("n", "selected", "selected_on", "configurations", "failed", "stopped", "
 
 @dataclass(frozen=True)
 class Head:
-    """What a column shows: a metric at one alpha and participation.
+    """What a column shows: a metric at one place.
 
     Args:
-        place: alpha and participation.
+        place: values of the fields that the table is laid out by.
         label: what tells the place from the table's others; empty where there is only one.
         metric: shown there.
     """
@@ -38,12 +40,13 @@ class Cell:
 
     Args:
         state: `value`; `diverged` (a run did: the numbers are there, but mean little); `failed`, `stopped` (every run
-            was); `missing`.
+            was); `unreached` (some seeds have no such value); `missing`.
         metric: of the column.
         record: row of the leaderboard; None where nothing was run.
         rank: 1 is best among the ranked cells of the column, ties share the smaller; None is not ranked.
         emphasis: `best` or `second`, where at least two cells of the column are ranked.
         marks: keys of `captions.MARKS` that apply.
+        interval: whether the interval is printed, instead of the standard deviation.
     """
 
     state: str
@@ -52,20 +55,42 @@ class Cell:
     rank: int | None = None
     emphasis: str = ""
     marks: tuple[str, ...] = ()
+    interval: bool = False
 
     def statistic(self, part: str) -> float | None:
         """`mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions); None where there is none."""
         value = None if self.record is None else self.record[f"{self.metric.name}_{part}"]
         return None if value is None else float(value)
 
+    @property
+    def seeds(self) -> Mapping[int, float]:
+        """Seed -> value as stored, where the leaderboard was made `with_seeds`."""
+        known = {} if self.record is None else self.record.get("seeds") or {}
+        return known.get(self.metric.name) or {}
+
     def text(self) -> str:
         """As printed, without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
         marks = "".join(MARKS[mark] for mark in self.marks)
+        if self.state == "unreached" and self.record is not None:
+            return f"{self.record[f'{self.metric.name}_count']} of {self.record['n']}{marks}"
         if self.state != "value" or self.record is None:
             return WORDS[self.state] + marks
-        values = [value for part in ("mean", "std") if (value := self.statistic(part)) is not None]
-        numbers = [f"{value * self.metric.scale:.{self.metric.decimals}f}" for value in values]
-        return f"{' ± '.join(numbers)} ({self.record['n']}){marks}"
+        parts = ("mean", "low", "high") if self.interval else ("mean", "std")
+        values = [value for part in parts if (value := self.statistic(part)) is not None]
+        mean, *rest = (f"{value * self.metric.scale:.{self.metric.decimals}f}" for value in values)
+        spread = f" [{', '.join(rest)}]" if self.interval and rest else "".join(f" ± {text}" for text in rest)
+        return f"{mean}{spread} ({self.record['n']}){marks}"
+
+
+@dataclass(frozen=True)
+class Words(Cell):
+    """A cell whose text is ready."""
+
+    words: str = ""
+
+    def text(self) -> str:
+        """As printed."""
+        return self.words
 
 
 @dataclass(frozen=True)
@@ -91,7 +116,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Results that differ in nothing but algorithm, alpha and participation.
+    """Results that differ in nothing but the algorithm and the fields that columns stand for.
 
     Args:
         title: data set, model, partition and schedule.
@@ -99,7 +124,8 @@ class Table:
         heads: one per column, the metrics of one place side by side.
         rows: best first, reference rows last.
         notes: lines to stand below: what the marks and words in it mean.
-        setting: every field of the setting but alpha and participation.
+        setting: every field of the setting but those of `by`.
+        by: the fields that columns stand for.
     """
 
     title: str
@@ -108,6 +134,7 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
     setting: Mapping[str, Any]
+    by: tuple[str, ...] = BY
 
     @property
     def shows_hyperparameters(self) -> bool:
@@ -125,10 +152,9 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
             record: Record = cell.record or {}
+            setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
             yield {
-                **{name: table.setting[name] for name in _COMMON},
-                "alpha": head.place[0],
-                "participation": head.place[1],
+                **{name: setting[name] for name in dict.fromkeys([*_COMMON, *BY, *table.by])},
                 "algorithm": row.algorithm,
                 "variant": row.model,
                 "hyperparameters": record.get("hp_json"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards.boards import base_model
 from leaderboards.captions import captions, notes, place_label, title
-from leaderboards.cells import Cell, Head, Place, Record, Row, Table, flat
+from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
+from leaderboards.ranks import shared_ranks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +29,8 @@ def tables_of(
     metrics: Sequence[Metric],
     all_configurations: bool = False,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    by: Sequence[str] = BY,
+    intervals: bool = False,
 ) -> list[Table]:
     """The tables of a leaderboard, one per data set, model and setting.
 
@@ -39,44 +43,50 @@ def tables_of(
         all_configurations: also show those that were not selected.
         defaults: of the hyper-parameters, by algorithm; a value unlike its default is then always shown, a fixed
             default never.
+        by: fields of the setting whose values stand side by side, instead of making tables of their own.
+        intervals: print 95 % intervals instead of standard deviations.
     """
     records = _records(board)
     tuned = _tuned(records, defaults or {})
-    groups = [(json.loads(key), members) for key, members in sorted(_grouped(records, _shared).items())]
+    groups = [(json.loads(key), found) for key, found in sorted(_grouped(records, lambda r: _shared(r, by)).items())]
     first = ("dataset", "model", "partition", "num_clients")
-    groups.sort(key=lambda group: [_sortable(group[0][name]) for name in (*first, *group[0])])
+    groups.sort(key=lambda group: [_sortable(group[0].get(name)) for name in (*first, *group[0])])
     settings = [setting for setting, _ in groups]
     tables = []
     for setting, members in groups:
-        heads = _heads({_place(record) for record in members}, metrics)
-        rows = _ranked(list(_rows(members, heads, tuned, all_configurations)))
+        heads = _heads({_place(record, by) for record in members}, by, metrics)
+        rows = _ranked(list(_rows(members, heads, by, tuned, all_configurations)))
         differing = [name for name in setting if any(other.get(name) != setting[name] for other in settings)]
         common = _common_marks(rows)
-        rows = tuple(_without(row, common) for row in rows)
-        above = captions(setting, differing, metrics, members, common)
-        tables.append(Table(title(setting, [h.place for h in heads]), above, heads, rows, notes(rows, heads), setting))
+        rows = tuple(_dressed(row, common, intervals) for row in rows)
+        above = captions(setting, differing, metrics, members, common, intervals)
+        name = title(setting, by, [head.place for head in heads])
+        tables.append(Table(name, above, heads, rows, notes(rows, heads), setting, tuple(by)))
     return tables
 
 
-def _heads(places: set[Place], metrics: Sequence[Metric]) -> tuple[Head, ...]:
-    alphas, shares = (len({place[i] for place in places}) for i in (0, 1))
-    labels = {place: place_label(*place, alphas, shares) for place in sorted(places, key=_order)}
+def _heads(places: set[Place], by: Sequence[str], metrics: Sequence[Metric]) -> tuple[Head, ...]:
+    varying = [name for i, name in enumerate(by) if len({place[i] for place in places}) > 1]
+    labels = {place: place_label(place, by, varying) for place in sorted(places, key=_order)}
     return tuple(Head(place, label, metric) for place, label in labels.items() for metric in metrics)
 
 
-def _rows(records: Sequence[Record], heads: Sequence[Head], tuned: Tuned, all_configurations: bool) -> Iterator[Row]:
+def _rows(
+    records: Sequence[Record], heads: Sequence[Head], by: Sequence[str], tuned: Tuned, all_configurations: bool
+) -> Iterator[Row]:
     for (algorithm, model), contest in _grouped(records, lambda r: (r["algorithm"], r["model"])).items():
-        listed = all_configurations or _undecided(contest)
+        listed = all_configurations or _undecided(contest, by)
         lines = _grouped(contest, lambda r: r["hp_json"]) if listed else {"": contest}
         for line in lines.values():
-            shown = {place: min(found, key=_precedence) for place, found in _grouped(line, _place).items()}
+            places = _grouped(line, lambda r: _place(r, by))
+            shown = {place: min(found, key=_precedence) for place, found in places.items()}
             cells = tuple(_cell(shown.get(head.place), head.metric, listed) for head in heads)
             yield Row(algorithm, model, _hyperparameters(shown, tuned[algorithm]), cells)
 
 
-def _undecided(contest: Sequence[Record]) -> bool:
+def _undecided(contest: Sequence[Record], by: Sequence[str]) -> bool:
     """Whether some place has finished configurations, but none of them was selected."""
-    places = _grouped([record for record in contest if record["n"]], _place).values()
+    places = _grouped([record for record in contest if record["n"]], lambda r: _place(r, by)).values()
     return any(not any(record["selected"] for record in found) for found in places)
 
 
@@ -96,7 +106,9 @@ def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
         "partial": record["failed"] or record["stopped"],
         "selected": listed and record["selected"],
     }
-    measured = "missing" if record[f"{metric.name}_mean"] is None else "value"
+    measured = "value"
+    if record[f"{metric.name}_mean"] is None:
+        measured = "unreached" if record.get(f"{metric.name}_count") is not None else "missing"
     state = "diverged" if record["diverged"] else measured
     return Cell(state, metric, record, marks=tuple(name for name, holds in marks.items() if holds))
 
@@ -107,8 +119,10 @@ def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
     return frozenset(set.intersection(*marks) & {"shortened", "versions_mixed"}) if marks else frozenset()
 
 
-def _without(row: Row, marks: frozenset[str]) -> Row:
-    cells = (replace(cell, marks=tuple(mark for mark in cell.marks if mark not in marks)) for cell in row.cells)
+def _dressed(row: Row, common: frozenset[str], intervals: bool) -> Row:
+    """The row without the marks that are said above the table, its cells as they are to be printed."""
+    marks = [tuple(mark for mark in cell.marks if mark not in common) for cell in row.cells]
+    cells = (replace(cell, marks=kept, interval=intervals) for cell, kept in zip(row.cells, marks, strict=True))
     return replace(row, cells=tuple(cells))
 
 
@@ -125,14 +139,21 @@ def _ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
-    """The cells of a column with their ranks: one more than the number of cells that are better."""
+    """The cells of a column with their ranks."""
     scores = [None if reference else _score(cell) for cell, reference in zip(cells, references, strict=True)]
-    known = [score for score in scores if score is not None]
-    ranks = [None if score is None else 1 + sum(other > score for other in known) for score in scores]
-    words = {1: "best", 2: "second"} if len(known) > 1 else {}
-    return [
-        replace(cell, rank=rank, emphasis=words.get(rank or 0, "")) for cell, rank in zip(cells, ranks, strict=True)
-    ]
+    ranked = {i: score for i, score in enumerate(scores) if score is not None}
+    ranks = _shared_ranks(cells, ranked) or {i: 1 + sum(o > s for o in ranked.values()) for i, s in ranked.items()}
+    words = {1: "best", 2: "second"} if len(set(ranks.values())) > 1 else {}
+    return [replace(cell, rank=ranks.get(i), emphasis=words.get(ranks.get(i, 0), "")) for i, cell in enumerate(cells)]
+
+
+def _shared_ranks(cells: Sequence[Cell], ranked: Iterable[int]) -> dict[int, int]:
+    """Position -> rank, shared by what is not separable; nothing where values by seed are not known, or are costs."""
+    values = {str(i): cells[i].seeds for i in ranked}
+    if not values or not all(values.values()) or any(cells[int(i)].metric.unit != "%" for i in values):
+        return {}
+    metric = cells[int(next(iter(values)))].metric
+    return {int(place.algorithm): place.rank for place in shared_ranks(values, metric.higher_is_better)}
 
 
 def _score(cell: Cell) -> float | None:
@@ -200,13 +221,14 @@ def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, l
     return groups
 
 
-def _place(record: Record) -> Place:
-    return record["alpha"], record["participation"]
+def _place(record: Record, by: Sequence[str]) -> Place:
+    setting = _setting(record["setting_json"])
+    return tuple(setting.get(name) for name in by)
 
 
-def _order(place: Place) -> tuple[bool, float, float]:
-    """Sorts places by alpha, those without one first, then by participation."""
-    return place[0] is not None, place[0] or 0.0, place[1]
+def _order(place: Place) -> list[tuple[bool, tuple[bool, float, str]]]:
+    """Sorts places field by field, those without a value first."""
+    return [(value is not None, _sortable(value)) for value in place]
 
 
 def _sortable(value: Any) -> tuple[bool, float, str]:
@@ -215,11 +237,16 @@ def _sortable(value: Any) -> tuple[bool, float, str]:
     return not number, value if number else 0.0, str(value)
 
 
-def _shared(record: Record) -> str:
-    """What the records of one table have in common: the setting without alpha, participation and model's variant."""
-    setting = json.loads(record["setting_json"])
-    setting["model"] = base_model(setting["model"])
-    return canonical_json({name: value for name, value in setting.items() if name not in ("alpha", "participation")})
+def _shared(record: Record, by: Sequence[str]) -> str:
+    """What the records of one table have in common: the setting without what columns stand for."""
+    return canonical_json({name: value for name, value in _setting(record["setting_json"]).items() if name not in by})
+
+
+@lru_cache(maxsize=4096)
+def _setting(text: str) -> dict[str, Any]:
+    """A setting without the variant of its model, which tells rows apart, not tables."""
+    setting: dict[str, Any] = json.loads(text)
+    return setting | {"model": base_model(setting["model"])}
 
 
 def _show(value: Any) -> str:

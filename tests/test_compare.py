@@ -98,14 +98,15 @@ def test_the_plain_table(out, capsys):
         "                                    α = 0.1             α = 0.5\n"
         "algorithm      hyper-parameters     best                best\n"
         f"{'─' * 66}\n"
-        "fedavg                              62.00 ± 2.00 (3)+   70.00 (1)+\n"
+        "fedavg                              62.00 ± 2.00 (3)*   70.00 (1)+\n"
         "fedgkd         buffer=7 gamma=0.5   65.00 ± 0.00 (3)*   69.00 (1)\n"
         f"moon (+head)                        {DASH}                   71.00 (1)*\n"
         "fedcad_x                            50.00 (1)           failed\n"
         f"centralized                         90.00 (1)           {DASH}\n"
         "\n"
         f"* best, + second; (1) a single seed, no spread; {DASH} not run, or not measured; failed every run failed; "
-        "reference rows (last)\nare not ranked\n"
+        "what a paired t test\nover seeds (Holm, 5 %) cannot tell from the best shares its rank; reference rows (last) "
+        "are not ranked\n"
     )
     assert shown.err == f"13 runs in {out}: 12 finished, 1 failed\n"
 
@@ -113,7 +114,7 @@ def test_the_plain_table(out, capsys):
 def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
     shown = terminal(out, where={"dataset": ["cifar10"]}, metrics=["best"])
     assert "\x1b[1m65.00 ± 0.00 (3)\x1b[0m" in shown
-    assert "\x1b[4m62.00 ± 2.00 (3)\x1b[0m" in shown
+    assert "\x1b[1m62.00 ± 2.00 (3)\x1b[0m" in shown, "not separable from the best"
     assert "\x1b[31mfailed\x1b[0m" in shown
     assert "(3)*" not in shown
     assert "bold best, underlined second" in shown
@@ -168,7 +169,7 @@ def test_markdown(out, capsys):
     shown = capsys.readouterr().out
     assert "| algorithm | hyper-parameters | α = 0.1 best | α = 0.5 best |\n| --- | --- | ---: | ---: |" in shown
     assert line_of(shown, "fedgkd ") == "| fedgkd | `buffer=7 gamma=0.5` | **65.00 ± 0.00 (3)** | 69.00 (1) |"
-    assert line_of(shown, "fedavg ") == "| fedavg |  | <u>62.00 ± 2.00 (3)</u> | <u>70.00 (1)</u> |"
+    assert line_of(shown, "fedavg ") == "| fedavg |  | **62.00 ± 2.00 (3)** | <u>70.00 (1)</u> |"
     assert line_of(shown, "moon ") == f"| moon (+head) |  | {DASH} | **71.00 (1)** |"
     assert line_of(shown, "centralized ") == f"| centralized |  | 90.00 (1) | {DASH} |"
     assert len({line.count("|") for line in shown.splitlines() if line.startswith("|")}) == 1
@@ -192,7 +193,7 @@ def test_latex(out, capsys):
     assert line_of(shown, "fedgkd ").startswith(
         r"fedgkd & buffer=7 gamma=0.5 & \textbf{65.00 $\pm$ 0.00 (3)} & \textbf{64"
     )
-    assert r"\underline{62.00 $\pm$ 2.00 (3)}" in line_of(shown, "fedavg ")
+    assert r"\textbf{62.00 $\pm$ 2.00 (3)}" in line_of(shown, "fedavg ")
     assert line_of(shown, r"fedcad\_x").endswith(r"& failed & failed \\")
     for rule in ("toprule", "midrule", "bottomrule"):
         assert shown.count("\\" + rule) == 1
@@ -207,7 +208,7 @@ def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
     found = {(r["dataset"], r["algorithm"], r["alpha"], r["metric"]): r for r in records}
     fedavg = found["cifar10", "fedavg", "0.1", "best_accuracy"]
     assert float(fedavg["mean"]) == pytest.approx(0.62)
-    assert (fedavg["n"], fedavg["rank"], fedavg["state"]) == ("3", "2", "value")
+    assert (fedavg["n"], fedavg["rank"], fedavg["state"]) == ("3", "1", "value")
     assert found["cifar10", "fedcad_x", "0.5", "best_accuracy"]["state"] == "failed"
     missing = found["cifar10", "moon", "0.1", "best_accuracy"]
     assert (missing["mean"], missing["n"], missing["state"]) == ("", "", "missing")

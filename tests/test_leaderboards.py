@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from rows import CURVE, START, failed_row, make_row
 from scipy import stats
 
 from leaderboards import METRICS, Store, find_metric
-from leaderboards.boards import cell_of, interval, leaderboard, matching
+from leaderboards.boards import cell_of, leaderboard, matching
 from leaderboards.frames import concatenate, run_table, to_pandas
 from leaderboards.tables import Table, flat, tables_of
 
@@ -93,14 +92,6 @@ def test_intervals_are_students():
     low, high = stats.t.interval(0.95, 2, 43 / 64, 2 / 64 / 3**0.5)
     assert row["best_accuracy_low"] == pytest.approx(low, rel=1e-12)
     assert row["best_accuracy_high"] == pytest.approx(high, rel=1e-12)
-
-
-@pytest.mark.parametrize("n", [3, 4, 10, 100])
-def test_intervals_agree_with_scipy_stats(n):
-    values = np.random.default_rng(n).normal(0.7, 0.02, n)
-    found = interval(values.mean(keepdims=True), values.std(ddof=1, keepdims=True), np.array([n]))
-    expected = stats.t.interval(0.95, n - 1, values.mean(), stats.sem(values))
-    assert np.concatenate(found) == pytest.approx(np.array(expected), rel=1e-12)
 
 
 @pytest.mark.parametrize(("seeds", "spread", "bounded"), [(1, False, False), (2, True, False), (3, True, True)])

@@ -1,0 +1,174 @@
+"""`python -m bench.compare diff A B`: everything in which two results, or a result and a paper's setting, differ."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.console import report_problem
+from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
+from bench.execution import default_out
+from bench.render import PLAIN_WIDTH
+
+if TYPE_CHECKING:
+    from leaderboards.folders import Folders
+
+_GROUPS = ("identity", "results", "cost", "state", "provenance")
+_LEFT_OUT = frozenset({"hp_json", "setting_json"})  # shown field by field
+_EPILOG = """\
+examples:
+  python -m bench.compare diff 3fa1 90bc                 two runs, by the first characters of their run keys
+  python -m bench.compare diff 3fa1 fedcad/cifar10       a run and the setting of a paper
+  python -m bench.compare diff 3fa1 90bc --out A B       out of two folders
+
+exit status: 0 (also where they differ); 2 no such run or setting; 3 a file cannot be read"""
+
+Fields = dict[str, dict[str, Any]]  # group -> field -> value
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    from leaderboards import StoreError
+
+    try:
+        _diff(arguments)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE)
+    except (StoreError, OSError) as error:
+        return report_problem(error, EXIT_ENVIRONMENT)
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.compare diff",
+        description="Show every field in which two stored runs differ: who they are, what came out, where they ran.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("first", metavar="A", help="a run key, or its first characters; or PAPER/DATASET")
+    parser.add_argument("second", metavar="B", help="likewise")
+    parser.add_argument("--out", nargs="+", type=Path, metavar="DIR", help="result folders (default as for compare)")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    return parser
+
+
+def _diff(arguments: argparse.Namespace) -> None:
+    from leaderboards.folders import Folders
+
+    source = Folders(arguments.out or [default_out()])
+    first, second = (_fields(name, source) for name in (arguments.first, arguments.second))
+    found = differing(first, second)
+    if arguments.json:
+        sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False, default=str) + "\n")
+        return
+    _print(found, arguments.first, arguments.second, first, second)
+
+
+def differing(first: Fields, second: Fields) -> dict[str, dict[str, list[Any]]]:
+    """Group -> field -> the two values, of the fields that both sides know about and that differ.
+
+    A setting knows nothing of results or machines, nor of hyper-parameters: these are then left out.
+    """
+    found: dict[str, dict[str, list[Any]]] = {}
+    for group in [name for name in (*_GROUPS, "hyper-parameters", "setting") if name in first and name in second]:
+        names = dict.fromkeys([*first[group], *second[group]])
+        pairs = {name: [first[group].get(name), second[group].get(name)] for name in names}
+        unlike = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        if unlike:
+            found[group] = unlike
+    return found
+
+
+def _fields(name: str, source: Folders) -> Fields:
+    """A run's fields, or those of a setting."""
+    if "/" in name:
+        return {"setting": _setting(name)}
+    return _run(name, source)
+
+
+def _setting(name: str) -> dict[str, Any]:
+    from bench.identity import identity
+    from search_spaces import SETTINGS
+
+    paper, _, dataset = name.partition("/")
+    if (paper, dataset) not in SETTINGS:
+        known = ", ".join("/".join(key) for key in SETTINGS)
+        raise UsageError(f"no setting {name!r}; there are: {known}")
+    return dict(identity(SETTINGS[paper, dataset]))
+
+
+def _run(start: str, source: Folders) -> Fields:
+    from leaderboards import COLUMNS
+
+    runs = source.runs()
+    found = runs[runs["run_key"].str.startswith(start)]
+    if len(found) != 1:
+        folders = ", ".join(str(store.out) for store in source.stores)
+        what = "no run begins with" if found.empty else f"{len(found)} runs begin with"
+        keys = f": {', '.join(key[:16] for key in found['run_key'])}" if len(found) else "; bench.status lists the keys"
+        raise UsageError(f"{what} {start!r} in {folders}{keys}")
+    row = {str(name): _plain(value) for name, value in found.iloc[0].items()}
+    fields: Fields = {
+        group: {column.name: row[column.name] for column in COLUMNS if column.group == group and column.name in row}
+        for group in _GROUPS
+    }
+    setting = json.loads(row["setting_json"])
+    hyperparameters = json.loads(row["hp_json"])
+    fields["identity"] = {
+        name: value for name, value in fields["identity"].items() if name not in {*_LEFT_OUT, *setting}
+    }
+    return fields | {"hyper-parameters": hyperparameters, "setting": setting}
+
+
+def _plain(value: Any) -> Any:
+    """A cell of a frame as a plain value, nothing for an empty one."""
+    import pandas as pd
+
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    if value is None or value is pd.NaT or value is pd.NA or value != value:
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
+def _print(found: Mapping[str, Mapping[str, list[Any]]], one: str, other: str, first: Fields, second: Fields) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    known = sorted(set(first) & set(second))
+    if not found:
+        console.print(f"{one} and {other} do not differ in: {', '.join(known)}")
+        return
+    for group, pairs in found.items():
+        table = Table(title=group, title_justify="left")
+        for name in ("field", one, other, "difference"):
+            table.add_column(name, overflow="fold")
+        for name, (mine, its) in pairs.items():
+            table.add_row(name, _text(mine), _text(its), _difference(mine, its))
+        console.print(table, soft_wrap=False)
+    same = [group for group in known if group not in found]
+    if same:
+        console.print(f"the same in both: {', '.join(same)}")
+
+
+def _difference(mine: Any, its: Any) -> str:
+    numbers = [value for value in (mine, its) if isinstance(value, int | float) and not isinstance(value, bool)]
+    return f"{its - mine:+.6g}" if len(numbers) == 2 else ""
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {item}" for key, item in value.items())
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

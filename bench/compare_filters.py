@@ -1,0 +1,129 @@
+"""What of a leaderboard is asked for: `--dataset`, `--algo`, `--alpha`, `--participation` and `--where`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import UsageError
+from search_spaces.setting import Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SETTING_FIELDS = tuple(field.name for field in fields(Setting))
+
+
+def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
+    """Field -> values asked for.
+
+    Raises:
+        UsageError: a value is no number where one is needed, or `--where` names no field.
+    """
+    where: dict[str, list[Any]] = {
+        "dataset": split(arguments.dataset),
+        "algorithm": split(arguments.algo),
+        "alpha": [None if text.lower() == "none" else _number("--alpha", text) for text in split(arguments.alpha)],
+        "participation": [_number("--participation", text) for text in split(arguments.participation)],
+    }
+    for text in arguments.where or []:
+        name, equals, values = text.partition("=")
+        if not equals or name not in SETTING_FIELDS:
+            near = difflib.get_close_matches(name, SETTING_FIELDS, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise UsageError(
+                f"--where takes FIELD=VALUE[,VALUE], got {text!r}{hint}; fields: {', '.join(SETTING_FIELDS)}"
+            )
+        where.setdefault(name, []).extend(_value(value) for value in values.split(",") if value)
+    return {name: values for name, values in where.items() if values}
+
+
+def layout(texts: Sequence[str] | None) -> tuple[str, ...]:
+    """The fields of `--by`.
+
+    Raises:
+        UsageError: one is no field of a setting.
+    """
+    names = tuple(dict.fromkeys(split(texts))) or ("alpha", "participation")
+    for name in names:
+        if name not in SETTING_FIELDS:
+            near = difflib.get_close_matches(name, SETTING_FIELDS, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise UsageError(
+                f"--by takes fields of a setting, got {name!r}{hint}; there are: {', '.join(SETTING_FIELDS)}"
+            )
+    return names
+
+
+def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
+    """The runs that are asked for.
+
+    Args:
+        runs: as `Store.runs` gives them.
+        where: as `filters` gives it.
+        source: where they come from, for messages.
+
+    Raises:
+        UsageError: a value occurs nowhere, or no run has all that is asked for.
+    """
+    kept = runs.index == runs.index
+    for name, values in where.items():
+        known = runs[name].map(_plain) if name == "algorithm" else runs["setting_json"].map(_reader(name))
+        there = sorted({show(value) for value in known})
+        for value in map(show, values):
+            if value not in there:
+                near = difflib.get_close_matches(value, there, n=1)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                raise UsageError(f"no {name} {value} in {source}{hint}; there are: {', '.join(there)}")
+        kept &= known.map(show).isin({show(value) for value in values})
+    if not kept.any():
+        asked = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
+        raise UsageError(f"no results in {source} with {asked} together: ask for fewer of these")
+    return runs[kept]
+
+
+def split(values: Sequence[str] | None) -> list[str]:
+    """Values given with spaces or commas."""
+    return [part for value in values or [] for part in value.split(",") if part]
+
+
+def show(value: Any) -> str:
+    """A value of a field as it is typed."""
+    if value is None or value != value:  # NaN, an empty alpha, is unlike itself
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _reader(name: str) -> Callable[[str], Any]:
+    cache: dict[str, Any] = {}
+
+    def read(text: str) -> Any:
+        if text not in cache:
+            cache[text] = json.loads(text).get(name)
+        return cache[text]
+
+    return read
+
+
+def _plain(value: Any) -> Any:
+    return value
+
+
+def _value(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return {"none": None, "true": True, "false": False}.get(text.lower(), text)
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option} takes numbers, got {text!r}") from None

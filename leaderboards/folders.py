@@ -1,0 +1,71 @@
+"""Several result folders read as one, none of them changed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import pandas as pd
+
+from leaderboards.store import Store
+
+
+class Results(Protocol):
+    """Where runs and curves are read from: a `Store`, or several."""
+
+    def runs(self) -> pd.DataFrame:
+        """As `Store.runs` gives them."""
+
+    def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
+        """As `Store.curves` gives them."""
+
+
+class Folders:
+    """What `Store` reads, over several folders: of one key in several, the first finished counts.
+
+    Args:
+        folders: results folders, of whatever machines.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        self.stores = [Store(folder) for folder in folders]
+
+    def runs(self) -> pd.DataFrame:
+        """As `Store.runs` gives them.
+
+        Raises:
+            StoreError: a file is broken, foreign, or of a newer schema.
+        """
+        return self._placed().drop(columns="_store")
+
+    def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
+        """As `Store.curves` gives them, of the rows that `runs` gives.
+
+        Raises:
+            StoreError: as there.
+        """
+        if len(self.stores) == 1:
+            return self.stores[0].curves(keys)
+        placed = self._placed()
+        chosen = placed if keys is None else placed[placed["run_key"].isin(set(keys))]
+        parts = [
+            store.curves(set(chosen.loc[chosen["_store"] == number, "run_key"]))
+            for number, store in enumerate(self.stores)
+        ]
+        return pd.concat(parts, ignore_index=True)
+
+    def _placed(self) -> pd.DataFrame:
+        """One row per key, with the number of the folder that it comes from."""
+        frames = [store.runs().assign(_store=number) for number, store in enumerate(self.stores)]
+        frames = [frame for frame in frames if len(frame)] or frames[:1]
+        if len(frames) == 1:
+            return frames[0]
+        runs = pd.concat(frames, ignore_index=True)
+        done = runs["status"] == "finished"
+        seconds = runs["finished"].astype("int64")
+        order = runs.assign(_done=~done, _time=seconds.where(done, -seconds)).sort_values(
+            ["_done", "_time"], kind="stable"
+        )
+        kept = order.drop_duplicates("run_key").index.sort_values()
+        return runs.loc[kept].reset_index(drop=True)

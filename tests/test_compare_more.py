@@ -1,0 +1,315 @@
+"""What `bench.compare` does beyond its plain tables: several folders, layouts, metrics off curves, statistics, diff."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rows import failed_row, make_row
+
+from bench.compare import main
+from leaderboards import Store
+from leaderboards.boards import leaderboard, with_seeds
+from leaderboards.folders import Folders
+from leaderboards.metrics import METRICS
+
+# Test accuracy in percent by seed 0, 1, 2 (best round; final is one less):
+#
+#   algorithm    alpha 0.1      alpha 0.5      alpha 1
+#   fedavg       50 52 54       60 62 64       70 72 74
+#   fedprox      51 53 55       61 63 66       70 72 74
+#   fedgkd       60 61 65       59 62 62       80 82 85
+#
+# Differences from fedavg at alpha 0.1: fedprox 1 1 1 (constant), fedgkd 10 9 11; at alpha 1: fedgkd 10 10 11.
+VALUES = {
+    ("fedavg", 0.1): (50, 52, 54),
+    ("fedavg", 0.5): (60, 62, 64),
+    ("fedavg", 1.0): (70, 72, 74),
+    ("fedprox", 0.1): (51, 53, 55),
+    ("fedprox", 0.5): (61, 63, 66),
+    ("fedprox", 1.0): (70, 72, 74),
+    ("fedgkd", 0.1): (60, 61, 65),
+    ("fedgkd", 0.5): (59, 62, 62),
+    ("fedgkd", 1.0): (80, 82, 85),
+}
+
+
+def curve_to(percent: float) -> list[tuple[int, str, float]]:
+    """Ten rounds that end at `percent`, one more each; an exchange and 1 MB a round."""
+    points = []
+    for at in range(1, 11):
+        points += [(at, "accuracy", (percent - 10 + at) / 100), (at, "communications", float(at))]
+        points += [(at, "bytes_up", 1e6 * at), (at, "train_steps", 50.0 * at)]
+    return points
+
+
+def fill(folder: Path, names: tuple[str, ...] = ("fedavg", "fedprox", "fedgkd")) -> Path:
+    store = Store(folder)
+    for (algorithm, alpha), values in VALUES.items():
+        if algorithm in names:
+            for seed, value in enumerate(values):
+                setting = {"dataset": "cifar10", "model": "cnn_cifar", "alpha": alpha, "rounds": 10}
+                results = {"best_accuracy": value / 100, "final_accuracy": value / 100 - 0.01}
+                store.write(make_row(algorithm, {}, setting, seed, **results), curve_to(value))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fill(tmp_path_factory.mktemp("results"))
+
+
+def csv_of(out: Path | list[Path], capsys, *arguments: str) -> list[dict[str, str]]:
+    folders = [str(folder) for folder in (out if isinstance(out, list) else [out])]
+    assert main(["--out", *folders, "--format", "csv", *arguments]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def refused(capsys, *arguments: str) -> str:
+    assert main(list(arguments)) == 2
+    return capsys.readouterr().err
+
+
+# --- several folders
+
+
+def test_two_folders_are_one_leaderboard(out, tmp_path, capsys):
+    here, there = fill(tmp_path / "here", ("fedavg", "fedprox")), fill(tmp_path / "there", ("fedgkd", "fedavg"))
+    assert csv_of([here, there], capsys) == csv_of(out, capsys)
+    both = csv_of([there, here], capsys, "--metric", "rounds@50")
+    assert both == csv_of(out, capsys, "--metric", "rounds@50")
+    assert {row["n"] for row in both} == {"3"}
+
+
+def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
+    setting = {"dataset": "cifar10", "alpha": 0.1}
+    Store(tmp_path / "a").write(failed_row("fedavg", {}, setting), [])
+    Store(tmp_path / "b").write(make_row("fedavg", {}, setting), curve_to(50))
+    for order in ("ab", "ba"):
+        found = Folders([tmp_path / name for name in order])
+        assert found.runs()["status"].tolist() == ["finished"]
+        assert len(found.curves()) == len(curve_to(50))
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        assert len(list((folder / "runs").glob("*.parquet"))) == 1, "reading changes nothing"
+
+
+# --- layouts and filters
+
+
+def test_other_fields_stand_side_by_side(out, tmp_path, capsys):
+    store = Store(tmp_path)
+    for epochs in (1, 5):
+        for seed in (0, 1):
+            setting = {"dataset": "cifar10", "local_epochs": epochs, "alpha": 0.1}
+            store.write(make_row("fedavg", {}, setting, seed, best_accuracy=epochs / 10), curve_to(50))
+    assert main(["--out", str(tmp_path), "--by", "local_epochs", "--metric", "best"]) == 0
+    shown = capsys.readouterr().out
+    assert "E = 1" in shown
+    assert "E = 5" in shown
+    assert shown.count("Configurations tried") == 1, "one table"
+    assert "10.00 ± 0.00 (2)" in shown
+    assert "α = 0.1" in shown.splitlines()[0]
+
+
+def test_by_alpha_alone_makes_a_table_of_each_participation(tmp_path, capsys):
+    store = Store(tmp_path)
+    for share in (0.5, 1.0):
+        for alpha in (0.1, 1.0):
+            setting = {"dataset": "cifar10", "participation": share, "alpha": alpha}
+            store.write(make_row("fedavg", {}, setting), curve_to(50))
+    assert main(["--out", str(tmp_path), "--by", "alpha"]) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cifar10")]
+    assert [title.rpartition("participation ")[2] for title in titles] == ["0.5", "1"]
+
+
+def test_where_filters_by_any_field(out, capsys):
+    rows = csv_of(out, capsys, "--where", "alpha=0.1,1", "rounds=10", "--metric", "best")
+    assert {row["alpha"] for row in rows} == {"0.1", "1.0"}
+    message = refused(capsys, "--out", str(out), "--where", "rounds=7")
+    assert "no rounds 7 in" in message
+    assert "there are: 10" in message
+    assert "did you mean rounds?" in refused(capsys, "--out", str(out), "--where", "round=7")
+    assert "did you mean alpha?" in refused(capsys, "--out", str(out), "--by", "alhpa")
+
+
+# --- metrics off curves
+
+
+def test_accuracy_at_a_round_and_costs_until_a_target(out, capsys):
+    metrics = ["accuracy@4", "rounds@50", "comms@50", "up@50", "steps@50"]
+    found = {
+        (row["algorithm"], row["metric"]): row
+        for row in csv_of(out, capsys, "--alpha", "0.1", "--metric", *metrics, "--algo", "fedavg")
+    }
+    # Seeds end at 50, 52 and 54 %, one more a round: at round 4 they are at 44, 46 and 48, at 50 % in rounds 10, 8, 6.
+    assert float(found["fedavg", "accuracy@4"]["mean"]) == pytest.approx(0.46)
+    assert float(found["fedavg", "rounds@50"]["mean"]) == pytest.approx(8)
+    assert float(found["fedavg", "comms@50"]["mean"]) == pytest.approx(8)
+    assert float(found["fedavg", "up@50"]["mean"]) == pytest.approx(8e6)
+    assert float(found["fedavg", "steps@50"]["mean"]) == pytest.approx(400)
+
+
+def test_a_target_that_some_seeds_missed_has_no_mean(out, capsys):
+    (row,) = csv_of(out, capsys, "--alpha", "0.1", "--algo", "fedavg", "--metric", "rounds@52")
+    assert (row["state"], row["mean"], row["n"]) == ("unreached", "", "3")
+    assert main(["--out", str(out), "--alpha", "0.1", "--algo", "fedavg", "--metric", "rounds@52"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 of 3" in shown
+    assert "only so many seeds reached it, and no mean is taken" in shown
+
+
+def test_unknown_metrics_are_answered_with_what_there_is(out, capsys):
+    message = refused(capsys, "--out", str(out), "--metric", "acuracy@5")
+    assert all(word in message for word in ("no metric 'acuracy@5'", "best (best_accuracy)", "rounds@PERCENT"))
+
+
+# --- statistics
+
+
+def test_ranks_are_shared_by_what_cannot_be_told_from_the_best(out, capsys):
+    ranks = {(row["algorithm"], row["alpha"]): row["rank"] for row in csv_of(out, capsys, "--metric", "best")}
+    # alpha 0.1: fedgkd leads by 10, 9, 11 on fedavg and 9, 8, 10 on fedprox: both separable, these two by a constant 1
+    # that three seeds do not separate. alpha 1: 10, 10, 11 on both.
+    assert [ranks[name, "0.1"] for name in ("fedgkd", "fedprox", "fedavg")] == ["1", "2", "2"]
+    assert [ranks[name, "0.5"] for name in ("fedgkd", "fedprox", "fedavg")] == ["1", "1", "1"]
+    assert [ranks[name, "1.0"] for name in ("fedgkd", "fedprox", "fedavg")] == ["1", "2", "2"]
+
+
+def test_differences_from_a_reference_by_hand(out, capsys):
+    found = {
+        (row["algorithm"], row["alpha"]): row
+        for row in csv_of(out, capsys, "--metric", "best", "--reference", "fedavg")
+    }
+    assert len(found) == 6
+    gkd = found["fedgkd", "0.1"]
+    # Mean 10, standard deviation 1: t = 10 sqrt(3) = 17.32, 2 degrees of freedom; the interval is 10 -+ 4.303 / sqrt 3.
+    assert float(gkd["difference"]) == pytest.approx(0.10)
+    assert (float(gkd["low"]), float(gkd["high"])) == pytest.approx((0.10 - 0.024841, 0.10 + 0.024841), abs=1e-6)
+    assert float(gkd["p"]) == pytest.approx(0.003316, abs=1e-6)
+    # Six comparisons; the smallest p (alpha 1: mean 31/3, t = 31) is multiplied by 6, the next by 5.
+    assert float(found["fedgkd", "1.0"]["p_holm"]) == pytest.approx(6 * 0.00103896, abs=1e-6)
+    assert float(gkd["p_holm"]) == pytest.approx(5 * 0.003316, abs=1e-5)
+    assert (gkd["separable"], found["fedgkd", "0.5"]["separable"]) == ("True", "False")
+    assert float(found["fedprox", "0.1"]["p"]) == 0.25, "a constant difference: sign flips of three seeds"
+    assert float(found["fedprox", "1.0"]["p"]) == 1
+
+
+def test_a_table_of_differences_says_what_is_not_separable(out, capsys):
+    assert main(["--out", str(out), "--metric", "best", "--reference", "fedavg", "--alpha", "0.1", "0.5"]) == 0
+    shown = capsys.readouterr().out
+    table = " ".join(shown[shown.index("difference from fedavg") :].split())
+    assert "+10.00 [+7.52, +12.48] (3) p 0.013" in table
+    assert "+1.00 [+1.00, +1.00] (3) not separable" in table
+    assert "corrected by Holm over all comparisons of the table" in table
+    assert "fedavg reference reference fedprox" in table
+
+
+def test_single_seeds_are_not_tested(tmp_path, capsys):
+    for name, value in (("fedavg", 0.5), ("fedgkd", 0.6)):
+        Store(tmp_path).write(make_row(name, {}, {"alpha": 0.1}, best_accuracy=value), curve_to(50))
+    assert main(["--out", str(tmp_path), "--metric", "best", "--reference", "fedavg"]) == 0
+    assert "+10.00 (1) not tested" in capsys.readouterr().out
+
+
+def test_a_reference_without_results_is_refused(out, capsys):
+    message = refused(capsys, "--out", str(out), "--reference", "moon")
+    assert "no results of moon to compare with; there are: fedavg, fedgkd, fedprox" in message
+
+
+def test_pooled_over_cells_by_hand(out, capsys):
+    rows = csv_of(out, capsys, "--metric", "best", "--over-cells", "--reference", "fedavg")
+    found = {row["algorithm"]: row for row in rows}
+    assert [row["algorithm"] for row in rows] == ["fedgkd", "fedprox", "fedavg"]
+    # Means 52 62 72, 53 63.33 72, 62 61 82.33: ranks fedavg 3 2 2.5, fedprox 2 1 2.5, fedgkd 1 3 1.
+    assert float(found["fedavg"]["average_rank"]) == pytest.approx(2.5)
+    assert float(found["fedprox"]["average_rank"]) == pytest.approx(5.5 / 3)
+    assert float(found["fedgkd"]["average_rank"]) == pytest.approx(5 / 3)
+    assert [float(found[name]["win_rate"]) for name in ("fedgkd", "fedprox", "fedavg")] == pytest.approx(
+        [2 / 3, 1 / 3, 0]
+    )
+    # Nine scores: two are dropped on either side, the middle five of fedavg are 54 60 62 64 70.
+    assert float(found["fedavg"]["iqm"]) == pytest.approx(0.62)
+    # fedgkd beats fedavg in 9 of 9 pairs at 0.1 and at 1; at 0.5, of 59 62 62 against 60 62 64: 2 wins, 2 ties of 9.
+    assert float(found["fedgkd"]["probability_of_improvement"]) == pytest.approx((1 + 3 / 9 + 1) / 3)
+    assert found["fedavg"]["probability_of_improvement"] == ""
+
+
+def test_pooling_needs_two_cells(out, capsys):
+    message = refused(capsys, "--out", str(out), "--alpha", "0.1", "--over-cells")
+    assert "two algorithms with results in two cells" in message
+
+
+def test_intervals_instead_of_deviations(out, capsys):
+    assert main(["--out", str(out), "--alpha", "0.1", "--metric", "best", "--intervals"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    # 52 -+ 4.303 * 2 / sqrt 3
+    assert "52.00 [47.03, 56.97] (3)" in shown
+    assert "Student's t from 3 seeds on, studentised bootstrap from 10" in shown
+
+
+def test_selecting_on_test_shows_its_optimism(tmp_path, capsys):
+    # mu:          0.01   0.1    1
+    # validation   60     70     65
+    # test         62     64     69   (best round)
+    store = Store(tmp_path)
+    for mu, validation, test in ((0.01, 0.60, 0.62), (0.1, 0.70, 0.64), (1.0, 0.65, 0.69)):
+        row = make_row("fedprox", {"mu": mu}, {"alpha": 0.1}, best_val_accuracy=validation, best_accuracy=test)
+        store.write(row, curve_to(50))
+    (row,) = csv_of(tmp_path, capsys, "--select", "test")
+    assert (float(row["on_validation"]), float(row["on_test"])) == (0.64, 0.69)
+    assert float(row["gap"]) == pytest.approx(0.05)
+    assert json.loads(row["on_test_hp"]) == {"mu": 1.0}
+    assert main(["--out", str(tmp_path), "--select", "test"]) == 0
+    assert "+5.00" in capsys.readouterr().out
+
+
+def test_values_by_seed_leave_out_what_did_not_finish(out):
+    runs = Store(out).runs()
+    runs.loc[runs["seed"] == 1, "status"] = "stopped"
+    metric = METRICS["best_accuracy"]
+    board = with_seeds(leaderboard(runs), runs, [metric])
+    row = board[(board["algorithm"] == "fedavg") & (board["alpha"] == 0.1)].iloc[0]
+    assert row["seeds"] == {"best_accuracy": {0: 0.50, 2: 0.54}}
+
+
+# --- diff
+
+
+def test_two_runs_are_held_against_each_other(out, capsys):
+    runs = Store(out).runs()
+    chosen = runs[(runs["alpha"] == 0.1) & (runs["seed"] == 0)].set_index("algorithm")["run_key"]
+    assert main(["diff", chosen["fedavg"][:12], chosen["fedgkd"][:12], "--out", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["identity"]["algorithm"] == ["fedavg", "fedgkd"]
+    assert found["results"]["best_accuracy"] == [0.5, 0.6]
+    assert "setting" not in found
+    assert main(["diff", chosen["fedavg"][:12], chosen["fedgkd"][:12], "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    assert "the same in both: cost, hyper-parameters, provenance, setting, state" in shown
+    assert "+0.1" in shown
+
+
+def test_a_run_is_held_against_a_papers_setting(out, capsys):
+    key = Store(out).runs()["run_key"].iloc[0]
+    assert main(["diff", key, "fedcad/cifar10", "--out", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"setting"}
+    assert found["setting"]["rounds"] == [10, 100]
+    assert found["setting"]["augmentation"] == ["none", "flip_crop_reflect"]
+    assert "dataset" not in found["setting"]
+
+
+def test_a_run_does_not_differ_from_itself(out, capsys):
+    key = Store(out).runs()["run_key"].iloc[0]
+    assert main(["diff", key, key, "--out", str(out)]) == 0
+    assert "do not differ in: " in capsys.readouterr().out
+
+
+def test_a_diff_of_what_is_not_there_is_refused(out, capsys):
+    assert "no run begins with 'xyz' in" in refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", str(out))
+    assert "27 runs begin with ''" in refused(capsys, "diff", "", "fedcad/cifar10", "--out", str(out))
+    key = Store(out).runs()["run_key"].iloc[0]
+    assert "no setting 'fedcad/cifar'; there are: " in refused(capsys, "diff", key, "fedcad/cifar", "--out", str(out))
