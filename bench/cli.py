@@ -15,6 +15,8 @@ COMMANDS = {
     "sweep": "plan and run: hyper-parameters, heterogeneity, participation",
     "status": "what is done, failed, stopped or missing",
     "compare": "leaderboard tables",
+    "report": "the same and more as one web page",
+    "boards": "merge, validate and compact result folders",
     "data": "data sets: list, prepare, and how a partition looks",
     "selftest": "certificates of algorithms",
     "perf": "benchmarks of this suite itself",

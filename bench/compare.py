@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.compare_filters import chosen, filters, layout, split
+from bench.compare_filters import BY, chosen, filters, layout, split
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
 from bench.execution import default_out
 from bench.render import STYLES, defaults, render, render_sheets
@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
     add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
     add("--over-cells", action="store_true", help="also ranks, wins and interquartile means over all cells")
+    add("--tuned", nargs="+", metavar="FIELD", help="setting fields selected over on validation, such as lr")
     add("--select", choices=("validation", "test"), default="validation", help="test: show what that would add")
     add("--format", choices=STYLES, default="table", help="default: table")
     add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
@@ -99,7 +100,7 @@ def _compare(arguments: argparse.Namespace) -> None:
         _beside(arguments, folders)
         return
     metrics = _metrics(arguments.metric)
-    by, where = layout(arguments.by), filters(arguments)
+    by, where = layout("--by", arguments.by) or BY, filters(arguments)
     source, runs = _runs(folders)
     runs = chosen(runs, where, _named(folders))
     _print(arguments, source, runs, metrics, by)
@@ -113,7 +114,8 @@ def _print(
     from leaderboards.tables import tables_of
 
     runs = add_derived(runs, metrics, source)
-    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, Derived)])
+    tuned = layout("--tuned", arguments.tuned)
+    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, Derived)], tuned)
     board = with_seeds(board, runs, metrics)
     if arguments.select == "test":
         from leaderboards.optimism import optimism
@@ -121,7 +123,7 @@ def _print(
         render_sheets(optimism(board), arguments.format, sys.stdout)
         return
     everything = arguments.all_configurations
-    tables = tables_of(board, metrics, everything, defaults(), by, arguments.intervals)
+    tables = tables_of(board, metrics, everything, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
     if not sheets or arguments.format in ("table", "md", "latex"):
         render(tables, arguments.format, sys.stdout)

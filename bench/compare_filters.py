@@ -15,6 +15,7 @@ from search_spaces.setting import Setting
 if TYPE_CHECKING:
     import pandas as pd
 
+BY = ("alpha", "participation")
 SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
@@ -42,19 +43,19 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
     return {name: values for name, values in where.items() if values}
 
 
-def layout(texts: Sequence[str] | None) -> tuple[str, ...]:
-    """The fields of `--by`.
+def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
+    """The fields of `--by` or `--tuned`.
 
     Raises:
         UsageError: one is no field of a setting.
     """
-    names = tuple(dict.fromkeys(split(texts))) or ("alpha", "participation")
+    names = tuple(dict.fromkeys(split(texts)))
     for name in names:
         if name not in SETTING_FIELDS:
             near = difflib.get_close_matches(name, SETTING_FIELDS, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(
-                f"--by takes fields of a setting, got {name!r}{hint}; there are: {', '.join(SETTING_FIELDS)}"
+                f"{option} takes fields of a setting, got {name!r}{hint}; there are: {', '.join(SETTING_FIELDS)}"
             )
     return names
 

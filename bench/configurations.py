@@ -62,7 +62,7 @@ def _draws(found: Entry, values: Mapping[str, Grid | Range], count: int) -> list
     generator = random.Random(f"fedkd-bench random search {found.name}")
     drawn: dict[tuple[Value, ...], dict[str, Value]] = {}
     for _ in range(100 * count):
-        candidate = {name: _draw(value, generator) for name, value in values.items()}
+        candidate = {name: draw(value, generator) for name, value in values.items()}
         if all(holds(relation, candidate) for relation in found.where):
             drawn[tuple(candidate.values())] = candidate
         if len(drawn) == count:
@@ -70,7 +70,7 @@ def _draws(found: Entry, values: Mapping[str, Grid | Range], count: int) -> list
     return list(drawn.values())
 
 
-def _draw(value: Grid | Range, generator: random.Random) -> Value:
+def draw(value: Grid | Range, generator: random.Random) -> Value:
     """One value of a grid or an interval."""
     if isinstance(value, Grid):
         return generator.choice(value.values)

@@ -11,6 +11,13 @@ from typing import Any
 from bench.errors import UsageError
 
 DEFAULT_OUT = "leaderboards"
+# What a run can keep besides its row and curve of the evaluated models; `bench.tracked` says where and how.
+TRACKS = {
+    "local": "accuracy of the clients' own models, every evaluated round",
+    "classes": "accuracy by class: of the evaluated model every evaluated round, of the clients' own at the end",
+    "features": "penultimate features of 1,000 test samples at the end",
+    "models": "the final model",
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,7 @@ class Execution:
         rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
         report_seconds: see above.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
+        track: names of `TRACKS`.
         stop_file: when this file exists, trials end their round, save and return.
         provenance: columns that are the same for all rows: command, commit and so on.
     """
@@ -44,6 +52,7 @@ class Execution:
     rounds_per_report: int = 0
     report_seconds: float = 1.0
     save_seconds: float = 15.0
+    track: tuple[str, ...] = ()
     stop_file: str | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 

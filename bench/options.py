@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UsageError
+from bench.execution import TRACKS
 from bench.names import unknown
 from bench.request import EMBEDDED_DATASET, Request
 
@@ -97,6 +98,9 @@ def _list(group: argparse._ArgumentGroup, option: str, metavar: str, text: str) 
 def _search(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--search", choices=("grid", "random", "optuna"), help="how configurations are chosen (grid)")
     group.add_argument("--num-samples", type=int, metavar="N", help="configurations per algorithm, not for grid (10)")
+    group.add_argument(
+        "--budget", type=int, metavar="N", help="N configurations for every algorithm, lr tuned for each as well"
+    )
     group.add_argument("--scheduler", choices=("none", "asha"), help="stop weak configurations early (none)")
 
 
@@ -118,6 +122,8 @@ def _execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--time-budget", type=float, metavar="S", help="seconds after which the sweep stops, resumable")
     group.add_argument("--save-seconds", type=float, metavar="S", help="least time between saves of a run's state (15)")
     group.add_argument("--force", action="store_true", help="run again what is finished")
+    kinds = "; ".join(f"{name}: {meaning}" for name, meaning in TRACKS.items())
+    _list(group, "--track", "WHAT", f"keep more of each run, in OUT/tracked and its curve. {kinds}")
 
 
 def _output(group: argparse._ArgumentGroup) -> None:
@@ -136,6 +142,7 @@ DEFAULTS: dict[str, Any] = {
     "seeds": 1,
     "search": "grid",
     "num_samples": 10,
+    "budget": 0,
     "scheduler": "none",
     "executor": "ray",
     "max_concurrent": None,
@@ -150,6 +157,7 @@ DEFAULTS: dict[str, Any] = {
     "time_budget": None,
     "save_seconds": 15.0,
     "force": False,
+    "track": [],
     "dry_run": False,
     "show": False,
     "list": False,
@@ -232,6 +240,19 @@ def split_list(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
 
 
+def tracks_of(words: Iterable[str]) -> tuple[str, ...]:
+    """What `--track` asks for, each once, in the order of `TRACKS`.
+
+    Raises:
+        UsageError: a name that is none of them.
+    """
+    asked = split_list(words)
+    for name in asked:
+        if name not in TRACKS:
+            raise unknown("way to --track", name, TRACKS)
+    return tuple(name for name in TRACKS if name in asked)
+
+
 def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Request:
     """What the options ask to run.
 
@@ -259,6 +280,7 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
         seeds=_seeds(options, layers),
         search=options.search,
         num_samples=options.num_samples,
+        budget=options.budget,
         scheduler=options.scheduler,
         force=options.force,
         table=options.table,

@@ -11,6 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from algorithms import ALGORITHMS, Entry, entry
+from bench.budget import tries
 from bench.configurations import configurations_of
 from bench.errors import UsageError
 from bench.needs import supply
@@ -67,6 +68,8 @@ def make_plan(request: Request) -> Plan:
     Raises:
         UsageError: an unknown name, a value out of range, or nothing left to run.
     """
+    if request.table and request.budget:
+        raise UsageError("--table runs a paper's own configurations: leave out --budget, or --table")
     if request.table:
         from bench.table_plan import make_table_plan
 
@@ -76,6 +79,7 @@ def make_plan(request: Request) -> Plan:
     entries = [entry(name) for name in (ALGORITHMS if skip_unfit else request.algorithms)]
     paper, base = choose_setting(entries, request)
     fields, hyper = sort_values(request, entries)
+    rates = _tuned_rates(request, fields)
     notes = Notes()
     settings, origins = settings_of(base, fields, entries, request, notes)
     units: list[Unit] = []
@@ -89,6 +93,9 @@ def make_plan(request: Request) -> Plan:
             notes.add(f"left out: {error}")
             continue
         search = _space_of(found, fitted, paper, hyper, _shortened(fitted, base))
+        if request.budget:
+            units += _budgeted(found, search, rates, request)
+            continue
         configurations = configurations_of(found, search, request, notes)
         _check_selectable(found, fitted, configurations, request)
         if request.search == "optuna" and len(configurations) > 1:
@@ -99,6 +106,30 @@ def make_plan(request: Request) -> Plan:
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
     return Plan(request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines))
+
+
+def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[float]:
+    """The learning rates given with `--budget`, taken out of the fields, which would make settings of them."""
+    if not request.budget:
+        return []
+    rates = []
+    for text in fields.pop("lr", ()):
+        try:
+            rates.append(Setting(lr=float(text)).lr)
+        except ValueError as error:
+            raise UsageError(f"--lr {text}: {error}") from None
+    return rates
+
+
+def _budgeted(found: Entry, search: Search, rates: list[float], request: Request) -> list[Unit]:
+    """All seeds of the configurations that `--budget` gives an algorithm."""
+    if request.budget > 1 and not search.setting.validation_fraction:
+        raise UsageError(
+            f"--budget {request.budget} chooses among configurations and validation_fraction is 0: a choice on the "
+            "test set is not offered; set validation_fraction above 0"
+        )
+    made = tries(found, search.setting, search.values, search.where, rates, request.budget)
+    return [unit for one in made for unit in units_of(replace(search, setting=one.setting), one.values, request.seeds)]
 
 
 def _without_repeats(units: list[Unit], notes: Notes) -> list[Unit]:

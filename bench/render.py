@@ -37,6 +37,7 @@ def print_leaderboard(
     metrics: Sequence[str] = ("best", "final"),
     style: str = "table",
     all_configurations: bool = False,
+    tuned: Sequence[str] = (),
     file: TextIO | None = None,
 ) -> None:
     """Print the leaderboard of a result folder.
@@ -47,6 +48,7 @@ def print_leaderboard(
         metrics: names or short names, shown side by side.
         style: one of `STYLES`.
         all_configurations: also show configurations that were not selected.
+        tuned: fields of the setting over which configurations are selected, such as `lr`.
         file: where to; None is standard output.
 
     Raises:
@@ -59,8 +61,8 @@ def print_leaderboard(
 
     chosen = [find_metric(name) for name in metrics]
     runs = Store(out).runs()
-    board = with_seeds(matching(leaderboard(runs), where or {}), runs, chosen)
-    render(tables_of(board, chosen, all_configurations, defaults()), style, file or sys.stdout)
+    board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, chosen)
+    render(tables_of(board, chosen, all_configurations, defaults(), tuned=tuned), style, file or sys.stdout)
 
 
 def render(tables: Sequence[Table], style: str, file: TextIO) -> None:

@@ -65,6 +65,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         backend=row["backend"],
         threads=int(row["threads"]),
         force=True,
+        track=() if _empty(row["local_accuracy_mean"]) else ("local",),
         provenance=provenance.of_command(["reproduce", row["run_key"]]),
     )
     sys.stderr.write(f"{unit.label}: {unit.setting.rounds} rounds\n")

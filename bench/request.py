@@ -28,6 +28,7 @@ class Request:
         seeds: how many; they count from 0.
         search: `grid`, `random` or `optuna`.
         num_samples: configurations per algorithm, for random and Optuna.
+        budget: configurations that every algorithm gets, the learning rate being tuned as well; 0 for none.
         scheduler: `none` or `asha`.
         force: run again what is stored.
         table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
@@ -41,6 +42,7 @@ class Request:
     seeds: int = 1
     search: str = "grid"
     num_samples: int = 10
+    budget: int = 0
     scheduler: str = "none"
     force: bool = False
     table: str | None = None
@@ -73,6 +75,10 @@ def check_names(request: Request) -> None:
     for name, value in (("--seeds", request.seeds), ("--num-samples", request.num_samples)):
         if value < 1:
             raise UsageError(f"{name} must be >= 1, got {value}")
+    if request.budget < 0:
+        raise UsageError(f"--budget must be >= 1, got {request.budget}")
+    if request.budget and (request.search != "grid" or request.scheduler != "none"):
+        raise UsageError("--budget draws configurations itself and runs all of them: leave out --search, --scheduler")
 
 
 def find_algorithm(name: str) -> Entry:

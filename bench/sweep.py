@@ -6,12 +6,13 @@ import argparse
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms import entry
 from bench import options as command
+from bench.budget import TUNED
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, cpu_count, default_out, resolve_device
@@ -53,6 +54,7 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
         return EXIT_OK
     if given.show and not hasattr(given, "algo"):
         given.algo = ["all"]
+    given.track = command.tracks_of(given.track)
     request = command.make_request(given, layers)
     plan = make_plan(request)
     if given.show:
@@ -93,15 +95,21 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     """
     if plan.cells and not plan.units:
         raise UsageError("nothing to run: " + "; ".join(plan.notes))
+    from bench.track import Tracking
+
     check_out(out)
     store = Store(out)
     units = missing_units(plan, store, given.force, plan.request.scheduler == "asha")
+    tracking = Tracking(plan, units, out, given.track, given.force)
     _announce(plan, units)
+    _say(tracking.before())
     status = EXIT_OK
     if units or plan.searches:
         execution = _execution(given, argv, out, device)
         prepare_data(plan, units, execution)
         status = _run_missing(plan, units, execution, _resources(given, gpus), given.quiet)
+        _say(tracking.after())
+    _compact(store)
     _rebuild(store)
     _print_board(plan, out, given.json)
     return status
@@ -119,6 +127,7 @@ def _execution(given: argparse.Namespace, argv: Sequence[str], out: Path, device
         threads=given.cpus_per_trial,
         force=given.force,
         save_seconds=given.save_seconds,
+        track=given.track,
         provenance=provenance.of_command(argv),
     )
 
@@ -200,13 +209,28 @@ def _check_statistics(setting: Setting, shares: Split) -> None:
 
 
 def _announce(plan: Plan, units: Sequence[Unit]) -> None:
-    for note in plan.notes:
-        sys.stderr.write(f"note: {note}\n")
+    _say(plan.notes)
     done = len(plan.units) - len(units)
     if plan.units:
         stored = f", {done} already stored" if done else ""
         runs = "1 run" if len(plan.units) == 1 else f"{len(plan.units)} runs"
         sys.stderr.write(f"{runs}{stored}, {len(units)} to do\n")
+
+
+def _say(notes: Iterable[str]) -> None:
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
+
+
+def _compact(store: Store) -> None:
+    """Pack the small files if they are many. What prevents it is worth a note only: the runs are stored."""
+    from leaderboards.compaction import compact_if_many
+
+    try:
+        compact_if_many(store)
+    except (OSError, StoreError) as error:
+        later = f"python -m bench.boards compact {store.out}"
+        sys.stderr.write(f"note: the files of single runs were not packed ({error}); `{later}` does it\n")
 
 
 def _rebuild(store: Store) -> None:
@@ -230,7 +254,10 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
         "algorithm": sorted(names),
         "setting_json": sorted(map(identity_json, settings)),
     }
-    print_leaderboard(out, where=where, style="json" if as_json else "table", file=sys.stdout)
+    tuned = TUNED if plan.request.budget else ()
+    print_leaderboard(out, where=where, style="json" if as_json else "table", tuned=tuned, file=sys.stdout)
+    if tuned and not as_json:
+        _say([f"selected over {', '.join(tuned)} as well; again: python -m bench.compare --tuned {' '.join(tuned)}"])
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from leaderboards.identity import canonical_json, digest
+from leaderboards.identity import digest
 from leaderboards.intervals import grouped_intervals
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.schema import SETTING_COLUMNS, hyperparameter_columns
@@ -18,7 +18,7 @@ CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one i
 REFERENCES = frozenset({"centralized", "local"})  # bounds to read the others against: they take no part in ranks
 
 
-def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = ()) -> pd.DataFrame:
+def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
     """The leaderboard of `runs`.
 
     A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that
@@ -33,6 +33,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = ()) -> pd.DataFram
             algorithm) the later finished counts.
         extra: metrics beside `METRICS` whose columns `runs` has; where a finished run lacks one there is no mean, and
             `<name>_count` says how many have it.
+        tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ in them
+            alone are one cell.
 
     Returns:
         One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
@@ -46,7 +48,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = ()) -> pd.DataFram
     runs = _one_run_per_seed(runs)
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
-    board = _identity(runs).join([_counts(runs), _flags(runs), *statistics]).reset_index()
+    board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
     tried = (board["n"] > 0).astype("int64")
     board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
@@ -85,9 +87,12 @@ def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.Da
     return board
 
 
-def cell_of(setting_json: str) -> str:
-    """The cell of a setting: 16 hexadecimal digits that do not depend on the model's variant (`+head`, `+bn`)."""
-    setting = json.loads(setting_json)
+def cell_of(setting_json: str, tuned: Collection[str] = ()) -> str:
+    """The cell of a setting: 16 hexadecimal digits that do not depend on the model's variant (`+head`, `+bn`).
+
+    Nor on the fields in `tuned`.
+    """
+    setting = {name: value for name, value in json.loads(setting_json).items() if name not in tuned}
     return digest(setting | {"model": base_model(setting["model"])})[:16]
 
 
@@ -102,10 +107,10 @@ def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
     return runs.sort_values([*CONFIGURATION, "seed"], kind="stable").drop(columns="done")
 
 
-def _identity(runs: pd.DataFrame) -> pd.DataFrame:
+def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
     names = [*CONFIGURATION, *hyperparameter_columns(runs.columns), *SETTING_COLUMNS]
     board = runs[names].drop_duplicates(CONFIGURATION)
-    cells = {text: cell_of(text) for text in board["setting_json"].unique()}
+    cells = {text: cell_of(text, tuned) for text in board["setting_json"].unique()}
     return board.assign(cell=board["setting_json"].map(cells).astype(str)).set_index(CONFIGURATION)
 
 
@@ -119,7 +124,7 @@ def _counts(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _flags(runs: pd.DataFrame) -> pd.DataFrame:
     finished = (runs["status"] == "finished").astype(bool)
-    packages = runs["versions"].map(canonical_json) + runs["package_version"]
+    packages = pd.Series(_numbered(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
     groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
     return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
@@ -149,18 +154,23 @@ def _bounds(metric: Metric) -> tuple[float, float] | None:
     return (0.0, 1.0) if metric.unit == "%" else None
 
 
+def _numbered(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:
+    """A number for each distinct pair of the versions of all packages and of this one: much shorter than its text."""
+    numbers: dict[tuple[Any, ...], int] = {}
+    return [numbers.setdefault((*sorted(others.items()), own), len(numbers)) for others, own in packages]
+
+
 def _winners(board: pd.DataFrame) -> list[int]:
     """The positions of the selected configurations; `board` holds those with a finished run."""
-    winners: list[int] = []
-    for _, contest in board.groupby(CONTEST, sort=False):
-        full = contest[contest["n"] == contest["n"].max()].sort_values("hp_json")
-        rules = set(contest["selected_on"])
-        score = {"validation": "best_val_accuracy_mean", "test": "best_accuracy_mean"}.get(min(rules))
-        if len(contest) == 1:
-            winners.append(int(contest.index[0]))
-        elif len(rules) == 1 and score and full[score].notna().any():
-            winners.append(int(full[score].idxmax()))  # the first of equals, hence the sorting
-    return winners
+    contests = board.groupby(CONTEST, sort=False)
+    alone = contests["n"].transform("size") == 1
+    rule = contests["selected_on"].transform("first").where(contests["selected_on"].transform("nunique") == 1)
+    score = board["best_val_accuracy_mean"].where(rule == "validation", board["best_accuracy_mean"])
+    score = score.where(rule.isin(["validation", "test"]) & (board["n"] == contests["n"].transform("max")))
+    names = ["hp_json", "setting_json"]
+    tried = board[names].assign(score=score, contest=contests.ngroup())[score.notna() & ~alone]
+    tried = tried.sort_values(names).sort_values("score", ascending=False, kind="stable")
+    return [*board.index[alone], *tried.drop_duplicates("contest").index]  # the first of equals, hence the sorting
 
 
 def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Metric) -> pd.Series:

@@ -8,6 +8,7 @@ from typing import Any
 
 from leaderboards.boards import REFERENCES, base_model
 from leaderboards.captions import MARKS, WORDS
+from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
 
 Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
@@ -153,11 +154,12 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
         for head, cell in zip(table.heads, row.cells, strict=True):
             record: Record = cell.record or {}
             setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
+            chosen = record.get("chosen")
             yield {
                 **{name: setting[name] for name in dict.fromkeys([*_COMMON, *BY, *table.by])},
                 "algorithm": row.algorithm,
                 "variant": row.model,
-                "hyperparameters": record.get("hp_json"),
+                "hyperparameters": None if chosen is None else canonical_json(chosen),
                 "metric": head.metric.name,
                 "state": cell.state,
                 **{part: cell.statistic(part) for part in ("mean", "std", "low", "high")},

@@ -31,7 +31,7 @@ def check_row(row: Mapping[str, Any]) -> None:
         ValueError: a column is missing, unknown, of another type, empty or out of range; the status is unknown; or
             hp_json or setting_json disagrees with its columns. The message names all of these, not only the first.
     """
-    _raise(f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored", _row_problems(row))
+    _raise(f"the row of {row.get('algorithm')!r}, seed {row.get('seed')!r}, cannot be stored", row_problems(row))
 
 
 def check_curve(curve: Iterable[CurvePoint]) -> None:
@@ -49,7 +49,8 @@ def _raise(what: str, found: Iterable[str]) -> None:
         raise ValueError(f"{what}: {'; '.join(problems)}")
 
 
-def _row_problems(row: Mapping[str, Any]) -> Iterator[str]:
+def row_problems(row: Mapping[str, Any]) -> Iterator[str]:
+    """Everything that `check_row` refuses about a row, one phrase each."""
     known = {column.name for column in COLUMNS}
     missing = [column.name for column in COLUMNS if column.name not in row]
     if missing:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from leaderboards.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION
+from leaderboards.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, Column
+from leaderboards.upgrades import can_upgrade, upgraded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _DAY = 24 * 60 * 60
+_READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
+_COLUMNS: dict[str, tuple[Column, ...]] = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
 
 
 class StoreError(ValueError):
@@ -33,7 +40,24 @@ class NewerSchemaError(StoreError):
     """The file was written by a newer version of this package."""
 
 
-def write_together(files: Sequence[tuple[pa.Table, Path]]) -> None:
+class OlderSchemaError(StoreError):
+    """The file was written by a version of this package that this one does not know any more."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A table too large to be held at once: its parts are made while it is written, each a row group of its own.
+
+    Args:
+        schema: of every part, with the metadata of the file.
+        parts: in the order in which they stand in the file.
+    """
+
+    schema: pa.Schema
+    parts: Iterable[pa.Table]
+
+
+def write_together(files: Sequence[tuple[pa.Table | Groups, Path]]) -> None:
     """Write each table to its path, in order; every file appears whole or not at all.
 
     All are written and synchronised under temporary names in their own folders first, so that a full disk is met
@@ -69,39 +93,90 @@ def sweep_leftovers(folder: Path, older_than: float = _DAY) -> None:
             continue
 
 
-def read_table(path: Path, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read one of our parquet files, or some of its columns.
+def read_table(
+    path: Path,
+    kind: str,
+    columns: Sequence[str] | None = None,
+    keys: Collection[str] | None = None,
+    dictionaries: Sequence[str] = (),
+) -> pa.Table:
+    """Read one of our parquet files, or some of its columns or row groups; an older schema is upgraded.
 
     Args:
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
         columns: names to read; None is all.
+        keys: run keys; row groups that cannot hold any of them are left out. What is read may hold others, too.
+        dictionaries: columns of text to give as dictionaries, which repeat no value.
 
     Raises:
         BrokenFileError: it is no parquet file, is cut short, or was not written as `kind`.
         NewerSchemaError: its schema version is newer than this package's.
+        OlderSchemaError: its schema version is older, and nothing here upgrades it.
         OSError: it cannot be opened.
     """
+    with _opened(path, dictionaries) as file:
+        metadata = file.metadata.metadata or {}
+        version = _check_metadata(path, kind, metadata)
+        groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
+        if version == SCHEMA_VERSION:
+            _check_columns(path, kind, file.schema_arrow.names)
+            return _read_groups(file, list(groups), columns)
+        table = upgraded(_read_groups(file, list(groups), None), kind, version)
+        _check_columns(path, kind, table.column_names)
+        return table if columns is None else table.select(list(columns))
+
+
+def read_metadata(path: Path, kind: str) -> dict[bytes, bytes]:
+    """What was written about one of our files as a whole. Raises as `read_table` does."""
+    with _opened(path) as file:
+        metadata: dict[bytes, bytes] = file.metadata.metadata or {}
+        _check_metadata(path, kind, metadata)
+        return metadata
+
+
+@contextmanager
+def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
+    """The file for reading: what fails at first is the file system's fault, what fails then is the content's."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    # Read the bytes first: what fails here is the file system's fault, what fails below is the content's.
-    content = path.read_bytes()
+    size = path.stat().st_size
+    source = pa.BufferReader(path.read_bytes()) if size <= _READ_WHOLE else pa.OSFile(str(path))
     try:
-        with pq.ParquetFile(pa.BufferReader(content)) as file:
-            _check_metadata(path, kind, file.metadata.metadata or {})
-            _check_columns(path, kind, file.schema_arrow.names)
-            return file.read(columns=None if columns is None else list(columns), use_threads=False)
+        metadata = pq.read_metadata(source)
+        known = [name for name in dictionaries if name in metadata.schema.names]
+        with pq.ParquetFile(source, metadata=metadata, read_dictionary=known) as file:
+            yield file
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFileError(
             path,
-            f"{path} is no readable parquet file ({len(content)} bytes; {reason}): "
+            f"{path} is no readable parquet file ({size} bytes; {reason}): "
             "delete it, or move it away; its run is then run again",
         ) from error
 
 
-def _check_metadata(path: Path, kind: str, metadata: dict[bytes, bytes]) -> None:
+def _read_groups(file: Any, groups: list[int], columns: Sequence[str] | None) -> pa.Table:
+    chosen = None if columns is None else list(columns)
+    return file.read_row_groups(groups, columns=chosen, use_threads=False)
+
+
+def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
+    """The row groups that may hold one of the sorted `keys`, by their least and greatest run key."""
+    at = file.schema_arrow.names.index("run_key")
+    for group in range(file.num_row_groups):
+        found = file.metadata.row_group(group).column(at).statistics
+        if found is None or not found.has_min_max:
+            yield group
+        else:
+            nearest = bisect_left(keys, found.min)
+            if nearest < len(keys) and keys[nearest] <= found.max:
+                yield group
+
+
+def _check_metadata(path: Path, kind: str, metadata: dict[bytes, bytes]) -> int:
+    """The version of its schema, which this package can read."""
     found, version = (metadata.get(name, b"").decode() for name in (b"fedkd_kind", b"fedkd_schema_version"))
     if found != kind or not version.isdigit():
         what = f"a {found!r} file" if found else "not written by fedkd-bench"
@@ -112,28 +187,72 @@ def _check_metadata(path: Path, kind: str, metadata: dict[bytes, bytes]) -> None
             f"{path} has schema version {version}, this package reads up to {SCHEMA_VERSION}: "
             "upgrade fedkd-bench, or move the file away",
         )
+    if not can_upgrade(kind, int(version)):
+        raise OlderSchemaError(
+            path,
+            f"{path} has schema version {version}, which this package cannot upgrade to {SCHEMA_VERSION}: run "
+            "`python -m bench.boards compact` of a version between the two on its folder, or move the file away",
+        )
+    if int(version) == SCHEMA_VERSION:
+        _check_units(path, kind, metadata)
+    return int(version)
+
+
+def _check_units(path: Path, kind: str, metadata: dict[bytes, bytes]) -> None:
+    """Files of other units are not read as ours; the first ones of version 1 did not state theirs."""
+    stated, ours = json.loads(metadata.get(b"fedkd_units", b"{}")), _units(kind)
+    wrong = [f"{name} in {stated[name]}, not {unit}" for name, unit in ours.items() if stated.get(name, unit) != unit]
+    if wrong:
+        raise BrokenFileError(path, f"{path} has other units ({'; '.join(wrong)}): delete it, or move it away")
+
+
+def _units(kind: str) -> dict[str, str]:
+    return {column.name: column.unit for column in _COLUMNS.get(kind, ()) if column.unit}
 
 
 def _check_columns(path: Path, kind: str, names: Sequence[str]) -> None:
-    expected = {"runs": COLUMNS, "curves": CURVE_COLUMNS}.get(kind, ())
-    missing = [column.name for column in expected if column.name not in names]
+    missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names]
     if missing:
         raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}: delete it, or move it away")
 
 
-def _write_synchronised(table: pa.Table, path: Path) -> None:
+def _write_synchronised(content: pa.Table | Groups, path: Path) -> None:
+    with path.open("xb") as file:
+        if isinstance(content, Groups):
+            _write_groups(content, file)
+        else:
+            file.write(_encoded(content))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_groups(content: Groups, file: Any) -> None:
+    import pyarrow.parquet as pq
+
+    schema = _with_units(content.schema)
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for part in content.parts:
+            writer.write_table(part.replace_schema_metadata(schema.metadata), row_group_size=max(part.num_rows, 1))
+
+
+def _encoded(table: pa.Table) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     # A file of few rows is mostly footer: plain pages make it a third smaller and faster to read.
     small = table.num_rows < 100
+    table = table.replace_schema_metadata(_with_units(table.schema).metadata)
     sink = pa.BufferOutputStream()
     compression = "none" if small else "zstd"
     pq.write_table(table, sink, use_dictionary=not small, write_statistics=not small, compression=compression)
-    with path.open("xb") as file:
-        file.write(sink.getvalue())
-        file.flush()
-        os.fsync(file.fileno())
+    return sink.getvalue()
+
+
+def _with_units(schema: pa.Schema) -> pa.Schema:
+    """The schema with its columns' units in the metadata, so that a file can be read without this package."""
+    metadata = dict(schema.metadata or {})
+    units = _units(metadata.get(b"fedkd_kind", b"").decode())
+    return schema.with_metadata(metadata | ({b"fedkd_units": json.dumps(units).encode()} if units else {}))
 
 
 def _synchronise_folder(folder: Path) -> None:

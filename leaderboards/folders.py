@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pandas as pd
 
+from leaderboards.reproduced import RowFile
 from leaderboards.store import Store
 
 
@@ -25,11 +26,11 @@ class Folders:
     """What `Store` reads, over several folders: of one key in several, the first finished counts.
 
     Args:
-        folders: results folders, of whatever machines.
+        folders: results folders, of whatever machines; also files of rows such as `reproduced.parquet`.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.stores = [Store(folder) for folder in folders]
+        self.stores = [RowFile(path) if path.is_file() else Store(path) for path in folders]
 
     def runs(self) -> pd.DataFrame:
         """As `Store.runs` gives them.

@@ -48,10 +48,29 @@ def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
 
     types: dict[str, set[pa.DataType]] = {}
     for table in tables:
-        for name in hyperparameter_columns(table.column_names):
-            types.setdefault(name, set()).add(table.schema.field(name).type)
+        for name, kind in hyperparameter_types(table.schema).items():
+            types.setdefault(name, set()).add(kind)
     schema = runs_schema({name: _common_type(types[name] - {pa.null()}) for name in sorted(types)})
-    return pa.concat_tables([schema.empty_table(), *(_fit(table, schema) for table in tables)])
+    return pa.concat_tables([schema.empty_table(), *(fit(table, schema) for table in tables)])
+
+
+def hyperparameter_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The type of each `hp_*` column."""
+    return {name: schema.field(name).type for name in hyperparameter_columns(schema.names)}
+
+
+def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """`table` with the columns of `schema`: cast, left out, or empty where it has none."""
+    import pyarrow as pa
+
+    if table.schema.equals(schema):
+        return table
+    names = set(table.column_names)
+    columns = [
+        _cast(table[field.name], field.type) if field.name in names else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
@@ -60,8 +79,22 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     import pyarrow as pa
 
     mapper = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}.get
-    frame: pd.DataFrame = table.to_pandas(types_mapper=mapper, maps_as_pydicts="strict")
-    return frame
+    maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
+    frame: pd.DataFrame = table.drop_columns(maps).to_pandas(types_mapper=mapper)
+    dicts = pd.DataFrame({name: _dicts(table[name]) for name in maps}, index=frame.index, dtype=object)
+    return pd.concat([frame, dicts], axis=1)[table.column_names] if maps else frame
+
+
+def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
+    """Each map as a dict; keys and values become Python objects at once, which saves most of the time."""
+    found: list[dict[Any, Any] | None] = []
+    for chunk in column.chunks:
+        keys, values, ends = chunk.keys.to_pylist(), chunk.items.to_pylist(), chunk.offsets.to_pylist()
+        parts = zip(ends, ends[1:], chunk.is_valid().to_pylist(), strict=False)
+        found += [
+            dict(zip(keys[begin:end], values[begin:end], strict=True)) if valid else None for begin, end, valid in parts
+        ]
+    return found
 
 
 def _common_type(types: set[pa.DataType]) -> pa.DataType:
@@ -72,14 +105,5 @@ def _common_type(types: set[pa.DataType]) -> pa.DataType:
     return pa.float64() if types <= {pa.int64(), pa.float64()} else pa.string()
 
 
-def _fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    import pyarrow as pa
-
-    if table.schema.equals(schema):
-        return table
-    names = set(table.column_names)
-    columns = [
-        table[field.name].cast(field.type) if field.name in names else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    return column if column.type == kind else column.cast(kind)

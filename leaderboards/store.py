@@ -6,42 +6,42 @@
 
 `key16` begins the run key and `env8` is the environment class, so that results of one key from unlike environments
 lie side by side as replicates. Files are found by their ending and read by their content: several rows in one are fine.
+`leaderboards.compaction` makes few files of many; `leaderboards.packs` says what they are.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from leaderboards.checks import CurvePoint, check_curve, check_row
 from leaderboards.files import read_table, sweep_leftovers, write_together
-from leaderboards.frames import concatenate, curve_table, run_table, to_pandas
+from leaderboards.frames import concatenate, curve_table, fit, run_table, to_pandas
 from leaderboards.identity import digest, environment_key
+from leaderboards.packs import (
+    PACK_NAME,
+    SLOT_NAME,
+    Files,
+    Folder,
+    empty_index,
+    gather_curves,
+    in_order,
+    rows_in_pack,
+    single_index,
+    with_text,
+)
 from leaderboards.schema import COLUMNS, curves_schema, file_metadata
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import pyarrow as pa
 
+TRACKED = "local_accuracy_mean"  # only of runs that were asked for it, with results equal to those that were not
+RESULTS = [column.name for column in COLUMNS if column.group == "results" and column.name != TRACKED]
 _LOG = logging.getLogger(__name__)
-_RESULTS = [column.name for column in COLUMNS if column.group == "results"]
-_OUR_NAME = re.compile(r"([0-9a-f]{16})-[0-9a-f]{8}(-[0-9a-f]{8})?\.parquet")
-
-
-class _Entry(NamedTuple):
-    """What the index knows of one row."""
-
-    key: str
-    status: str
-    finished: datetime
-    file: str
-
-
-_INDEX = ("run_key", "status", "finished")  # the columns that an _Entry is made of
 
 
 class Store:
@@ -53,6 +53,7 @@ class Store:
 
     def __init__(self, out: Path | str) -> None:
         self.out = Path(out)
+        self.folder = Folder(self.out)
         self._swept = False
 
     def write(self, row: Mapping[str, Any], curve: Iterable[CurvePoint], replace: bool = False) -> Path:
@@ -80,12 +81,15 @@ class Store:
         check_curve(curve)
         run, points = run_table(row), curve_table(row, curve)
         self._sweep_once()
-        with self._locked("runs"):
-            path, wanted, outdated = self._place(row, run, replace)
+        with self.locked("runs"):
+            files = self.folder.files()
+            path, wanted, outdated = self._place(files, row, run, replace)
             if wanted:
                 write_together([(points, self.out / "curves" / path.name), (run, path)])
-            for old in outdated:
-                old.unlink()
+            if outdated:
+                from leaderboards.compaction import forget
+
+                forget(self.folder, outdated)
         return path
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
@@ -93,9 +97,10 @@ class Store:
 
         A key with several rows is finished if one of them is, else what the latest says. Only three columns are read.
         """
-        entries = self._index(keys)
-        chosen = (entries[i] for i in _choose(entries))
-        return {entry.key: entry.status for entry in chosen if keys is None or entry.key in keys}
+        index = self.folder.read(lambda files: _index(files, keys))
+        index = index.take(first_choices(index))
+        found = zip(index["run_key"].to_pylist(), index["status"].to_pylist(), strict=True)
+        return {key: status for key, status in found if keys is None or key in keys}
 
     def finished(self, keys: Collection[str] | None = None) -> set[str]:
         """The keys (of `keys`, if given) that have a finished row."""
@@ -119,12 +124,8 @@ class Store:
         Raises:
             StoreError: a file is broken, foreign, or of a newer schema; the message names it and the next step.
         """
-        import pyarrow as pa
-
-        table = concatenate([read_table(path, "runs") for path in self._files()])
-        if not replicates:
-            table = table.take(pa.array(_choose(_entries(table)), pa.int64()))
-        return to_pandas(table)
+        table = self.folder.read(_rows)
+        return to_pandas(table if replicates else table.take(first_choices(table)))
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """The curves of the rows that `runs` gives: columns run_key, algorithm, round, metric, value.
@@ -135,20 +136,17 @@ class Store:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        entries = self._index(keys)
-        wanted: dict[str, list[str]] = {}
-        for entry in (entries[i] for i in _choose(entries)):
-            if keys is None or entry.key in keys:
-                wanted.setdefault(entry.file, []).append(entry.key)
-        tables = [curves_schema().empty_table()]
-        for name, members in wanted.items():
-            path = self.out / "curves" / name
-            if path.exists():
-                table = read_table(path, "curves")
-                tables.append(table.filter(pc.is_in(table["run_key"], pa.array(members))))
-            else:
-                _LOG.warning("%s is missing: %d run(s) without a curve", path, len(members))
-        return to_pandas(pa.concat_tables(tables))
+        def points(files: Files) -> tuple[pa.Table, dict[Path, int]]:
+            index = _index(files, keys)
+            index = index.take(first_choices(index))
+            if keys is not None:
+                index = index.filter(pc.is_in(index["run_key"], pa.array(list(keys), pa.string())))
+            return gather_curves(self.out / "curves", index)
+
+        found, missing = self.folder.read(points)
+        for path, count in missing.items():
+            _LOG.warning("%s is missing: %d run(s) without a curve", path, count)
+        return to_pandas(fit(found, curves_schema()))
 
     def rebuild(self) -> Path:
         """Make leaderboard.parquet from the runs, atomically; one process at a time.
@@ -162,47 +160,47 @@ class Store:
         from leaderboards.boards import leaderboard
 
         path = self.out / "leaderboard.parquet"
-        with self._locked("leaderboard"):
+        with self.locked("leaderboard"):
             table = pa.Table.from_pandas(leaderboard(self.runs()), preserve_index=False)
             metadata = {**(table.schema.metadata or {}), **file_metadata("leaderboard")}
             write_together([(table.replace_schema_metadata(metadata), path)])
         return path
 
-    def _place(self, row: Mapping[str, Any], run: pa.Table, replace: bool) -> tuple[Path, bool, list[Path]]:
-        """Where a row belongs, whether it is to be written there, and which files it makes outdated."""
-        stem = f"{row['run_key'][:16]}-{environment_key(row)}"
-        path = self.out / "runs" / f"{stem}.parquet"
-        if replace and row["status"] == "finished":
-            return path, True, sorted(path.parent.glob(f"{stem}-*.parquet"))
-        there = read_table(path, "runs") if path.exists() else None
-        if there is None or there["status"][0].as_py() != "finished":
-            return path, True, []
-        if row["status"] != "finished" or there.select(_RESULTS).equals(run.select(_RESULTS)):
-            return path, False, []
-        results = digest({"results": str(run.select(_RESULTS).to_pylist())})
-        path = path.with_name(f"{stem}-{results[:8]}.parquet")
-        return path, not path.exists(), []
+    def locked(self, name: str, patience: float = -1) -> Any:
+        """The lock of the runs or of the leaderboard, for a `with`.
 
-    def _index(self, keys: Collection[str] | None) -> list[_Entry]:
-        """Key, status, end and file of each row that may belong to `keys`."""
-        starts = None if keys is None else {key[:16] for key in keys}
-        entries = []
-        for path in self._files():
-            name = _OUR_NAME.fullmatch(path.name)
-            if name and starts is not None and name[1] not in starts:
-                continue
-            entries += _entries(read_table(path, "runs", _INDEX), path.name)
-        return entries
-
-    def _files(self) -> list[Path]:
-        folder = self.out / "runs"
-        return sorted(folder.glob("*.parquet")) if folder.exists() else []
-
-    def _locked(self, name: str) -> Any:
+        Args:
+            name: `runs` or `leaderboard`.
+            patience: seconds to wait for it before filelock.Timeout; -1 waits for ever.
+        """
         from filelock import FileLock
 
         self.out.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.out / f"{name}.lock")
+        return FileLock(self.out / f"{name}.lock", timeout=patience)
+
+    def _place(
+        self, files: Files, row: Mapping[str, Any], run: pa.Table, replace: bool
+    ) -> tuple[Path, bool, list[str]]:
+        """Where a row belongs, whether it is to be written there, and the names of the rows it makes outdated."""
+        stem = f"{row['run_key'][:16]}-{environment_key(row)}"
+        packed = files.packed([row["run_key"]])
+        holders = dict(zip(packed["file"].to_pylist(), packed["holder"].to_pylist(), strict=True))
+        holders |= {name: name for name in files.singles if name.startswith(stem)}
+        name = f"{stem}.parquet"
+        path = files.folder / name
+        if replace and row["status"] == "finished":
+            return path, True, sorted(other for other in holders if other.startswith(f"{stem}-"))
+        if name not in holders:
+            return path, True, []
+        there = _row_in(files.folder / holders[name], name, row["run_key"])
+        if there["status"][0].as_py() != "finished":
+            return path, True, []
+        if row[TRACKED] is not None and there[TRACKED][0].as_py() is None and same_results(there, run):
+            return path, True, []
+        if row["status"] != "finished" or same_results(there, run):
+            return files.folder / holders[name], False, []
+        name = beside(stem, run)
+        return files.folder / holders.get(name, name), name not in holders, []
 
     def _sweep_once(self) -> None:
         if not self._swept:
@@ -211,20 +209,75 @@ class Store:
             self._swept = True
 
 
-def _entries(table: pa.Table, file: str = "") -> list[_Entry]:
-    columns = (table[name].to_pylist() for name in _INDEX)
-    return [_Entry(key, status, finished, file) for key, status, finished in zip(*columns, strict=True)]
+def same_results(left: pa.Table, right: pa.Table) -> bool:
+    """Whether two tables of rows agree in every column of results that all runs have, to the last digit."""
+    return bool(left.select(RESULTS).equals(right.select(RESULTS)))
 
 
-def _choose(entries: Sequence[_Entry]) -> list[int]:
-    """The position of one entry per key: the first finished, else the latest; ties by position."""
-    best: dict[str, int] = {}
-    for i, entry in enumerate(entries):
-        held = best.setdefault(entry.key, i)
-        best[entry.key] = min(held, i, key=lambda j: _preference(entries[j], j))
-    return sorted(best.values())
+def beside(stem: str, run: pa.Table) -> str:
+    """The name of a row whose results differ from those of the row that has the name of its key and environment."""
+    return f"{stem}-{results_digests(run)[0][:8]}.parquet"
 
 
-def _preference(entry: _Entry, position: int) -> tuple[bool, float, int]:
-    time = entry.finished.timestamp()
-    return entry.status != "finished", time if entry.status == "finished" else -time, position
+def results_digests(rows: pa.Table) -> list[str]:
+    """For each row 64 digits that are equal for equal results."""
+    return [digest({"results": str([row])}) for row in rows.select(RESULTS).to_pylist()]
+
+
+def first_choices(index: pa.Table) -> np.ndarray:
+    """The position of one row per run key: the first finished, else the latest; ties by position.
+
+    Args:
+        index: columns run_key, status, finished at least.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    done = pc.equal(index["status"], "finished")
+    time = index["finished"].cast(pa.int64())
+    order = {"key": index["run_key"], "late": pc.invert(done).cast(pa.int8())}
+    order |= {"time": pc.if_else(done, time, pc.negate(time)), "position": pa.array(np.arange(index.num_rows))}
+    ordered = pa.table(order).sort_by([(name, "ascending") for name in order]).combine_chunks()
+    key = ordered["key"]
+    first = np.ones(index.num_rows, bool)
+    first[1:] = pc.not_equal(key[1:], key[:-1]).to_numpy()
+    return np.sort(ordered["position"].to_numpy()[first])
+
+
+def _rows(files: Files) -> pa.Table:
+    """All rows, in the order of the names of their small files, packed or not."""
+    import pyarrow as pa
+
+    packed = files.packed()
+    tables = [with_text(read_table(files.folder / name, "runs"), "file", name) for name in files.singles]
+    tables += [rows_in_pack(pack, packed) for pack in files.packs]
+    names = pa.concat_tables([empty_index().select(["file"]), *(table.select(["file"]) for table in tables)])
+    return _by_name(concatenate(tables), names["file"])
+
+
+def _index(files: Files, keys: Collection[str] | None) -> pa.Table:
+    """The index of each row that may belong to `keys`, in the order of names."""
+    import pyarrow as pa
+
+    starts = None if keys is None else {key[:16] for key in keys}
+    tables = [files.packed(keys)]
+    for name in files.singles:
+        slot = SLOT_NAME.fullmatch(name)
+        if starts is None or not slot or slot[1] in starts:
+            tables.append(single_index(files.folder / name))
+    index = pa.concat_tables(tables)
+    return _by_name(index, index["file"])
+
+
+def _by_name(table: pa.Table, names: pa.ChunkedArray) -> pa.Table:
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(names).to_numpy()
+    return table if bool((order[1:] > order[:-1]).all()) else table.take(order)
+
+
+def _row_in(path: Path, name: str, key: str) -> pa.Table:
+    """The row of a name, in a file of its own or in a pack."""
+    table = read_table(path, "runs", keys=[key])
+    return in_order(table, [name]) if PACK_NAME.fullmatch(path.name) else table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -31,6 +31,7 @@ def tables_of(
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
     by: Sequence[str] = BY,
     intervals: bool = False,
+    tuned: Sequence[str] = (),
 ) -> list[Table]:
     """The tables of a leaderboard, one per data set, model and setting.
 
@@ -45,17 +46,19 @@ def tables_of(
             default never.
         by: fields of the setting whose values stand side by side, instead of making tables of their own.
         intervals: print 95 % intervals instead of standard deviations.
+        tuned: fields of the setting over which configurations were selected, as given to `boards.leaderboard`.
     """
-    records = _records(board)
-    tuned = _tuned(records, defaults or {})
-    groups = [(json.loads(key), found) for key, found in sorted(_grouped(records, lambda r: _shared(r, by)).items())]
+    records = [_with_fields(record, tuned) for record in _records(board)]
+    shown = {name: [*names, *tuned] for name, names in _tuned(records, defaults or {}).items()}
+    apart = frozenset((*by, *tuned))
+    groups = [(json.loads(key), found) for key, found in sorted(_grouped(records, lambda r: _shared(r, apart)).items())]
     first = ("dataset", "model", "partition", "num_clients")
     groups.sort(key=lambda group: [_sortable(group[0].get(name)) for name in (*first, *group[0])])
     settings = [setting for setting, _ in groups]
     tables = []
     for setting, members in groups:
         heads = _heads({_place(record, by) for record in members}, by, metrics)
-        rows = _ranked(list(_rows(members, heads, by, tuned, all_configurations)))
+        rows = _ranked(list(_rows(members, heads, by, shown, all_configurations)))
         differing = [name for name in setting if any(other.get(name) != setting[name] for other in settings)]
         common = _common_marks(rows)
         rows = tuple(_dressed(row, common, intervals) for row in rows)
@@ -76,7 +79,7 @@ def _rows(
 ) -> Iterator[Row]:
     for (algorithm, model), contest in _grouped(records, lambda r: (r["algorithm"], r["model"])).items():
         listed = all_configurations or _undecided(contest, by)
-        lines = _grouped(contest, lambda r: r["hp_json"]) if listed else {"": contest}
+        lines = _grouped(contest, lambda r: canonical_json(r["chosen"])) if listed else {"": contest}
         for line in lines.values():
             places = _grouped(line, lambda r: _place(r, by))
             shown = {place: min(found, key=_precedence) for place, found in places.items()}
@@ -177,7 +180,7 @@ def _hyperparameters(shown: Mapping[Place, Record], names: Sequence[str]) -> str
 
     Switches that are off everywhere, and empty values, are left out.
     """
-    values = [json.loads(shown[place]["hp_json"]) for place in sorted(shown, key=_order)]
+    values = [shown[place]["chosen"] for place in sorted(shown, key=_order)]
     names = [name for name in names if any(not _off(value.get(name)) for value in values)]
     texts = {name: [_show(value[name]) for value in values if name in value] for name in names}
     return " ".join(
@@ -237,9 +240,16 @@ def _sortable(value: Any) -> tuple[bool, float, str]:
     return not number, value if number else 0.0, str(value)
 
 
-def _shared(record: Record, by: Sequence[str]) -> str:
-    """What the records of one table have in common: the setting without what columns stand for."""
-    return canonical_json({name: value for name, value in _setting(record["setting_json"]).items() if name not in by})
+def _with_fields(record: Record, tuned: Sequence[str]) -> Record:
+    """The record with what was chosen for it: its hyper-parameters, and the tuned fields of its setting."""
+    setting = _setting(record["setting_json"])
+    return {**record, "chosen": {**json.loads(record["hp_json"]), **{name: setting[name] for name in tuned}}}
+
+
+def _shared(record: Record, apart: Collection[str]) -> str:
+    """What the records of one table have in common: the setting without what columns stand for, and what was tuned."""
+    setting = _setting(record["setting_json"])
+    return canonical_json({name: value for name, value in setting.items() if name not in apart})
 
 
 @lru_cache(maxsize=4096)

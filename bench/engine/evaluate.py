@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,67 @@ from bench.engine.federation import Federation
 from bench.engine.network import Network
 
 Complete = Callable[[Params, int], Params]
-Scores = dict[tuple[int, int], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A model's answers to samples.
+
+    Args:
+        right: (C,) int64 on the CPU, how many of each class were classified right.
+        samples: of all classes.
+        loss: mean cross entropy, nats.
+        part: which of the test parts these are.
+        val_accuracy: share of the validation samples classified right; None where none are held out, or asked for.
+    """
+
+    right: Tensor
+    samples: int
+    loss: float
+    part: int = 0
+    val_accuracy: float | None = None
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the samples classified right."""
+        return int(self.right.sum()) / self.samples
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """By the names of the curve."""
+        known = {"accuracy": self.accuracy, "loss": self.loss}
+        return known if self.val_accuracy is None else {**known, "val_accuracy": self.val_accuracy}
+
+
+Scores = dict[tuple[int, int], Score]
+
+
+@torch.no_grad()
+def score(net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]]) -> Score:
+    """A whole model's answers to all (inputs, labels) of `chunks`."""
+    right, loss, total = torch.zeros(net.num_classes, dtype=torch.int64), 0.0, 0
+    for x, y in chunks:
+        logits = net.eval(params, x).logits
+        right = right.to(y.device).index_add_(0, y, (logits.argmax(1) == y).long())
+        loss += float(torch.nn.functional.cross_entropy(logits, y, reduction="sum"))
+        total += len(y)
+    return Score(right.cpu(), total, loss / total)
+
+
+def on_test(net: Network, federation: Federation, params: Params) -> list[Score]:
+    """A whole model's answers to each part of the test set; `mean_measures` makes one accuracy of them."""
+    return [_on_part(net, federation, params, part) for part in range(len(federation.test_parts))]
+
+
+def mean_measures(scores: list[Score]) -> dict[str, float]:
+    """The unweighted mean of each measure."""
+    known = [score.measures for score in scores]
+    return {name: sum(measures[name] for measures in known) / len(known) for name in known[0]}
+
+
+def _on_part(net: Network, federation: Federation, params: Params, part: int) -> Score:
+    found = score(net, params, federation.chunks(federation.test, federation.test_parts[part]))
+    return replace(found, part=part)
 
 
 @dataclass(frozen=True)
@@ -36,37 +96,42 @@ class Evaluator:
     complete: Complete
     known: Scores = field(default_factory=dict)
 
-    def measure(self, row: Params) -> dict[str, float]:
+    def scores(self, row: Params) -> list[Score]:
+        """One for each part of the test set; of a row that is a personal model, for each client and part it has."""
+        parts = range(len(self.federation.test_parts))
+        clients = range(len(self.federation.clients))
+        if self._whole(row):
+            return [self._global(row, part) for part in parts]
+        own = len(parts) == len(clients)
+        return [self._personal(row, c, p) for c in clients for p in parts if not own or c == p]
+
+    def measures(self, row: Params, scores: list[Score]) -> dict[str, float]:
         """`accuracy`, `loss`; `val_accuracy` where samples are held out; `amp`, `fm`, `wlp` with local test sets.
+
+        Args:
+            row: the model.
+            scores: what `scores` gave of it.
 
         Returns:
             Fractions in [0, 1], losses in nats; `fm` is the population variance of clients' accuracies (FedKF).
         """
-        parts = self.federation.test_parts
-        clients = range(len(self.federation.clients))
-        if set(row) == set(self.net.names):
-            scores = [self._global(row, part) for part in parts]
-        else:
-            own = len(parts) == len(clients)
-            cases = [(c, p) for c in clients for p in range(len(parts)) if not own or c == p]
-            scores = [self._personal(row, *case) for case in cases]
-        measures = {name: sum(score[name] for score in scores) / len(scores) for name in scores[0]}
-        return measures | self._local(row)
+        return mean_measures(scores) | self._local(row)
 
-    def _personal(self, row: Params, client: int, part: int) -> dict[str, float]:
+    def _whole(self, row: Params) -> bool:
+        return set(row) == set(self.net.names)
+
+    def _personal(self, row: Params, client: int, part: int) -> Score:
         if (client, part) not in self.known:
-            self.known[client, part] = self._global(self.complete(row, client), self.federation.test_parts[part])
+            self.known[client, part] = self._global(self.complete(row, client), part)
         return self.known[client, part]
 
-    def _global(self, params: Params, part: Tensor | None) -> dict[str, float]:
+    def _global(self, params: Params, part: int) -> Score:
         federation = self.federation
-        correct, loss = self._score(params, federation.chunks(federation.test, part))
-        measures = {"accuracy": correct, "loss": loss}
-        if len(federation.validation):
-            measures["val_accuracy"], _ = self._score(
-                params, federation.chunks(federation.train, federation.validation)
-            )
-        return measures
+        found = _on_part(self.net, federation, params, part)
+        if not len(federation.validation):
+            return found
+        held_out = score(self.net, params, federation.chunks(federation.train, federation.validation))
+        return replace(found, val_accuracy=held_out.accuracy)
 
     def _local(self, row: Params) -> dict[str, float]:
         tests = [(client, index) for client, index in enumerate(self.federation.local_tests) if len(index)]
@@ -74,9 +139,8 @@ class Evaluator:
             return {}
         scores = []
         for client, index in tests:
-            model = row if set(row) == set(self.net.names) else self.complete(row, client)
-            accuracy, _ = self._score(model, self.federation.chunks(self.federation.train, index))
-            scores.append(accuracy)
+            model = row if self._whole(row) else self.complete(row, client)
+            scores.append(score(self.net, model, self.federation.chunks(self.federation.train, index)).accuracy)
         values = torch.tensor(scores, dtype=torch.float64)
         sizes = torch.tensor([len(index) for _, index in tests], dtype=torch.float64)
         return {
@@ -84,14 +148,3 @@ class Evaluator:
             "fm": float(values.var(correction=0)),
             "wlp": float(values.min()),
         }
-
-    @torch.no_grad()
-    def _score(self, params: Params, chunks: Iterable[tuple[Tensor, Tensor]]) -> tuple[float, float]:
-        """Share of samples classified right, and mean cross entropy."""
-        correct, loss, total = 0, 0.0, 0
-        for x, y in chunks:
-            logits = self.net.eval(params, x).logits
-            correct += int((logits.argmax(1) == y).sum())
-            loss += float(torch.nn.functional.cross_entropy(logits, y, reduction="sum"))
-            total += len(y)
-        return correct / total, loss / total

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 
 import torch
 
-from algorithms.base import Algorithm, Data, Memory, Message, Params, Plan, Server, Upload
+from algorithms.base import Algorithm, Memory, Message, Params, Plan, Server, Upload
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
@@ -23,42 +23,13 @@ from bench.engine.stacked import Stacked
 from bench.engine.state import StateFolder
 from bench.engine.streams import stream
 from bench.engine.tasks import Problem, Task, Trained, make_task
+from bench.engine.tracking import Tracker
 from bench.engine.trees import num_bytes, stack, tensors, to
+from bench.engine.view import FedView
 from search_spaces.setting import Setting
 
 BACKENDS: dict[str, type[Loop | Stacked]] = {"loop": Loop, "stacked": Stacked}
 Point = tuple[int, str, float]
-
-
-@dataclass(frozen=True)
-class FedView:
-    """Implements `algorithms.base.Fed`: what the server knows."""
-
-    net: Network
-    num_clients: int
-    batch_size: int
-    seed: int
-    auxiliary: Data
-    validation: Data
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return self.net.num_classes
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Of one example."""
-        return self.net.input_shape
-
-    @property
-    def feature_dim(self) -> int:
-        """D."""
-        return self.net.feature_dim
-
-    def stream(self, *keys: str | int) -> torch.Generator:
-        """The server's generator for these keys."""
-        return stream(self.seed, "server", *keys)
 
 
 @dataclass
@@ -95,6 +66,7 @@ class Simulation:
         device: of training.
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
         folder: where the state lies, or None for a run that is never saved.
+        track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
     """
 
     def __init__(
@@ -108,6 +80,7 @@ class Simulation:
         device: torch.device | str = "cpu",
         backend: str = "auto",
         folder: StateFolder | None = None,
+        track: Collection[str] = (),
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
         self.device = torch.device(device)
@@ -134,6 +107,7 @@ class Simulation:
         self._check_rows()
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
+        self.tracker = Tracker(track, self.net, self.federation, self.local_model)
         self._changed: set[int] = set()
         self._scores: dict[str, Scores] = {}
         self._sent: tuple[Server, Message] | None = None
@@ -153,9 +127,9 @@ class Simulation:
         for _ in range(rounds):
             if self.done:
                 return
-            began = time.perf_counter()
+            began, tracking = time.perf_counter(), self.tracker.seconds
             self._round()
-            self.progress.seconds += time.perf_counter() - began
+            self.progress.seconds += time.perf_counter() - began - (self.tracker.seconds - tracking)
             if stop():
                 return
 
@@ -163,8 +137,9 @@ class Simulation:
         """Write the state: the server whole, of the memories those that changed since the last save."""
         assert self.folder is not None, "a simulation without a folder cannot be saved"
         server = {"params": self.server.params, "extra": dict(self.server.extra), "progress": asdict(self.progress)}
+        server["tracking"] = self.tracker.state()
         changed = {client: self.memories[client] for client in self._changed}
-        self.folder.save(self.round, server, changed, {"backend": self.backend})
+        self.folder.save(self.round, server, changed, {"backend": self.backend, "track": sorted(self.tracker.what)})
         self._changed.clear()
 
     def load(self) -> bool:
@@ -175,6 +150,7 @@ class Simulation:
         self.server = Server(server["params"], manifest["round"], server["extra"])
         progress = server["progress"]
         self.progress = Progress(**{**progress, "traffic": Traffic(**progress["traffic"])})
+        self.tracker.load(server.get("tracking", {}))
         self.memories, self.backend = memories, manifest["backend"]
         self._changed.clear()
         return True
@@ -273,13 +249,16 @@ class Simulation:
     def _evaluate(self, trained: list[Trained]) -> None:
         alone = not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
-        counted = asdict(self.progress.traffic)
+        local = self.tracker.clients(self.round, trained, self.done)
+        further = {"train_loss": loss, **asdict(self.progress.traffic), **local}
         for suffix, row in self.algorithm.evaluated(self.server).items():
             # A client that nobody sends anything has the model it had, until it trains again.
             known = self._scores.setdefault(suffix, {}) if alone and not row else {}
             evaluator = Evaluator(self.net, self.federation, self.local_model, known)
-            measures = {**evaluator.measure(row), "train_loss": loss, **counted}
+            scores = evaluator.scores(row)
+            self.tracker.row(self.round, suffix, row, scores, self.done)
             curve = self.progress.curves.setdefault(suffix, [])
+            measures = {**evaluator.measures(row, scores), **further}
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks of the suite itself: start-up, data work, local training beside a bare PyTorch loop, what Ray Tune adds.
+"""Benchmarks of the suite itself: start-up, data work, training beside a bare PyTorch loop, Ray Tune, large folders.
 
 `python -m bench.perf` runs them. Targets stand beside the figures and are never asserted: timings belong to a machine.
 """

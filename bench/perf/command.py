@@ -28,11 +28,12 @@ from bench.options import split_list
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
 PARTS = ("startup", "data", "training", "tune")
+ON_REQUEST = ("boards",)  # parts that are measured only if asked for
 USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
 DESCRIPTION = """\
 Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
-PyTorch loop, and what Ray Tune adds. A table on stdout, progress on stderr; targets are shown beside the figures and
-never decide the exit status."""
+PyTorch loop, what Ray Tune adds and, on request, large result folders. A table on stdout, progress on stderr; targets
+are shown beside the figures and never decide the exit status."""
 EPILOG = """\
 examples:
   python -m bench.perf                                            everything, about ten minutes
@@ -40,6 +41,7 @@ examples:
   python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
   python -m bench.perf --part training --algo all --model cnn_cifar   every algorithm, about ten minutes
   python -m bench.perf --part training --device cuda --json --out perf.json
+  python -m bench.perf --boards                                   the leaderboard of 100,000 runs, minutes
 
 Lists take spaces or commas.
 exit status: 0 measured; 1 an algorithm failed; 2 usage or value; 3 environment; 130 interrupted"""
@@ -55,18 +57,22 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--part", nargs="+", default=list(PARTS), metavar="NAME", help=f"of {', '.join(PARTS)} (all)")
+    known = f"of {', '.join(PARTS)} (all of these), {', '.join(ON_REQUEST)}"
+    add("--part", nargs="+", default=list(PARTS), metavar="NAME", help=known)
+    add("--boards", dest="part", action="store_const", const=["boards"], help="short for --part boards")
     add("--json", action="store_true", help="the record on stdout instead of tables")
     add("--out", type=Path, metavar="FILE", help="write the record to a file, too")
     add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
     add("-v", "--verbose", action="store_true", help="tracebacks of failures")
-    early = parser.add_argument_group("startup, data")
+    early = parser.add_argument_group("startup, data, boards")
     early.add_argument("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
     early.add_argument("--data-dir", metavar="DIR", help="data sets (default $FEDKD_DATA, else ~/.local/share)")
     _training(parser.add_argument_group("training"))
     tune = parser.add_argument_group("tune")
     tune.add_argument("--trials", type=int, default=12, metavar="N", help="small trials (12)")
     tune.add_argument("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
+    boards = parser.add_argument_group("boards")
+    boards.add_argument("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
     return parser
 
 
@@ -143,7 +149,7 @@ def check(given: argparse.Namespace) -> None:
     """
     for option in ("part", "model", "augmentation", "algo"):
         setattr(given, option, list(dict.fromkeys(split_list(getattr(given, option)))))
-    _check_names("--part", given.part, PARTS)
+    _check_names("--part", given.part, (*PARTS, *ON_REQUEST))
     _check_names("--augmentation", given.augmentation, AUGMENTATIONS)
     if not given.model:
         raise UsageError(f"--model takes {', '.join(MODELS)}, got nothing")
@@ -161,6 +167,7 @@ def check(given: argparse.Namespace) -> None:
         "samples": 1,
         "trials": 2,
         "steps": 2,
+        "runs": 10,
     }
     for option, lowest in least.items():
         if getattr(given, option) < lowest:
@@ -231,11 +238,18 @@ def _run_tune(given: argparse.Namespace) -> dict[str, Any]:
     return measure_tune(given.trials, given.steps, given.threads, _say)
 
 
+def _run_boards(given: argparse.Namespace) -> dict[str, Any]:
+    from bench.perf.boards import measure_boards
+
+    return measure_boards(given.runs, given.repetitions, _say)
+
+
 RUNNERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "startup": _run_startup,
     "data": _run_data,
     "training": _run_training,
     "tune": _run_tune,
+    "boards": _run_boards,
 }
 
 

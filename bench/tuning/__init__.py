@@ -18,7 +18,7 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
         algorithm: registry name.
         defaults: values for the trial's configuration, which it may override: hyper-parameters and setting fields by
             name (`setting`, a mapping, takes fields as well), `dataset`, `paper`, `seed`, `out`, `data_dir`, `offline`,
-            `device`, `backend`.
+            `device`, `backend`, `track`.
 
     Returns:
         A class named after the algorithm. Each `step` reports `round`, `accuracy`, `best_accuracy`, `objective` (the

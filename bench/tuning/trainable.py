@@ -17,13 +17,14 @@ from ray import tune
 from algorithms import entry
 from bench.execution import Execution, count_gpus, default_out
 from bench.labels import Varied
+from bench.options import tracks_of
 from bench.plan import make_plan
 from bench.provenance import of_command
 from bench.request import Request
 from bench.tuning.trial import Trial
 from bench.unit import Unit
 
-EXECUTION_KEYS = ("out", "data_dir", "offline", "device", "backend")
+EXECUTION_KEYS = ("out", "data_dir", "offline", "device", "backend", "track")
 POINTER = "state.json"
 
 
@@ -101,6 +102,7 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
         if bound.get(key):
             bound[key] = str(Path(bound[key]).resolve())
     unit_of(name, bound)  # a wrong name or value is said here, not by every worker
+    _tracks(bound)
     return type(name, (FederatedTrial,), {"algorithm": name, "defaults": bound})
 
 
@@ -140,5 +142,12 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         device=device,
         backend=given.get("backend", "auto"),
         threads=int(os.environ.get("OMP_NUM_THREADS") or 1),
+        track=_tracks(given),
         provenance={**of_command([]), "command": "ray.tune.Tuner"},
     )
+
+
+def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a configuration tracks, be it text or a list."""
+    words = given.get("track", ())
+    return tracks_of([words] if isinstance(words, str) else words)

@@ -19,6 +19,7 @@ from bench import data, provenance
 from bench.data.splits import split
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
+from bench.engine.tracking import write as write_tracked
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.models import weights
@@ -168,6 +169,7 @@ class Run:
             device=execution.device,
             backend=execution.backend,
             folder=self.folder,
+            track=execution.track,
         )
         self.simulation.load()
 
@@ -179,8 +181,11 @@ class Run:
         info = data.info(self.unit.setting.dataset)
         facts = self._facts(status)
         samples = len(self._dataset.test_y)
-        progress = self._running().progress
+        simulation = self._running()
+        progress = simulation.progress
         self.complaint = progress.complaint
+        if status == "finished":  # before the rows: what is stored as finished has its tracked data
+            write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
         for row, curve in rows_of(self.unit, progress, facts, num_classes=info.num_classes, test_samples=samples):
             self.store.write(row, curve, replace=self.execution.force)
         self.status = status

@@ -1,0 +1,166 @@
+"""`python -m bench.boards`: merge the result folders of several machines, validate one, or pack its small files.
+
+Exit status: 0; 2 where the request is wrong; 3 where a folder is not in order, with what is wrong and the next step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.console import report_problem
+from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
+from bench.execution import default_out
+
+if TYPE_CHECKING:
+    from leaderboards.merging import Merged
+    from leaderboards.validation import Checked
+
+_EPILOG = """\
+examples:
+  python -m bench.boards merge laptop/leaderboards server/leaderboards --out all
+  python -m bench.boards validate all
+  python -m bench.boards compact all
+
+merge only reads its sources, and run twice it changes nothing the second time. Equal results of one run and one
+environment become one row; results of unlike environments stay side by side as replicates, which never count as seeds;
+unlike results of one environment are an error, for one of them is wrong (--keep-both keeps them; the leaderboard
+takes the first finished). A failed or stopped row yields to a finished one. Saved states are not merged.
+What --track kept comes along. compact changes no row. Sweeps do it by themselves when they end with more than a few
+hundred small files.
+exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    from leaderboards import StoreError
+
+    try:
+        status: int = arguments.action(arguments)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE)
+    except (StoreError, OSError) as error:
+        return report_problem(error, EXIT_ENVIRONMENT)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.boards",
+        description="Keep result folders: merge those of several machines, look for what is wrong, make few files of\n"
+        "many.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = parser.add_subparsers(required=True, metavar="merge | validate | compact")
+    merge = actions.add_parser("merge", help="bring the results of several folders into one")
+    merge.add_argument("sources", nargs="+", type=Path, metavar="SRC", help="result folders, only read")
+    merge.add_argument("--out", type=Path, required=True, metavar="DEST", help="result folder to write into")
+    merge.add_argument("--keep-both", action="store_true", help="keep results that should agree but do not")
+    merge.set_defaults(action=_merge)
+    for name, action, help_ in (
+        ("validate", _validate, "list what is wrong with a folder, and change nothing"),
+        ("compact", _compact, "make few files of many, and change no row"),
+    ):
+        other = actions.add_parser(name, help=help_)
+        other.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: $FEDKD_OUT, else leaderboards")
+        other.set_defaults(action=action)
+    for command in actions.choices.values():
+        command.add_argument("--json", action="store_true", help="machine-readable output")
+    return parser
+
+
+def _folder(given: Path | None) -> Path:
+    """The result folder that was named, or the usual one.
+
+    Raises:
+        UsageError: it holds no results.
+    """
+    out = (given or default_out()).resolve()
+    if not (out / "runs").is_dir():
+        raise UsageError(f"{out} is no result folder: it has no folder runs; name one, or set FEDKD_OUT")
+    return out
+
+
+def _merge(arguments: argparse.Namespace) -> int:
+    from bench import tracked
+    from leaderboards import Store
+    from leaderboards.merging import merge
+
+    sources = [_folder(source) for source in arguments.sources]
+    out = arguments.out.resolve()
+    if out in sources:
+        raise UsageError(f"--out {out} is among the sources, which are only read: its own rows take part anyway")
+    sources = list(dict.fromkeys(sources))
+    done = merge(sources, out, arguments.keep_both)
+    tracked.bring(sources, out)
+    if done.new or not (out / "leaderboard.parquet").exists():
+        Store(out).rebuild()
+    if arguments.json:
+        _print_json({"out": str(out), **asdict(done)})
+    else:
+        sys.stdout.write(_merged(done, out))
+    return EXIT_OK
+
+
+def _merged(done: Merged, out: Path) -> str:
+    lines = [
+        f"{_count(done.files, 'file')} read, {_count(done.rows, 'row')}",
+        f"{_count(done.new, 'new row')} in {out}, {done.replaced} in the place of failed or stopped ones",
+        f"{_count(done.collapsed, 'equal result')} left out, {done.yielded} failed or stopped",
+        f"{_count(done.replicates, 'run')} with replicates from unlike environments",
+    ]
+    lines += [f"{_count(done.beside, 'result')} kept beside an unlike one of the same environment"] * bool(done.beside)
+    return "\n".join(lines) + "\n"
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from bench.results import summarise
+    from leaderboards.validation import validate
+
+    out = _folder(arguments.folder)
+    found = validate(out, summarise)
+    if arguments.json:
+        findings = [asdict(finding) for finding in found.findings]
+        counts = {"files": found.files, "rows": found.rows, "points": found.points}
+        _print_json({"out": str(out), **counts, "findings": findings})
+    else:
+        sys.stdout.write(_validated(found, out))
+    return EXIT_ENVIRONMENT if found.findings else EXIT_OK
+
+
+def _validated(found: Checked, out: Path) -> str:
+    read = f"{_count(found.files, 'file')}, {_count(found.rows, 'row')}, {_count(found.points, 'point')} in {out}"
+    problems = _count(len(found.findings), "finding") if found.findings else "nothing wrong"
+    return "".join(f"{finding}\n" for finding in found.findings) + f"{read}: {problems}\n"
+
+
+def _compact(arguments: argparse.Namespace) -> int:
+    from leaderboards import Store
+    from leaderboards.compaction import compact
+
+    out = _folder(arguments.folder)
+    done = compact(Store(out))
+    if arguments.json:
+        _print_json({"out": str(out), **asdict(done)})
+    else:
+        sys.stdout.write(f"{_count(done.before, 'file')} of rows in {out}, {done.after} now\n")
+    return EXIT_OK
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _print_json(record: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""`--budget N`: the same number of configurations for every algorithm, the learning rate among what is tuned.
+
+An algorithm with more hyper-parameters, or a longer grid, otherwise gets more tries, and one that inherits another's
+learning rate may lose by it alone. The i-th learning rate is the same for all algorithms; hyper-parameters are drawn
+from each one's own grid.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from algorithms import Entry
+from bench.configurations import draw
+from bench.errors import UsageError
+from search_spaces import Grid, Range, Setting, Value, holds
+
+TUNED = ("lr",)
+REACH = 10.0  # the learning rate is drawn between a tenth and ten times the setting's
+TRIES = 100  # draws for each configuration, of which some repeat or break a relation
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One of an algorithm's tries: hyper-parameters, and the setting with the learning rate."""
+
+    values: Mapping[str, Value]
+    setting: Setting
+
+
+def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list[float]:
+    """The learning rates of `count` tries: the setting's own first, then log-uniform within a factor of `REACH`.
+
+    Args:
+        setting: whose `lr` is the middle.
+        given: values that the user gave, to be taken in turn instead.
+        count: how many.
+    """
+    if given:
+        return [given[i % len(given)] for i in range(count)]
+    generator = random.Random("fedkd-bench budget lr")
+    rates = {setting.lr: None}
+    digits = 3  # enough to print, more where so many are asked for that they would repeat
+    while len(rates) < count:
+        for _ in range(TRIES):
+            rates.setdefault(float(f"{setting.lr * REACH ** generator.uniform(-1, 1):.{digits}g}"))
+            if len(rates) == count:
+                break
+        digits += 1
+    return list(rates)
+
+
+def tries(
+    found: Entry,
+    setting: Setting,
+    space: Mapping[str, Grid | Range],
+    relations: Sequence[str],
+    given: Sequence[float],
+    count: int,
+) -> list[Configuration]:
+    """An algorithm's `count` distinct tries; the same command asks for the same ones.
+
+    Args:
+        found: the algorithm.
+        setting: the problem.
+        space: what every hyper-parameter may be.
+        relations: what they keep.
+        given: learning rates to take in turn, or none to draw them.
+        count: how many.
+
+    Raises:
+        UsageError: there are not so many with these learning rates.
+    """
+    generator = random.Random(f"fedkd-bench budget {found.name}")
+    made: dict[tuple[object, ...], Configuration] = {}
+    for lr in learning_rates(setting, given, count):
+        for values in _draws(space, relations, generator):
+            key = (lr, *values.values())
+            if key not in made:
+                made[key] = Configuration(_resolved(found, values), replace(setting, lr=lr))
+                break
+        else:
+            raise UsageError(
+                f"{found.name} has only {len(made)} configurations with these learning rates, not {count}: lower "
+                "--budget, give more values, or leave --lr out so that it is drawn"
+            )
+    return list(made.values())
+
+
+def _draws(
+    space: Mapping[str, Grid | Range], relations: Sequence[str], generator: random.Random
+) -> Iterator[dict[str, Value]]:
+    for _ in range(TRIES):
+        values = {name: draw(value, generator) for name, value in space.items()}
+        if all(holds(relation, values) for relation in relations):
+            yield values
+
+
+def _resolved(found: Entry, values: dict[str, Value]) -> Mapping[str, Value]:
+    try:
+        return found.resolve(values)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

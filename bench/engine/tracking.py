@@ -1,0 +1,248 @@
+"""What `--track` asks a run to keep besides its curve: measured at evaluated rounds, written when the run ends.
+
+`bench.tracked` lists the arrays and reads them. A final model is loaded by its run key and used as any other:
+
+    params = load_model("leaderboards", run_key)          # {name: tensor}; of FedBN's and `local`, with client=3
+    module = models.make("resnet8", (3, 32, 32), 10)
+    module.load_state_dict(params)
+    logits = module.eval()(images).logits                 # images (B, ...) normalised as the run's were
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Params
+from algorithms.forward import chunk_size
+from bench import tracked
+from bench.engine.evaluate import Complete, Score, mean_measures, on_test
+from bench.engine.federation import Federation
+from bench.engine.network import Network
+from bench.engine.streams import stream
+from bench.engine.tasks import Trained
+
+if TYPE_CHECKING:
+    from bench.engine.simulation import Simulation
+
+FEATURE_SAMPLES = 1000
+_Found = dict[str, Any]  # names of `bench.tracked` -> list or tensor
+
+
+class Tracker:
+    """Watches the evaluations of one run. It changes nothing that the run computes.
+
+    Args:
+        what: names of `bench.execution.TRACKS`; for none, nothing is done.
+        net: the network.
+        federation: its test samples, and the labels that each client holds.
+        complete: (row, client) to that client's whole model.
+
+    Attributes:
+        what: after `load`, what the saved run tracked as well: a curve that has begun is not broken off.
+        seconds: spent here, over all sessions of the run.
+    """
+
+    def __init__(self, what: Collection[str], net: Network, federation: Federation, complete: Complete) -> None:
+        self.what = frozenset(what)
+        self.seconds = 0.0
+        self._net, self._federation, self._complete = net, federation, complete
+        self._shared: _Found = {}
+        self._rows: dict[str, _Found] = {}
+
+    def clients(self, round: int, trained: list[Trained], last: bool) -> dict[str, float]:
+        """Measure the clients' own models after an evaluated round.
+
+        Args:
+            round: its number.
+            trained: what came of its clients.
+            last: the run ends with it.
+
+        Returns:
+            What every row's curve gets: `local_accuracy`, the unweighted mean over these clients, if it is tracked.
+        """
+        local, classes = "local" in self.what, last and "classes" in self.what
+        with self._clock():
+            if last and "features" in self.what:
+                self._client_features(trained[0])
+            if not local and not classes:
+                return {}
+            scores = {result.client: on_test(self._net, self._federation, result.params) for result in trained}
+            if classes:
+                self._shared["classes/clients"] = list(scores)
+                self._shared["classes/local"] = [self._by_class(found) for found in scores.values()]
+            return self._client_accuracy(round, scores) if local else {}
+
+    def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
+        """Keep what is asked of an evaluated model; `scores` are those that its accuracy was made of."""
+        found = self._rows.setdefault(suffix, {})
+        with self._clock():
+            if "classes" in self.what:
+                _append(found, {"classes/rounds": round, "classes/global": self._by_class(scores)})
+            if last and "features" in self.what and (model := self._model(row)) is not None:
+                found["features/global"] = self._features(model)
+
+    def state(self) -> dict[str, Any]:
+        """What `load` takes."""
+        return {"what": sorted(self.what), "seconds": self.seconds, "shared": self._shared, "rows": self._rows}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved run, which may have been tracked otherwise, or not at all."""
+        self.what |= frozenset(state.get("what", ()))
+        self.seconds = state.get("seconds", 0.0)
+        self._shared, self._rows = state.get("shared", {}), state.get("rows", {})
+
+    def arrays(self, suffix: str) -> dict[str, Any]:
+        """All that was kept for a row, by the names of `bench.tracked`."""
+        found = {**self._shared, **self._rows.get(suffix, {})}
+        if "classes" in self.what:
+            labels = self._federation.train.labels
+            found["classes/counts"] = torch.stack([self._counts(labels[own]) for own in self._federation.clients])
+        if "features" in self.what:
+            index = self._feature_samples()
+            found |= {"features/samples": index, "features/labels": self._federation.test.labels[index]}
+        found["run/seconds"] = self.seconds
+        return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in found.items()}
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
+
+    def _model(self, row: Params) -> Params | None:
+        """The one model that a row stands for; None where each client has its own."""
+        if set(row) == set(self._net.names):
+            return row
+        return self._complete(row, 0) if len(self._federation.clients) == 1 else None
+
+    def _client_accuracy(self, round: int, scores: Mapping[int, list[Score]]) -> dict[str, float]:
+        accuracy = [mean_measures(found)["accuracy"] for found in scores.values()]
+        _append(self._shared, {"local/rounds": round, "local/clients": list(scores), "local/accuracy": accuracy})
+        return {"local_accuracy": math.fsum(accuracy) / len(accuracy)}
+
+    def _by_class(self, scores: list[Score]) -> list[float]:
+        """(C,) accuracy of each class, the mean over the scores that have samples of it."""
+        labels, parts = self._federation.test.labels, self._federation.test_parts
+        counts = [self._counts(labels if part is None else labels[part]) for part in parts]
+        shares = torch.stack([score.right.double() / counts[score.part] for score in scores])
+        values: list[float] = shares.nanmean(0).tolist()
+        return values
+
+    def _counts(self, labels: Tensor) -> Tensor:
+        return torch.bincount(labels, minlength=self._net.num_classes).cpu()
+
+    def _client_features(self, trained: Trained) -> None:
+        self._shared["features/client"] = trained.client
+        self._shared["features/local"] = self._features(trained.params)
+
+    @torch.no_grad()
+    def _features(self, params: Params) -> Tensor:
+        parts = torch.split(self._feature_samples(), chunk_size(self._federation.device))
+        outputs = [self._net.eval(params, self._federation.test.at(index)).features for index in parts]
+        return torch.cat(outputs).float().cpu()
+
+    def _feature_samples(self) -> Tensor:
+        """The same for every run on a data set, whatever its seed."""
+        labels = self._federation.test.labels
+        drawn = torch.randperm(len(labels), generator=stream(0, "tracked features"))
+        return drawn[:FEATURE_SAMPLES].sort().values.to(labels.device)
+
+
+def write(simulation: Simulation, out: Path | str, rows: Mapping[str, str], names: Mapping[str, str]) -> None:
+    """Write what a finished run tracked, for each of its rows; nothing if it tracked nothing.
+
+    Args:
+        simulation: at its last round.
+        out: results folder.
+        rows: suffix -> run key.
+        names: suffix -> registry name.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
+    """
+    what = simulation.tracker.what
+    for suffix, key in rows.items() if what else ():
+        row = simulation.algorithm.evaluated(simulation.server)[suffix]
+        facts = {"run/key": key, "run/algorithm": names[suffix]}
+        notes = _notes(names[suffix], what) if _clients_of(simulation, row) and simulation.fed.num_clients > 1 else []
+        if "models" in what:
+            tracked.write_tensors(out, key, _tensors(simulation, row), _metadata(simulation, key, names[suffix]))
+        tracked.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts, "run/notes": notes})
+
+
+def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
+    """The final model of a row that was run with `--track models`.
+
+    Args:
+        out: results folder.
+        key: run key of the row, or its first 16 characters.
+        client: whose, where each client has its own model (FedBN, `local`); not needed where there is one.
+
+    Returns:
+        Parameters and floating-point buffers by name, in the run's precision, on the CPU.
+
+    Raises:
+        FileNotFoundError: no model of that row was kept.
+        ValueError: a client is missing, or named that there is not.
+    """
+    from safetensors.torch import load_file
+
+    path = tracked.path_of(out, key, "safetensors")
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no model was kept of run {key[:16]}; run it with --track models --force")
+    tensors = load_file(path)
+    shared = {name: value for name, value in tensors.items() if "/" not in name}
+    owners = sorted({int(name.partition("/")[0]) for name in tensors if "/" in name})
+    if not owners:
+        return shared
+    if client is None and len(owners) == 1:
+        client = owners[0]
+    if client not in owners:
+        raise ValueError(f"run {key[:16]} has a model for each of the clients 0 to {owners[-1]}, got client={client}")
+    own = f"{client}/"
+    return {**shared, **{name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)}}
+
+
+def _append(found: _Found, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        found.setdefault(name, []).append(value)
+
+
+def _clients_of(simulation: Simulation, row: Params) -> range:
+    """The clients that complete a row; none of a row that is whole."""
+    whole = set(row) == set(simulation.net.names)
+    return range(0 if whole else simulation.fed.num_clients)
+
+
+def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
+    """The row's tensors by name, and `client/name` for what each client adds to a row that is not whole."""
+    found = dict(row)
+    for client in _clients_of(simulation, row):
+        model = simulation.local_model(row, client)
+        found |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
+    return {name: value.detach().cpu().contiguous().numpy() for name, value in found.items()}
+
+
+def _metadata(simulation: Simulation, key: str, name: str) -> dict[str, str]:
+    setting = simulation.setting
+    known = {"dataset": setting.dataset, "model": setting.model, "precision": setting.precision}
+    return {"run_key": key, "algorithm": name, "round": str(simulation.round), **known}
+
+
+def _notes(name: str, what: Collection[str]) -> list[str]:
+    """What is defined otherwise, or not at all, where each client has a model of its own."""
+    defined = {
+        "classes": "classes/global is the mean over them",
+        "features": "there is no features/global",
+        "models": "all of them are kept",
+    }
+    said = [phrase for track, phrase in defined.items() if track in what]
+    return [f"{name}: each client has its own model; {', '.join(said)}"] if said else []

@@ -1,0 +1,227 @@
+"""Large result folders: how long the leaderboard of a hundred thousand runs takes, and `bench.compare` of a tenth.
+
+The folders are made up, written as compaction leaves them: the same schema, files and row groups as real ones.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bench
+from bench.errors import EnvironmentProblem
+from bench.perf.measure import figure
+from bench.results import MILESTONES, TARGETS
+from leaderboards import COLUMNS, SCHEMA_VERSION, canonical_json, environment_key, run_key
+from leaderboards.compaction import write_pack
+from search_spaces import Setting
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES, COMPARE_SECONDS = 5.0, 2_000.0, 3.0  # targets
+ROUNDS = 10  # that a curve has, of each of its metrics
+POINTS = (
+    *("accuracy", "val_accuracy", "loss", "train_loss", "local_accuracy"),
+    *("communications", "bytes_down", "bytes_up", "train_steps", "drift"),
+)
+ALGORITHMS, SEEDS = 25, 5
+CELLS = tuple(product(("cifar10", "cifar100"), (0.05, 0.1, 0.5, 1.0), (0.1, 1.0)))  # data set, alpha, participation
+_TABLE = "from leaderboards import Store; from leaderboards.boards import leaderboard; leaderboard(Store({!r}).runs())"
+_GROUP = 1_000  # runs whose points are made at once
+
+
+def measure_boards(runs: int, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """The leaderboard of a folder of `runs` runs, and `bench.compare` of one of a tenth, each a process of its own.
+
+    Args:
+        runs: in the larger folder.
+        repetitions: of each; one more, not counted, warms the file cache.
+        say: told what is being done.
+
+    Returns:
+        For `leaderboard` and `compare`: `runs` and `points` in the folder, and figures: seconds of the whole process,
+        its processor time and its largest memory.
+    """
+    few = max(runs // 10, 1)
+    with tempfile.TemporaryDirectory() as place:
+        large, small = Path(place) / "large", Path(place) / "small"
+        say(f"boards: making up folders of {runs:,} and {few:,} runs")
+        write_folder(large, runs)
+        write_folder(small, few)
+        say(f"boards: {repetitions} repetitions")
+        board = _spent(("-c", _TABLE.format(str(large))), repetitions)
+        compare = _spent(("-m", "bench.compare", "--out", str(small)), repetitions)
+    return {
+        "leaderboard": _sizes(runs) | _figures(board, LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES),
+        "compare": _sizes(few) | _figures(compare, COMPARE_SECONDS, None),
+    }
+
+
+def write_folder(out: Path, runs: int) -> None:
+    """Write a made-up result folder: finished runs of `ALGORITHMS` algorithms in `CELLS`, each with a curve.
+
+    Args:
+        out: the folder.
+        runs: how many; seeds come first, then cells, algorithms and configurations.
+    """
+    import pyarrow as pa
+
+    rows = sorted((_identity(number) for number in range(runs)), key=lambda row: row["run_key"])
+    columns = _columns(rows, _constants())
+    table = pa.table(columns)
+    keys, algorithms, files = (columns[name] for name in ("run_key", "algorithm", "file"))
+    points = (
+        _points(keys[start : start + _GROUP], algorithms[start : start + _GROUP], files[start : start + _GROUP])
+        for start in range(0, runs, _GROUP)
+    )
+    write_pack(out, {"hp_x": pa.float64()}, (), [table.slice(i, 4_096) for i in range(0, runs, 4_096)], points)
+
+
+def _identity(number: int) -> dict[str, Any]:
+    """Who the run of a number is."""
+    rest, seed = divmod(number, SEEDS)
+    rest, cell = divmod(rest, len(CELLS))
+    configuration, algorithm = divmod(rest, ALGORITHMS)
+    name, hyperparameters = f"algorithm_{algorithm:02}", {"x": configuration / 8}
+    setting = _SETTINGS[cell]
+    key = run_key(name, 1, hyperparameters, setting, seed)
+    identity = {"run_key": key, "algorithm": name, "seed": seed, "hp_json": canonical_json(hyperparameters)}
+    return {**setting, **identity, "hp_x": hyperparameters["x"], "setting_json": _SETTING_TEXTS[cell]}
+
+
+def _constants() -> dict[str, Any]:
+    """The columns that are equal in all rows."""
+    from bench import provenance
+    from bench.results import now
+
+    here = {**provenance.of_command(["made", "up"]), **provenance.of_process("cpu"), "schema_version": SCHEMA_VERSION}
+    state = {"status": "finished", "error": None, "diverged": False, "selected_on": "validation", "shortened": False}
+    costs = {"communications": 100, "bytes_down": 4_000_000, "bytes_up": 2_000_000, "train_steps": 12_000.0}
+    rounds = {"best_round": 90, "selected_round": 80, "peak_memory_bytes": 500_000_000, "threads": 1, "pack": 1}
+    texts = {"partition_hash": "ab12", "dataset_hash": "cd34", "backend": "loop", "paper": None}
+    at = {"algorithm_version": 1, "started": now(), "finished": now()}
+    return {**here, **state, **costs, **rounds, **texts, **at}
+
+
+def _columns(rows: Sequence[dict[str, Any]], constants: dict[str, Any]) -> dict[str, pa.Array]:
+    """Every column of a packed file of rows; results are random."""
+    import numpy as np
+    import pyarrow as pa
+
+    from leaderboards.packs import packed_schema
+
+    random, schema = np.random.default_rng(0), packed_schema("runs", {"hp_x": pa.float64()})
+    units, made = {column.name: column.unit for column in COLUMNS}, {}
+    environment = environment_key(constants)
+    constants = constants | {"accuracy_at": None, "rounds_to": None}
+    for field in schema:
+        if field.name == "file":
+            made[field.name] = pa.array([f"{row['run_key'][:16]}-{environment}.parquet" for row in rows])
+        elif field.name in rows[0]:
+            made[field.name] = pa.array([row[field.name] for row in rows], field.type)
+        elif field.name in ("accuracy_at", "rounds_to"):
+            made[field.name] = _maps(field, random, len(rows))
+        elif field.name in constants:
+            made[field.name] = pa.array([constants[field.name]] * len(rows), field.type)
+        else:
+            values = random.uniform(0.1, 0.9, len(rows))
+            made[field.name] = pa.array(values if units[field.name].startswith("fraction") else 100 * values)
+    return made
+
+
+def _maps(field: pa.Field, random: np.random.Generator, rows: int) -> pa.Array:
+    """As long as those of real runs of 100 rounds that reach three quarters."""
+    import numpy as np
+    import pyarrow as pa
+
+    rounds = [at for at in MILESTONES if at <= 100]
+    keys = rounds if field.name == "accuracy_at" else TARGETS[:15]
+    items = random.uniform(0.1, 0.9, len(keys) * rows)
+    values = items if field.name == "accuracy_at" else (100 * items).astype(np.int32)
+    offsets = np.arange(rows + 1, dtype=np.int32) * len(keys)
+    return pa.MapArray.from_arrays(
+        pa.array(offsets), pa.array(list(keys) * rows, field.type.key_type), pa.array(values, field.type.item_type)
+    )
+
+
+def _points(keys: pa.Array, algorithms: pa.Array, files: pa.Array) -> pa.Table:
+    """The curves of some runs."""
+    import numpy as np
+    import pyarrow as pa
+
+    each = ROUNDS * len(POINTS)
+    of_run = np.repeat(np.arange(len(keys), dtype=np.int32), each)
+    metrics = np.tile(np.arange(len(POINTS), dtype=np.int32), ROUNDS * len(keys))
+    return pa.table(
+        {
+            "run_key": pa.DictionaryArray.from_arrays(of_run, keys),
+            "algorithm": algorithms.take(pa.array(of_run)),
+            "round": pa.array(np.tile(np.repeat(np.arange(1, ROUNDS + 1), len(POINTS)), len(keys))),
+            "metric": pa.DictionaryArray.from_arrays(metrics, pa.array(POINTS)),
+            "value": pa.array(np.random.default_rng(len(keys)).uniform(size=len(keys) * each)),
+            "file": pa.DictionaryArray.from_arrays(of_run, files),
+        }
+    )
+
+
+def _settings() -> Iterator[dict[str, Any]]:
+    for dataset, alpha, participation in CELLS:
+        yield Setting(dataset=dataset, alpha=alpha, participation=participation, validation_fraction=0.1).as_dict()
+
+
+_SETTINGS = tuple(_settings())
+_SETTING_TEXTS = tuple(canonical_json(setting) for setting in _SETTINGS)
+
+
+def _sizes(runs: int) -> dict[str, Any]:
+    return {"runs": runs, "points": runs * ROUNDS * len(POINTS)}
+
+
+def _spent(arguments: tuple[str, ...], repetitions: int) -> list[tuple[float, float, float]]:
+    """Seconds, processor time and largest memory in bytes of each run of the interpreter but the first."""
+    return [_process(arguments) for _ in range(repetitions + 1)][1:]
+
+
+def _process(arguments: tuple[str, ...]) -> tuple[float, float, float]:
+    """Run the interpreter to its end.
+
+    Raises:
+        EnvironmentProblem: it failed.
+    """
+    root = str(Path(bench.__file__).resolve().parent.parent)
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
+    with tempfile.TemporaryFile("w+") as errors:
+        before = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - before
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            last = errors.read().strip().splitlines()[-1:] or ["no message"]
+            raise EnvironmentProblem(f"`python {' '.join(arguments)}` ended with {process.returncode}: {last[0]}")
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    return seconds, used.ru_utime + used.ru_stime, float(used.ru_maxrss * unit)
+
+
+def _figures(turns: Sequence[tuple[float, float, float]], seconds: float, memory: float | None) -> dict[str, Any]:
+    wall, processor, largest = zip(*turns, strict=True)
+    return {
+        "seconds": figure(wall, "s", seconds),
+        "cpu_seconds": figure(processor, "s"),
+        "memory": figure([size / 1e6 for size in largest], "MB", memory),
+    }

@@ -1,0 +1,154 @@
+"""What `--track` kept of runs besides their rows and curves: the files, and how to read them.
+
+    OUT/tracked/<key16>.npz           arrays, by name (below); read by `arrays`
+    OUT/tracked/<key16>.safetensors   `models`: the final model; read by `bench.engine.tracking.load_model`
+
+`key16` begins the run key of a row. Files appear whole or not at all, before the run's row: a finished row that was
+tracked has them. Of a run that a scheduler stopped there are none. Arrays, with R evaluated rounds, m clients in a
+round, K in all, C classes, n test samples, D features:
+
+| name | shape | meaning |
+|---|---|---|
+| `run/key`, `run/algorithm` | () | the row's run key and registry name |
+| `run/seconds` | () | spent on tracking; not in the row's `seconds` |
+| `run/notes` | (any,) | what is not defined for this algorithm, in sentences |
+| `local/rounds`, `local/clients` | (R,), (R, m) | evaluated rounds, and who took part in each |
+| `local/accuracy` | (R, m) | test accuracy of their own final models; the curve's `local_accuracy` is the mean |
+| `classes/rounds`, `classes/global` | (R,), (R, C) | test accuracy of the evaluated model by class, after each round |
+| `classes/counts` | (K, C) | training samples of each client and class |
+| `classes/clients`, `classes/local` | (m,), (m, C) | the last round's clients, their models' accuracy by class |
+| `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs on a data set; their labels |
+| `features/global` | (n, D) | penultimate features of the evaluated model; absent where each client has its own |
+| `features/client`, `features/local` | (), (n, D) | first client of the last round, and its own model's features |
+
+Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without test samples. Where
+clients hold one source each, they are means over the sources. Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from bench.errors import EnvironmentProblem
+from bench.execution import TRACKS
+from leaderboards.files import sweep_leftovers
+
+FOLDER = "tracked"
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+
+def path_of(out: Path | str, key: str, ending: str = "npz") -> Path:
+    """Where the tracked data of a row lie, whether or not they are there. `ending`: npz or safetensors."""
+    return Path(out) / FOLDER / f"{key[:16]}.{ending}"
+
+
+def arrays(out: Path | str, key: str) -> Arrays:
+    """The tracked arrays of a row, by the names above.
+
+    Raises:
+        FileNotFoundError: there are none.
+        EnvironmentProblem: the file is damaged.
+    """
+    path = path_of(out, key)
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: nothing was tracked of run {key[:16]}; run it with --track, --force if stored"
+        )
+    with _readable(path), np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def held(out: Path | str, key: str) -> set[str]:
+    """Which of `TRACKS` the files of a row have.
+
+    Raises:
+        EnvironmentProblem: a file is damaged.
+    """
+    path, found = path_of(out, key), set[str]()
+    if path.exists():
+        with _readable(path), zipfile.ZipFile(path) as file:
+            found = {name.partition("/")[0] for name in file.namelist()} & set(TRACKS)
+    return found | ({"models"} if path_of(out, key, "safetensors").exists() else set())
+
+
+def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> None:
+    """Keep arrays of a row. What an earlier run of this key tracked, and this one does not, stays."""
+    kept: Arrays = {}
+    if path_of(out, key).exists():
+        tracked = {name.partition("/")[0] for name in made}
+        kept = {name: value for name, value in arrays(out, key).items() if name.partition("/")[0] not in tracked}
+    content: dict[str, Any] = {**kept, **{name: np.asarray(value) for name, value in made.items()}}
+    _write_whole(path_of(out, key), lambda file: np.savez(file, **content))
+
+
+def write_tensors(
+    out: Path | str, key: str, tensors: Mapping[str, np.ndarray[Any, Any]], facts: Mapping[str, str]
+) -> None:
+    """Keep a model of a row. `facts`: the file's metadata."""
+    from safetensors.numpy import save
+
+    _write_whole(path_of(out, key, "safetensors"), lambda file: file.write(save(dict(tensors), dict(facts))))
+
+
+def cost(out: Path | str, key: str) -> tuple[float, list[str]] | None:
+    """The seconds that tracking a row took, and what is not defined for it; None if nothing was tracked.
+
+    Raises:
+        EnvironmentProblem: the file is damaged.
+    """
+    path = path_of(out, key)
+    if not path.exists():
+        return None
+    with _readable(path), np.load(path, allow_pickle=False) as file:
+        return float(file["run/seconds"]), [str(note) for note in file["run/notes"]]
+
+
+def bring(sources: Sequence[Path], out: Path) -> None:
+    """Copy the files of several result folders into one; those that are there stay as they are.
+
+    Raises:
+        OSError: a folder cannot be read or written; nothing half-written is left.
+    """
+    for source in sources:
+        for path in sorted((source / FOLDER).glob("*.*")):
+            target = out / FOLDER / path.name
+            if path.suffix in (".npz", ".safetensors") and not path.name.startswith(".") and not target.exists():
+                blob = path.read_bytes()
+                _write_whole(target, partial(_put, blob))
+
+
+def _put(blob: bytes, file: BinaryIO) -> None:
+    file.write(blob)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+        raise EnvironmentProblem(
+            f"{path} is no readable file of tracked data ({error}): delete it; --track with --force makes it again"
+        ) from error
+
+
+def _write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep_leftovers(path.parent)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

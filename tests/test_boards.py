@@ -1,0 +1,427 @@
+"""`bench.boards`: folders of several machines become one, and what is wrong with a folder is said by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from rows import START, failed_row, make_row
+
+from bench.boards import main
+from bench.results import summarise
+from leaderboards import SCHEMA_VERSION, Store, files
+from leaderboards.compaction import compact
+
+LATER = START + timedelta(days=1)
+GPU = {"device": "gpu"}
+
+
+def curve_of(level: float) -> list[tuple[int, str, float]]:
+    """A curve of three rounds that reaches `level`, with all counters."""
+    points: list[tuple[int, str, float]] = []
+    for t in (1, 2, 3):
+        points += [(t, "accuracy", level * (t / 3)), (t, "val_accuracy", level * t / 4)]
+        points += [(t, name, float(t)) for name in ("communications", "bytes_down", "bytes_up", "train_steps")]
+    return points
+
+
+def add(store: Store, level: float = 0.5, algorithm: str = "fedavg", seed: int = 0, **columns: Any) -> Path:
+    """Store a run whose results are those of its curve."""
+    curve = curve_of(level)
+    hyperparameters = columns.pop("hyperparameters", {"mu": 0.1})
+    return store.write(make_row(algorithm, hyperparameters, seed=seed, **(summarise(curve) | columns)), curve)
+
+
+@pytest.fixture
+def laptop(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "laptop")
+    for seed in range(3):
+        add(store, (4 + seed) / 10, seed=seed)
+    add(store, 0.3, "fedprox", hyperparameters={"mu": 1})
+    return store
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "server")
+    for seed in (2, 3):
+        add(store, (4 + seed) / 10, seed=seed, finished=LATER)
+    add(store, 0.45, seed=0, finished=LATER, **GPU)
+    return store
+
+
+def tree(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def parquets(folder: Path) -> dict[Path, bytes]:
+    return {path: content for path, content in tree(folder).items() if path.suffix == ".parquet"}
+
+
+def merged(capsys: pytest.CaptureFixture[str], out: Path, *stores: Store, status: int = 0) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["merge", *(str(store.out) for store in stores), "--out", str(out), "--json"]) == status
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+# Merging
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_folders_become_one_and_sources_stay(laptop, server, tmp_path, capsys, packed):
+    if packed:
+        compact(laptop)
+        compact(server)
+    before = tree(laptop.out) | tree(server.out)
+    done = merged(capsys, tmp_path / "all", laptop, server)
+    assert tree(laptop.out) | tree(server.out) == before
+    assert (done["rows"], done["new"], done["collapsed"], done["replicates"]) == (7, 6, 1, 1)
+    runs = Store(tmp_path / "all").runs(replicates=True)
+    assert len(runs) == 6
+    assert runs[runs["seed"] == 2]["finished"].tolist() == [START + timedelta(seconds=12.5)]  # the first finished
+    assert len(Store(tmp_path / "all").runs()) == 5  # a replicate is no seed
+    rows = pd.concat([laptop.runs(replicates=True), server.runs(replicates=True)])
+    for row in runs.to_dict("records"):
+        original = rows[(rows["run_key"] == row["run_key"]) & (rows["device"] == row["device"])].iloc[0]
+        assert {k: v for k, v in row.items() if v == v} == {k: v for k, v in original.to_dict().items() if v == v}
+    curves = Store(tmp_path / "all").curves()
+    own = laptop.curves()
+    assert curves.groupby("run_key").size().eq(18).all()
+    one = own["run_key"].iloc[0]
+    assert curves[curves["run_key"] == one]["value"].tolist() == own[own["run_key"] == one]["value"].tolist()
+    assert (tmp_path / "all" / "leaderboard.parquet").exists()
+
+
+def test_merging_twice_changes_nothing(laptop, server, tmp_path, capsys):
+    merged(capsys, tmp_path / "all", laptop, server)
+    before = parquets(tmp_path / "all")
+    again = merged(capsys, tmp_path / "all", laptop, server)
+    assert (again["new"], again["collapsed"]) == (0, 7)
+    assert parquets(tmp_path / "all") == before
+    assert main(["validate", str(tmp_path / "all")]) == 0
+
+
+def test_merging_step_by_step_is_merging_at_once(laptop, server, tmp_path, capsys):
+    merged(capsys, tmp_path / "all", laptop, server)
+    merged(capsys, tmp_path / "steps", server)
+    merged(capsys, tmp_path / "steps", laptop)
+    at_once, steps = Store(tmp_path / "all"), Store(tmp_path / "steps")
+    columns = ["run_key", "device", "best_accuracy", "hp_mu"]
+    pd.testing.assert_frame_equal(at_once.runs(True)[columns], steps.runs(True)[columns])
+    pd.testing.assert_frame_equal(at_once.curves(), steps.curves())
+
+
+def test_unlike_results_of_one_environment_are_all_named_and_nothing_is_written(laptop, server, tmp_path, capsys):
+    add(server, 0.7, seed=0)
+    add(server, 0.8, seed=1)
+    add(server, 0.25, seed=3, host="third")  # a disagreement within one folder
+    assert main(["merge", str(laptop.out), str(server.out), "--out", str(tmp_path / "all")]) == 3
+    said = capsys.readouterr().err
+    assert said.count("in one environment disagree") == 3
+    assert f"{laptop.out}/runs/" in said
+    assert f"{server.out}/runs/" in said
+    assert "best 0.7" in said
+    assert "reproduce" in said
+    assert parquets(tmp_path / "all") == {}
+
+
+def test_keep_both_keeps_them_and_the_first_finished_counts(laptop, server, tmp_path, capsys):
+    add(server, 0.7, seed=0, finished=LATER)
+    command = ["merge", str(laptop.out), str(server.out), "--out", str(tmp_path / "all"), "--keep-both"]
+    for _ in range(2):
+        assert main(command) == 0
+        assert "1 result kept beside" in capsys.readouterr().out
+        found = Store(tmp_path / "all")
+        runs = found.runs(replicates=True)
+        assert sorted(runs[(runs["seed"] == 0) & (runs["algorithm"] == "fedavg")]["best_accuracy"]) == [0.4, 0.45, 0.7]
+        counted = found.runs()
+        assert counted[(counted["seed"] == 0) & (counted["algorithm"] == "fedavg")]["best_accuracy"].tolist() == [0.4]
+    assert main(["validate", str(tmp_path / "all")]) == 3
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_failed_row_yields_to_a_finished_one(laptop, server, tmp_path, capsys, packed):
+    server.write(failed_row("fedprox", {"mu": 1}, finished=LATER), [])
+    server.write(failed_row("fedprox", {"mu": 1}, finished=LATER, **GPU), [])
+    first = merged(capsys, tmp_path / "all", server)
+    assert (first["new"], first["yielded"]) == (5, 0)
+    if packed:
+        compact(Store(tmp_path / "all"))
+    second = merged(capsys, tmp_path / "all", laptop)
+    assert (second["new"], second["replaced"]) == (3, 1)
+    runs = Store(tmp_path / "all").runs(replicates=True)
+    assert runs[(runs["algorithm"] == "fedprox") & (runs["device"] == "cpu")]["status"].tolist() == ["finished"]
+    third = merged(capsys, tmp_path / "other", laptop, server)
+    assert (third["new"], third["yielded"]) == (6, 2)
+
+
+def test_the_latest_of_rows_that_did_not_finish_is_taken(laptop, server, tmp_path, capsys):
+    laptop.write(failed_row("moon", error="first"), [])
+    server.write(failed_row("moon", error="second", finished=LATER), [])
+    for _ in range(2):
+        merged(capsys, tmp_path / "all", server, laptop)
+        runs = Store(tmp_path / "all").runs(replicates=True).set_index("algorithm")
+        assert runs.loc["moon", "error"] == "second"
+
+
+@pytest.mark.parametrize("damage", ["cut", "key", "newer"])
+def test_a_source_that_is_not_in_order_stops_the_merge(laptop, server, tmp_path, capsys, damage):
+    path = next((server.out / "runs").glob("*.parquet"))
+    table = pq.read_table(path)
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-20])
+    elif damage == "key":
+        at = table.column_names.index("seed")
+        pq.write_table(table.set_column(at, table.schema.field(at), [[77]]), path)
+    else:
+        newer = {**table.schema.metadata, b"fedkd_schema_version": str(SCHEMA_VERSION + 1)}
+        pq.write_table(table.replace_schema_metadata(newer), path)
+    assert main(["merge", str(laptop.out), str(server.out), "--out", str(tmp_path / "all")]) == 3
+    said = capsys.readouterr().err
+    assert "nothing was merged" in said
+    assert str(path) in said
+    assert parquets(tmp_path / "all") == {}
+
+
+def test_an_interrupted_merge_leaves_whole_rows_and_the_next_one_completes_it(
+    laptop, server, tmp_path, capsys, monkeypatch
+):
+    merged(capsys, tmp_path / "whole", laptop, server)
+    expected = Store(tmp_path / "whole")
+
+    class Killed(BaseException):
+        pass
+
+    steps, rename = 0, Path.replace
+    for last in range(20):
+        out, steps = tmp_path / str(last), 0
+
+        def replace(source: Path, target: Path, last: int = last) -> Path:
+            nonlocal steps
+            if steps >= last:
+                raise Killed
+            steps += 1
+            return rename(source, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", replace)
+            try:
+                main(["merge", str(laptop.out), str(server.out), "--out", str(out)])
+                break
+            except Killed:
+                runs = Store(out).runs(replicates=True)
+                assert not set(runs["run_key"]) - set(expected.runs()["run_key"])
+                assert set(Store(out).curves()["run_key"]) == set(runs["run_key"])
+        merged(capsys, out, laptop, server)
+        pd.testing.assert_frame_equal(Store(out).runs(True), expected.runs(True))
+        pd.testing.assert_frame_equal(Store(out).curves(), expected.curves())
+    assert last > 3
+
+
+def test_several_runs_in_one_file_of_another_name_keep_their_own_curves(laptop, tmp_path, capsys):
+    import pyarrow as pa
+
+    expected = laptop.runs().sort_values("run_key"), laptop.curves().sort_values(["run_key", "round", "metric"])
+    for kind in ("runs", "curves"):
+        paths = [path for path in (laptop.out / kind).glob("*.parquet")]
+        tables = [pq.read_table(path) for path in paths]
+        tables = [table for table in tables if "fedavg" in table["algorithm"].to_pylist()]
+        pq.write_table(pa.concat_tables(tables), laptop.out / kind / "three.parquet")
+        for path in paths:
+            if "fedavg" in pq.read_table(path)["algorithm"].to_pylist():
+                path.unlink()
+    merged(capsys, tmp_path / "all", laptop)
+    found = Store(tmp_path / "all")
+    assert found.runs()["run_key"].tolist() == expected[0]["run_key"].tolist()
+    points = found.curves().sort_values(["run_key", "round", "metric"])
+    assert points["value"].tolist() == expected[1]["value"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["merge", "{laptop}", "--out", "{laptop}"], "is among the sources"),
+        (["merge", "{laptop}/nowhere", "--out", "x"], "is no result folder"),
+        (["validate", "{laptop}/runs"], "is no result folder"),
+        (["compact", "{laptop}/runs"], "is no result folder"),
+    ],
+)
+def test_a_wrong_request_is_refused(laptop, capsys, arguments, problem):
+    assert main([argument.format(laptop=laptop.out) for argument in arguments]) == 2
+    assert problem in capsys.readouterr().err
+
+
+# Validating
+
+
+def findings(capsys: pytest.CaptureFixture[str], store: Store) -> list[dict[str, str]]:
+    """What validate finds, having changed nothing."""
+    before = tree(store.out)
+    capsys.readouterr()
+    status = main(["validate", str(store.out), "--json"])
+    assert tree(store.out) == before
+    found = json.loads(capsys.readouterr().out)["findings"]
+    assert status == (3 if found else 0)
+    return list(found)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_folder_in_order_has_no_findings(laptop, server, capsys, packed):
+    server.write(failed_row("moon"), [])
+    for store in (laptop, server):
+        if packed:
+            compact(store)
+        store.rebuild()
+        assert findings(capsys, store) == []
+    assert main(["validate", str(laptop.out)]) == 0
+    assert "4 rows, 72 points" in capsys.readouterr().out
+
+
+def change(path: Path, **columns: Any) -> None:
+    """Write other values into a file of one row."""
+    import pyarrow as pa
+
+    table = pq.read_table(path)
+    for name, value in columns.items():
+        at = table.column_names.index(name)
+        field = table.schema.field(at)
+        table = table.set_column(at, field, pa.array([value] * table.num_rows, field.type))
+    pq.write_table(table, path)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _text_seconds(path: Path) -> None:
+    table = pq.read_table(path)
+    at = table.column_names.index("seconds")
+    pq.write_table(table.set_column(at, "seconds", [["long"]]), path)
+
+
+def _without_status(path: Path) -> None:
+    pq.write_table(pq.read_table(path).drop_columns(["status"]), path)
+
+
+def _version(path: Path, version: int) -> None:
+    table = pq.read_table(path)
+    metadata = {**table.schema.metadata, b"fedkd_schema_version": str(version).encode()}
+    pq.write_table(table.replace_schema_metadata(metadata), path)
+
+
+def _curve(path: Path) -> Path:
+    return path.parent.parent / "curves" / path.name
+
+
+DAMAGES: dict[str, tuple[Any, str, str]] = {
+    "truncated": (_cut, "no readable parquet file", "delete it"),
+    "truncated curve": (lambda path: _cut(_curve(path)), "no readable parquet file", "delete it"),
+    "foreign": (lambda path: (path.parent / "notes.txt").write_text("x"), "no parquet file", "move it away"),
+    "foreign parquet": (lambda path: pd.DataFrame({"a": [1]}).to_parquet(path), "not written by fedkd", "delete it"),
+    "older": (lambda path: _version(path, 0), "schema version 0", "compact"),
+    "newer": (lambda path: _version(path, 2), "schema version 2", "upgrade fedkd-bench"),
+    "column": (_without_status, "lacks the columns status", "delete it"),
+    "type": (_text_seconds, "seconds is string, not double", "delete it"),
+    "no curve": (lambda path: _curve(path).unlink(), "has no curve", "bring back curves/"),
+    "no row": (lambda path: path.unlink(), "a curve without a row", "delete it"),
+    "key": (lambda path: change(path, algorithm_version=2), "its identity columns give", "give the sweep's command"),
+    "column and json": (lambda path: change(path, lr=0.5), "disagree about lr", "give the sweep's command"),
+    "name": (lambda path: change(path, cpu="another"), "looked for by name it is not found", "give the sweep's"),
+    "summary": (lambda path: change(path, best_accuracy=0.875), "best_accuracy is 0.875, not", "give the sweep's"),
+    "map": (lambda path: change(path, accuracy_at={1: 0.5}), "accuracy_at is {1: 0.5}, not", "give the sweep's"),
+    "another's points": (lambda path: change(_curve(path), run_key="f" * 64), "no row there", "give the sweep's"),
+    "range": (lambda path: change(path, seconds=-1.0), "seconds must be >= 0", "give the sweep's"),
+    "board": (lambda path: (path.parent.parent / "leaderboard.parquet").write_bytes(b"x"), "no readable", "sweep"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_is_wrong_is_named_with_the_next_step(laptop, capsys, damage):
+    make, problem, step = DAMAGES[damage]
+    path = next(path for path in (laptop.out / "runs").glob("*.parquet"))
+    make(path)
+    found = findings(capsys, laptop)
+    assert any(problem in entry["problem"] and step in entry["next_step"] for entry in found), found
+    assert all(entry["file"] for entry in found)
+
+
+def test_disagreements_are_found_in_packs_too(laptop, capsys):
+    add(laptop, 0.7, seed=1)
+    for _ in range(2):
+        (found,) = findings(capsys, laptop)
+        assert "2 results of run" in found["problem"]
+        assert "best 0.5, final 0.5" in found["problem"]
+        assert "best 0.7, final 0.7" in found["problem"]
+        compact(laptop)
+
+
+def test_a_contradiction_is_found_in_a_pack(laptop, capsys):
+    path = next((laptop.out / "runs").glob("*.parquet"))
+    change(path, final_accuracy=0.125)
+    compact(laptop)
+    (found,) = findings(capsys, laptop)
+    assert "final_accuracy is 0.125, not" in found["problem"]
+    assert found["file"].startswith("runs/packed-")
+
+
+# Compacting, and reading without this package
+
+
+def test_compact_says_what_it_did(laptop, capsys):
+    assert main(["compact", str(laptop.out)]) == 0
+    assert "4 files of rows in" in capsys.readouterr().out
+    assert len(laptop.runs()) == 4
+
+
+def test_the_command_is_known_to_the_console_script(laptop, capsys):
+    from bench.cli import main as fedkd
+
+    assert fedkd(["boards", "compact", str(laptop.out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["packed"] == 4
+
+
+@pytest.fixture
+def growing(laptop: Store) -> Store:
+    """A pack and, beside it, a run with other hyper-parameters."""
+    compact(laptop)
+    add(laptop, 0.3, "fedcad", seed=5, hyperparameters={"beta": 2})
+    return laptop
+
+
+def test_pandas_reads_the_tables(growing):
+    growing.rebuild()
+    runs = pd.concat(map(pd.read_parquet, (growing.out / "runs").glob("*.parquet")))
+    means = {"fedavg": 0.5, "fedprox": 0.3, "fedcad": 0.3}
+    assert runs.groupby("algorithm")["best_accuracy"].mean().to_dict() == pytest.approx(means)
+    assert sorted(pd.read_parquet(growing.out / "leaderboard.parquet")["n"]) == [1, 1, 3]
+    assert len(pd.read_parquet(growing.out / "curves")) == 90
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("polars"), reason="polars is not installed")
+def test_polars_reads_the_tables(growing):
+    import polars as pl
+
+    points = pl.scan_parquet(f"{growing.out}/curves/*.parquet", extra_columns="ignore").collect()
+    assert dict(points.group_by("algorithm").len().rows()) == {"fedavg": 54, "fedprox": 18, "fedcad": 18}
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("duckdb"), reason="duckdb is not installed")
+def test_duckdb_reads_the_tables(growing):
+    import duckdb
+
+    runs = f"from read_parquet('{growing.out}/runs/*.parquet', union_by_name=true)"
+    query = f"{runs} select algorithm, avg(best_accuracy) where status = 'finished' group by 1"
+    means = {"fedavg": 0.5, "fedprox": 0.3, "fedcad": 0.3}
+    assert dict(duckdb.sql(query).fetchall()) == pytest.approx(means)
+
+
+def test_units_are_in_every_file(laptop):
+    for path in (laptop.out / "runs").glob("*.parquet"):
+        assert json.loads(files.read_metadata(path, "runs")[b"fedkd_units"])["bytes_up"] == "bytes"

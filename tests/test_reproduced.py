@@ -1,0 +1,106 @@
+"""The kept runs of the papers' problems: how the file is made, and that the tracked one is what it says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rows import failed_row, make_row
+
+from algorithms import entry
+from bench.compare import main as compare
+from bench.results import summarise
+from leaderboards import Store, run_key
+from leaderboards.checks import check_row
+from leaderboards.reproduced import CURVES, REPRODUCED, RowFile, keep, main
+from search_spaces import SETTINGS
+
+CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5)]
+COMMAND = "python -m bench.sweep --algo fedavg --data-dir /home/me/data --out=/home/me/out --set 'beta=0.0 gamma=0.7'"
+
+
+def fill(folder: Path, **columns: object) -> Store:
+    store = Store(folder)
+    store.write(make_row("fedavg", command=COMMAND, host="my-machine", **columns), CURVE)
+    return store
+
+
+def test_whole_runs_are_kept_without_the_machines_folders(tmp_path):
+    store = fill(tmp_path / "a")
+    store.write(make_row("fedprox", {"mu": 0.1}, shortened=True), CURVE)
+    store.write(failed_row("moon"), [])
+    fill(tmp_path / "b", seed=1)
+    runs, curves = tmp_path / "kept.parquet", tmp_path / "kept_curves.parquet"
+    assert keep([tmp_path / "a", tmp_path / "b"], runs, curves) == 2
+    found = RowFile(runs)
+    rows = found.runs()
+    assert rows["algorithm"].tolist() == ["fedavg", "fedavg"]
+    assert sorted(rows["seed"]) == [0, 1]
+    assert set(rows["host"]) == {""}
+    assert set(rows["command"]) == {"python -m bench.sweep --algo fedavg --set 'beta=0.0 gamma=0.7'"}
+    assert len(found.curves()) == 2 * len(CURVE)
+    assert len(found.curves({rows["run_key"][0]})) == len(CURVE)
+
+
+def test_a_run_that_is_made_again_takes_the_place_of_the_old_one(tmp_path):
+    runs, curves = tmp_path / "kept.parquet", tmp_path / "kept_curves.parquet"
+    fill(tmp_path / "a", final_accuracy=0.5)
+    fill(tmp_path / "b", seed=1)
+    assert keep([tmp_path / "a", tmp_path / "b"], runs, curves) == 2
+    fill(tmp_path / "c", final_accuracy=0.6)
+    assert keep([tmp_path / "c"], runs, curves) == 1
+    rows = RowFile(runs).runs().set_index("seed")
+    assert rows["final_accuracy"].to_dict() == {0: 0.6, 1: 0.5}
+    assert len(RowFile(runs).curves()) == 2 * len(CURVE)
+
+
+def test_compare_reads_such_a_file(tmp_path, capsys):
+    runs = tmp_path / "kept.parquet"
+    fill(tmp_path / "a")
+    keep([tmp_path / "a"], runs, tmp_path / "kept_curves.parquet")
+    assert compare(["--out", str(runs), "--metric", "accuracy@2"]) == 0
+    assert "50.00 (1)" in capsys.readouterr().out
+
+
+def test_the_command_asks_for_folders(capsys):
+    assert main([]) == 2
+    assert "usage: python -m leaderboards.reproduced DIR" in capsys.readouterr().err
+
+
+# --- the tracked file
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return RowFile(REPRODUCED).runs()
+
+
+def test_the_tracked_rows_are_whole_runs_of_papers_settings(rows):
+    assert CURVES.exists()
+    for row in rows.to_dict("records"):
+        setting = json.loads(row["setting_json"])
+        asked = SETTINGS[row["paper"], row["dataset"]].as_dict()
+        unlike = {name for name in setting if setting[name] != asked[name]}
+        assert unlike <= {"alpha", "participation", "num_clients", "local_epochs"}, unlike
+        assert (row["status"], row["shortened"], row["git_dirty"]) == ("finished", False, False)
+        assert "/" not in row["command"].replace("python -m bench.sweep", "")
+        check_row({name: value for name, value in row.items() if not name.startswith("hp_") or value == value})
+
+
+def test_the_tracked_rows_say_what_their_curves_say(rows):
+    curves = RowFile(REPRODUCED).curves()
+    for row in rows.to_dict("records"):
+        curve = curves[curves["run_key"] == row["run_key"]]
+        points = list(zip(curve["round"], curve["metric"], curve["value"], strict=True))
+        found = summarise([(int(at), name, float(value)) for at, name, value in points])
+        for name in ("best_accuracy", "best_round", "final_accuracy", "mean_last10_accuracy"):
+            assert found[name] == pytest.approx(row[name]), name
+
+
+def test_the_tracked_rows_are_those_of_the_present_algorithms(rows):
+    """Once an algorithm's version is raised, its kept runs are to be made again."""
+    for row in rows.to_dict("records"):
+        setting, hyperparameters = json.loads(row["setting_json"]), json.loads(row["hp_json"])
+        version = entry(row["algorithm"]).version
+        assert row["run_key"] == run_key(row["algorithm"], version, hyperparameters, setting, row["seed"])

@@ -1,0 +1,522 @@
+"""`--track`: what is kept is what a plain pass over the test set gives, and keeping it changes nothing else."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from commands import assert_equal_results, command
+from conftest import INFO, TINY, identical, toy_dataset, toy_split
+from rows import make_row
+from safetensors.numpy import load_file
+from torch import Tensor
+
+from algorithms import ALGORITHMS, entry
+from algorithms.base import Algorithm, Params
+from bench import data, models, sweep, tracked
+from bench.engine import tracking
+from bench.engine.simulation import Simulation
+from bench.engine.state import StateFolder
+from bench.engine.tracking import load_model
+from bench.errors import EnvironmentProblem, UsageError
+from bench.execution import TRACKS, Execution
+from bench.identity import identity
+from bench.plan import make_plan
+from bench.provenance import of_command
+from bench.request import Request
+from bench.selftest.toy import make, supplied
+from bench.tables import column_of
+from bench.track import Tracking
+from bench.tuning.trial import Trial
+from bench.unit import Unit
+from leaderboards import Store
+from leaderboards.beside import Asked, beside
+from leaderboards.published import printed_cells
+from search_spaces import SETTINGS
+
+ALL = tuple(TRACKS)
+SETTING = replace(SETTINGS["fedkd", "digits"], rounds=3, local_epochs=1)
+SHORT = ("--algo", "fedavg_t1,fedbn", "--rounds", "2", "--set", "local_epochs=1")
+
+
+@dataclass(frozen=True)
+class Keeper(Algorithm):
+    """FedAvg whose clients keep their final local model, where a test finds it."""
+
+    def upload(self, net, local, data, message, memory, plan):
+        return {"params": local["params"]}, {"own": local["params"]}
+
+
+def toy(
+    algorithm: str | Algorithm,
+    track: tuple[str, ...] = ALL,
+    backend: str = "loop",
+    folder: StateFolder | None = None,
+    dataset: data.Dataset | None = None,
+    seed: int = 0,
+    **fields: object,
+) -> Simulation:
+    """A run on the toy federation of `bench.selftest`, tracked."""
+    made = make(algorithm) if isinstance(algorithm, str) else algorithm
+    setting = replace(TINY, **fields)  # type: ignore[arg-type]
+    if isinstance(algorithm, str):
+        setting = replace(setting, model=supplied(setting.model, entry(algorithm).needs))
+    dataset = dataset or toy_dataset()
+    return Simulation(made, setting, seed, dataset, INFO, toy_split(), "cpu", backend, folder, track)
+
+
+def plain_test_set() -> tuple[Tensor, Tensor]:
+    """The toy's whole test set as a network takes it, made here."""
+    found = toy_dataset()
+    return (torch.tensor(found.test_x, dtype=torch.float64) / 255 - 0.5) / 0.25, torch.tensor(found.test_y)
+
+
+def hits(run: Simulation, params: Params) -> Tensor:
+    """Which test samples a whole model classifies right."""
+    x, y = plain_test_set()
+    with torch.no_grad():
+        return (run.net.eval(params, x).logits.argmax(1) == y).double()
+
+
+def by_class(run: Simulation, params: Params) -> list[float]:
+    """Accuracy of each class, by a plain pass."""
+    right, (_, y) = hits(run, params), plain_test_set()
+    return [float(right[y == label].mean()) for label in range(3)]
+
+
+def curve(run: Simulation, metric: str, suffix: str = "") -> dict[int, float]:
+    return {at: value for at, name, value in run.progress.curves[suffix] if name == metric}
+
+
+def assert_same_arrays(left: dict[str, Any], right: dict[str, Any]) -> None:
+    """Equal in everything but the seconds."""
+    assert set(left) == set(right)
+    for name in set(left) - {"run/seconds"}:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_local_accuracy_is_the_mean_of_the_clients_own_models(backend: str) -> None:
+    run, expected, clients = toy(Keeper(), ("local",), backend), [], []
+    for number in range(1, 5):
+        run.advance(1)
+        clients.append(run.participants(number))
+        expected.append([float(hits(run, run.memories[client]["own"]).mean()) for client in clients[-1]])
+    assert len({value for values in expected for value in values}) > 2, "the models differ, or nothing is tested"
+    means = {number: sum(values) / 3 for number, values in enumerate(expected, start=1)}
+    assert curve(run, "local_accuracy") == pytest.approx(means)
+    kept = run.tracker.arrays("")
+    assert kept["local/rounds"] == [1, 2, 3, 4]
+    assert kept["local/clients"] == clients
+    np.testing.assert_allclose(kept["local/accuracy"], expected)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_classes_are_those_of_a_plain_pass(backend: str) -> None:
+    run, expected = toy(Keeper(), ("classes",), backend), []
+    for _ in range(4):
+        run.advance(1)
+        expected.append(by_class(run, run.server.params))
+    kept, clients = run.tracker.arrays(""), run.participants(4)
+    assert kept["classes/rounds"] == [1, 2, 3, 4]
+    np.testing.assert_allclose(kept["classes/global"], expected)
+    np.testing.assert_allclose(np.mean(expected, 1), list(curve(run, "accuracy").values()))  # classes of one size
+    assert kept["classes/clients"] == clients
+    np.testing.assert_allclose(kept["classes/local"], [by_class(run, run.memories[c]["own"]) for c in clients])
+    labels = toy_dataset().train_y
+    counts = [np.bincount(labels[index], minlength=3) for index in toy_split().clients]
+    np.testing.assert_array_equal(kept["classes/counts"], counts)
+    assert not curve(run, "local_accuracy")
+
+
+def test_a_class_without_test_samples_has_no_accuracy() -> None:
+    run = toy("fedavg", ("classes",), dataset=replace(toy_dataset(), test_y=np.arange(30) % 2))
+    run.advance(1)
+    assert np.isnan(run.tracker.arrays("")["classes/global"][0]).tolist() == [False, False, True]
+
+
+def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "FEATURE_SAMPLES", 12)
+    run, other = toy(Keeper(), ("features",)), toy("fedprox", ("features",), seed=1)
+    for one in (run, other):
+        one.advance(4)
+    kept, client, (x, y) = run.tracker.arrays(""), run.participants(4)[0], plain_test_set()
+    assert len(set(kept["features/samples"].tolist())) == 12
+    np.testing.assert_array_equal(kept["features/samples"], other.tracker.arrays("")["features/samples"])
+    np.testing.assert_array_equal(kept["features/labels"], y[kept["features/samples"]])
+    assert kept["features/client"] == client
+    own = run.memories[client]["own"]
+    for name, params in (("features/global", run.server.params), ("features/local", own)):
+        expected = run.net.eval(params, x[kept["features/samples"]]).features
+        assert kept[name].shape == (12, run.net.feature_dim)
+        np.testing.assert_allclose(kept[name], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
+    """For every algorithm: models, memories, counters and all other points of the curves, bit for bit."""
+    plain, watched = toy(name, (), backend, rounds=2), toy(name, ALL, backend, rounds=2)
+    for run in (plain, watched):
+        run.advance(2)
+    points = watched.progress.curves
+    assert all({at for at, metric, _ in curve if metric == "local_accuracy"} == {1, 2} for curve in points.values())
+    for suffix, curve in points.items():
+        points[suffix] = [point for point in curve if point[1] != "local_accuracy"]
+    assert identical(plain, watched)
+    kept = watched.tracker.arrays("")
+    assert np.shape(kept["classes/global"]) == (2, 3)
+    assert np.shape(kept["classes/local"]) == (len(watched.participants(2)), 3)
+    assert kept["features/local"].shape == (30, watched.net.feature_dim)
+
+
+def test_nothing_is_measured_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure, asked = tracking.on_test, []
+
+    def counted(*given: Any) -> list[Any]:
+        asked.append(given)
+        return measure(*given)
+
+    monkeypatch.setattr(tracking, "on_test", counted)
+    toy("fedavg", ()).advance(4)
+    assert not asked
+    watched = toy("fedavg", ("local", "classes"), evaluate_every=3)
+    watched.advance(4)
+    assert len(asked) == 2 * 3, "three clients, after rounds 3 and 4, each once"
+    assert watched.tracker.seconds > 0
+
+
+def test_where_clients_hold_sources_each_source_counts_alike() -> None:
+    sources = np.repeat(np.arange(4), (12, 9, 6, 3))
+    grouped = replace(toy_dataset(), test_groups=sources)
+    run = toy(Keeper(), ("local",), dataset=grouped, partition="by_source", participation=1.0)
+    run.advance(1)
+    right = [hits(run, run.memories[client]["own"]).numpy() for client in range(4)]
+    expected = [np.mean([values[sources == source].mean() for source in range(4)]) for values in right]
+    np.testing.assert_allclose(run.tracker.arrays("")["local/accuracy"], [expected])
+
+
+def test_personal_rows_are_means_over_clients_and_have_no_global_features() -> None:
+    run = toy("fedbn")
+    run.advance(2)
+    row = run.algorithm.evaluated(run.server)[""]
+    own = [by_class(run, run.local_model(row, client)) for client in range(4)]
+    kept = run.tracker.arrays("")
+    np.testing.assert_allclose(kept["classes/global"][-1], np.mean(own, 0))
+    assert "features/local" not in kept, "the run goes on"
+    run.advance(2)
+    assert {"features/local", "features/global"} & set(run.tracker.arrays("")) == {"features/local"}
+
+
+def test_pooled_data_have_one_model_which_is_the_clients_own() -> None:
+    run = toy("centralized")
+    run.advance(4)
+    assert curve(run, "local_accuracy") == curve(run, "accuracy")
+    kept = run.tracker.arrays("")
+    np.testing.assert_array_equal(kept["features/global"], kept["features/local"])
+    np.testing.assert_array_equal(kept["classes/global"][-1], kept["classes/local"][0])
+
+
+KEYS = {"": "a" * 64, "_t1": "b" * 64}
+
+
+@pytest.mark.parametrize("name", ["fedavg_t1", "fedbn", "local", "centralized", "fedkf"])
+def test_a_kept_model_is_the_evaluated_one(name: str, tmp_path: Path) -> None:
+    """Loaded into the plain module, without the engine, it has the accuracy of the row."""
+    run = toy(name, ("models",))
+    run.advance(4)
+    rows = {suffix: KEYS[suffix] for suffix in run.algorithm.rows}
+    tracking.write(run, tmp_path, rows, dict.fromkeys(rows, name))
+    x, y = plain_test_set()
+    for suffix, key in rows.items():
+        owners = range(4) if name in ("fedbn", "local") else [None]
+        accuracy = []
+        for client in owners:
+            module = models.make(run.setting.model, INFO.input_shape, 3).double()
+            module.load_state_dict(load_model(tmp_path, key, client))
+            accuracy.append(float((module.eval()(x).logits.argmax(1) == y).double().mean()))
+        assert np.mean(accuracy) == pytest.approx(curve(run, "accuracy", suffix)[4])
+    assert not list((tmp_path / "tracked").glob(".*")), "nothing half-written is left"
+
+
+def test_a_personal_model_is_asked_for_by_client(tmp_path: Path) -> None:
+    run = toy("fedbn", ("models",))
+    run.advance(4)
+    tracking.write(run, tmp_path, {"": KEYS[""]}, {"": "fedbn"})
+    for client in (None, 4):
+        with pytest.raises(ValueError, match=rf"each of the clients 0 to 3, got client={client}"):
+            load_model(tmp_path, KEYS[""], client)
+    with pytest.raises(FileNotFoundError, match="--track models --force"):
+        load_model(tmp_path, KEYS["_t1"])
+    assert "each client has its own model; all of them are kept" in tracked.arrays(tmp_path, KEYS[""])["run/notes"][0]
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@pytest.mark.parametrize("name", ["fedavg_t1", "fedbn", "feddkd"])
+def test_two_and_two_tracked_rounds_are_four(name: str, backend: str, tmp_path: Path) -> None:
+    whole, first = toy(name, ALL, backend), toy(name, ALL, backend, StateFolder(tmp_path))
+    whole.advance(4)
+    first.advance(2)
+    first.save()
+    second = toy(name, ALL, "auto", StateFolder(tmp_path))
+    assert second.load()
+    second.advance(2)
+    assert identical(whole, second)
+    for suffix in whole.algorithm.rows:
+        assert_same_arrays(whole.tracker.arrays(suffix), second.tracker.arrays(suffix))
+    assert second.tracker.seconds > first.tracker.seconds
+
+
+def test_tracking_may_begin_late_and_is_not_broken_off(tmp_path: Path) -> None:
+    first = toy("fedavg", (), folder=StateFolder(tmp_path))
+    first.advance(1)
+    first.save()
+    second = toy("fedavg", ("local",), folder=StateFolder(tmp_path))
+    assert second.load()
+    second.advance(1)
+    second.save()
+    third = toy("fedavg", ("classes",), folder=StateFolder(tmp_path))
+    assert third.load()
+    third.advance(2)
+    assert set(curve(third, "accuracy")) == {1, 2, 3, 4}
+    assert set(curve(third, "local_accuracy")) == {2, 3, 4}
+    assert third.tracker.arrays("")["classes/rounds"] == [3, 4]
+
+
+def unit(algorithm: str = "fedavg", seed: int = 0) -> Unit:
+    return Unit(algorithm, ALGORITHMS[algorithm].defaults(), SETTING, seed)
+
+
+def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
+    """One run to its end; its last report."""
+    execution = Execution(str(out), rounds_per_report=1, track=track, provenance=of_command([]), **options)
+    made = Trial([unit()], execution)
+    while not (report := made.step())["done"]:
+        continue
+    made.close()
+    return report
+
+
+def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tracked, "_write_whole", full)
+        assert trial(tmp_path, ALL)["status"] == "environment"
+    assert not Store(tmp_path).status()
+    assert trial(tmp_path, ALL)["status"] == "finished"
+    assert tracked.held(tmp_path, unit().key) == set(ALL)
+
+
+def test_a_run_that_was_stopped_has_only_its_curve(tmp_path: Path) -> None:
+    execution = Execution(str(tmp_path), rounds_per_report=1, track=ALL, provenance=of_command([]))
+    made = Trial([unit()], execution)
+    made.step()
+    made.close()
+    row = Store(tmp_path).runs().iloc[0]
+    assert row.status == "stopped"
+    assert 0 < row.local_accuracy_mean < 1
+    assert not tracked.held(tmp_path, unit().key)
+
+
+def test_what_an_earlier_run_tracked_stays(tmp_path: Path) -> None:
+    trial(tmp_path, ("classes",))
+    trial(tmp_path, ("local", "features"), force=True)
+    assert tracked.held(tmp_path, unit().key) == {"local", "classes", "features"}
+
+
+def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
+    trial(tmp_path, ("classes",))
+    path = tracked.path_of(tmp_path, unit().key)
+    path.write_bytes(path.read_bytes()[:200])
+    for read in (tracked.arrays, tracked.held, tracked.cost):
+        with pytest.raises(EnvironmentProblem, match=rf"{path}.*delete it"):
+            read(tmp_path, unit().key)
+    with pytest.raises(FileNotFoundError, match="--track"):
+        tracked.arrays(tmp_path, "0" * 64)
+
+
+def test_a_tracked_accuracy_stands_beside_figure_2(tmp_path: Path) -> None:
+    """FedGKD prints accuracies of local models; an untracked run says that it has none."""
+    printed = next(cell for cell in printed_cells() if cell.metric == "final_local_model_acc")
+    trial(tmp_path, ())
+    row = Store(tmp_path).runs().iloc[0]
+    asked = Asked(printed, "fedavg", row.hp_json, identity(SETTING), "", column_of(printed.measured))
+    assert beside([asked], Store(tmp_path))[0].state == "unmeasured"
+    trial(tmp_path, ("local",), force=True)
+    (found,) = beside([asked], Store(tmp_path))
+    curves = Store(tmp_path).curves()
+    last = curves[(curves.metric == "local_accuracy") & (curves["round"] == 3)].value.item()
+    assert (found.state, found.mean) == ("value", last)
+
+
+def test_a_table_with_accuracies_of_local_models_says_how_to_measure_them(tmp_path: Path) -> None:
+    plan = make_plan(Request((), "", "fedgkd", table="fig2"))
+    said = [list(Tracking(plan, plan.units, tmp_path, track, False).before()) for track in ((), ("local",))]
+    assert said[0] == ["3 printed numbers are of clients' own models, which only --track local measures"]
+    assert said[1] == [
+        "--track local: 1200 evaluations of a client's own model on the test set, beside those of the evaluated models"
+    ], "three runs of 100 rounds, with 4 of 20 clients each"
+
+
+def run(out: Path, *arguments: str) -> int:
+    """The command in this process, without Ray."""
+    return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Everything tracked, inline."""
+    out = tmp_path_factory.mktemp("tracked")
+    assert run(out, *SHORT, "--track", *ALL) == 0
+    return out
+
+
+def test_a_tracked_run_is_the_run_without(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same keys, results and curves but for the accuracy of local models; what is missing later is said."""
+    assert run(tmp_path, *SHORT) == 0
+    (with_, without) = (Store(out).runs().set_index("run_key") for out in (swept, tmp_path))
+    assert set(with_.index) == set(without.index)
+    assert with_.local_accuracy_mean.notna().all()
+    assert without.local_accuracy_mean.isna().all()
+    ours = Store(swept).curves()
+    curves = [ours[ours.metric != "local_accuracy"], Store(tmp_path).curves()]
+    keys = ["run_key", "round", "metric"]
+    first, second = (frame.sort_values(keys).reset_index(drop=True) for frame in curves)
+    assert first.equals(second)
+    capsys.readouterr()
+    assert run(tmp_path, *SHORT, "--track", "local,models") == 0
+    message = capsys.readouterr().err
+    assert "2 stored runs are without local, models, which was not tracked then: --force runs them again" in message
+    assert run(tmp_path, *SHORT, "--track", "local,models", "--force") == 0
+    assert "tracked data of 2 runs in" in capsys.readouterr().err
+    assert run(tmp_path, *SHORT, "--track", "local,models") == 0
+    assert "stored runs are without" not in capsys.readouterr().err
+    assert run(tmp_path, *SHORT, "--force") == 0
+    assert "3 stored rows are with local_accuracy_mean, which --force drops" in capsys.readouterr().err
+
+
+def test_ray_keeps_what_the_inline_executor_keeps(swept: Path, tmp_path: Path) -> None:
+    done = command(*SHORT, "--track", *ALL, "--max-concurrent", "1", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert_equal_results(swept, tmp_path)
+    assert "fedbn: each client has its own model" in done.stderr
+    for key in Store(swept).runs().run_key:
+        assert_same_arrays(tracked.arrays(swept, key), tracked.arrays(tmp_path, key))
+        assert_same_arrays(*(load_file(tracked.path_of(out, key, "safetensors")) for out in (swept, tmp_path)))
+
+
+def test_the_cost_is_said_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ("--algo", "fedavg,centralized", "--rounds", "2", "--set", "local_epochs=1")
+    assert run(tmp_path, *short, "--track", "local") == 0
+    message = capsys.readouterr().err
+    assert "12 evaluations of a client's own model" in message, "two rounds: five clients each, and the pooled one"
+    assert "tracked data of 2 runs in" in message
+
+
+def begin(out: Path, track: tuple[str, ...]) -> None:
+    """One round of a run, saved."""
+    execution = Execution(str(out), rounds_per_report=1, save_seconds=-1, track=track, stop_file=str(out / "stop"))
+    made = Trial([unit()], execution)
+    made.step()
+    (out / "stop").touch()
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        ((), ("local", "models"), "1 run is under way without local, which begins with the next round: --force"),
+        (("local",), (), "1 run is under way with local tracked, and will go on so"),
+        (("local",), ("local", "models"), None),
+    ],
+)
+def test_a_run_under_way_is_announced(
+    before: tuple[str, ...],
+    now: tuple[str, ...],
+    words: str | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begin(tmp_path, before)
+    track = ["--track", *now] if now else []
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "3", "--set", "local_epochs=1", *track) == 0
+    message = capsys.readouterr().err
+    assert words in message if words else "under way" not in message
+    assert tracked.held(tmp_path, unit().key) == {*before, *now}
+    curves = Store(tmp_path).curves()
+    begun = set(curves[curves.metric == "local_accuracy"]["round"])
+    assert begun == ({1, 2, 3} if before else {2, 3})
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_keeps_what_a_cpu_keeps(tmp_path: Path) -> None:
+    kept = []
+    for device in ("cpu", "cuda"):
+        made = Simulation(
+            make("fedavg"), TINY, 0, toy_dataset(), INFO, toy_split(), device, "stacked", StateFolder(tmp_path), ALL
+        )
+        made.advance(4)
+        tracking.write(made, tmp_path / device, {"": KEYS[""]}, {"": "fedavg"})
+        kept.append(tracked.arrays(tmp_path / device, KEYS[""]) | load_model(tmp_path / device, KEYS[""]))
+    for name in set(kept[0]) - {"run/key", "run/algorithm", "run/notes", "run/seconds"}:
+        np.testing.assert_allclose(kept[0][name], kept[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_an_unknown_name_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--dry-run"], ["--show"]):
+        assert run(tmp_path, "--algo", "fedavg", "--track", "local,modles", *more) == 2
+        assert "no way to --track 'modles'; known: classes, features, local, models (did you mean models?)" in (
+            capsys.readouterr().err
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_configuration_file_may_track(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text('algo = "fedavg"\nrounds = 1\ntrack = ["local", "classes"]\n')
+    assert run(tmp_path / "out", "--config", str(file)) == 0
+    (key,) = Store(tmp_path / "out").runs().run_key
+    assert tracked.held(tmp_path / "out", key) == {"local", "classes"}
+
+
+def test_anyones_own_tuner_can_track(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    from bench.tuning import trainable
+
+    made = trainable("fedavg", rounds=2, out=str(tmp_path), track="local,models")(config={})
+    while not made.step()["done"]:
+        continue
+    made.cleanup()
+    (key,) = Store(tmp_path).runs().run_key
+    assert tracked.held(tmp_path, key) == {"local", "models"}
+    with pytest.raises(UsageError, match="no way to --track 'all'"):
+        trainable("fedavg", track=["all"])
+
+
+def test_merging_folders_brings_what_was_tracked(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    tracked.write_arrays(one, "a" * 16, {"run/seconds": 1.0, "local/accuracy": [[0.5]]})
+    tracked.write_arrays(two, "a" * 16, {"run/seconds": 2.0})
+    tracked.write_arrays(two, "b" * 16, {"run/seconds": 3.0})
+    tracked.bring([two], one)
+    assert float(tracked.arrays(one, "a" * 16)["run/seconds"]) == 1.0, "what is there stays"
+    assert float(tracked.arrays(one, "b" * 16)["run/seconds"]) == 3.0
+
+
+def test_a_tracked_row_takes_the_place_of_an_equal_one_that_was_not(tmp_path: Path) -> None:
+    store, curve = Store(tmp_path), [(1, "accuracy", 0.25)]
+    store.write(make_row("fedavg", local_accuracy_mean=None), curve)
+    store.write(make_row("fedavg", local_accuracy_mean=0.6), [*curve, (1, "local_accuracy", 0.6)])
+    assert store.runs()["local_accuracy_mean"].tolist() == [0.6]
+    assert len(store.curves()) == 2
+    store.write(make_row("fedavg", local_accuracy_mean=None), curve)
+    assert store.runs(replicates=True)["local_accuracy_mean"].tolist() == [0.6]
