@@ -1,0 +1,71 @@
+"""Who is best at each alpha and participation, by how much, and whether that can be told from chance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.charts.theme import Spec, colour, whole
+
+_CELL = {"width": 188, "height": 78}
+
+
+def winners(
+    rows: Sequence[Mapping[str, Any]],
+    algorithms: Sequence[str],
+    alphas: Sequence[str],
+    participations: Sequence[str],
+    metric: str = "best_accuracy",
+) -> Spec:
+    """A field for every cell; its edge is solid where the winner is separable from all others, else dashed.
+
+    Args:
+        rows: `metric`, `alpha`, `participation` (as printed), `algorithm` (the winner, empty where there is none),
+            `numbers` and `verdict` (as printed), `separable`.
+        algorithms: every name, in the order of the colours.
+        alphas: as printed, from left to right.
+        participations: as printed, from top to bottom.
+        metric: whose rows are shown at first.
+    """
+    band = {"type": "ordinal", "axis": {"domain": False, "ticks": False, "labelAngle": 0, "grid": False}}
+    return whole(
+        rows,
+        "The best algorithm at each alpha and participation, with its margin over the second.",
+        autosize={"type": "pad"},
+        width={"step": _CELL["width"]},
+        height={"step": _CELL["height"]},
+        params=[{"name": "metric", "value": metric}],
+        transform=[{"filter": "datum.metric === metric"}],
+        encoding={
+            "x": {"field": "alpha", "scale": _scale(alphas), "title": "alpha, from skewed to even", **band},
+            "y": {"field": "participation", "scale": _scale(participations), "title": "participation", **band},
+        },
+        layer=[
+            _field(algorithms),
+            _line("algorithm", -19, {"fontWeight": 700, "fontSize": 14}),
+            _line("numbers", 2, {"fontSize": 12}),
+            _line("verdict", 20, {"fontSize": 11, "fontStyle": "italic"}),
+        ],
+    )
+
+
+def _field(algorithms: Sequence[str]) -> Spec:
+    shade = colour(algorithms, field="algorithm")
+    edge = {"strokeWidth": 2, "strokeDash": {"expr": "datum.separable ? [1, 0] : [5, 4]"}}
+    return {
+        "mark": {"type": "rect", "cornerRadius": 6, "fillOpacity": 0.16, **edge},
+        "encoding": {
+            "fill": shade,
+            "stroke": shade,
+            "tooltip": [{"field": name, "title": name} for name in ("algorithm", "numbers", "verdict")],
+        },
+    }
+
+
+def _line(field: str, dy: int, words: Spec) -> Spec:
+    mark = {"type": "text", "dy": dy, "limit": _CELL["width"] - 16, **words}
+    return {"mark": mark, "encoding": {"text": {"field": field}}}
+
+
+def _scale(names: Sequence[str]) -> Spec:
+    return {"domain": list(names), "paddingInner": 0.08, "paddingOuter": 0.04}

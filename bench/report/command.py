@@ -1,0 +1,84 @@
+"""`python -m bench.report`: result folders as one HTML page.
+
+Exit status: 0; 2 where the request is wrong or there is nothing to show; 3 where a file cannot be read or written, or
+a package is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.console import report_problem
+from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.execution import default_out
+
+_EPILOG = """\
+examples:
+  python -m bench.report                                      ./leaderboards as ./report.html
+  python -m bench.report --out runs/a runs/b --to page.html   several folders as one
+  python -m bench.report --title "FedCAD on CIFAR-10"
+
+The page needs no network and no other file. It needs the package vl-convert-python: pip install "fedkd-bench[report]".
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    from leaderboards import StoreError
+
+    try:
+        _report(arguments)
+    except UsageError as error:
+        return report_problem(error, EXIT_USAGE)
+    except (EnvironmentProblem, StoreError, OSError) as error:
+        return report_problem(error, EXIT_ENVIRONMENT)
+    return EXIT_OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.report",
+        description="Write what result folders hold as one self-contained HTML page: leaderboard, winners, learning\n"
+        "curves, costs, hyper-parameters, the papers' numbers beside ours, and every run.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--out", nargs="+", metavar="DIR", help="result folders (default: $FEDKD_OUT, else leaderboards)")
+    add("--to", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
+    add("--title", metavar="T", help="its heading")
+    return parser
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    from bench.report.page import TITLE, javascript_bundle, page
+    from bench.report.results import read
+
+    target: Path = arguments.to
+    if target.is_dir():
+        raise UsageError(f"--to names a file, {target} is a folder; try {target / 'report.html'}")
+    results = read(_folders(arguments.out))
+    javascript_bundle()  # what it lacks is said before work is done
+    text = page(results, arguments.title or TITLE, datetime.now(UTC))
+    _write(target, text)
+    sys.stderr.write(f"{len(results.runs)} runs in {target}: {len(text.encode()) / 1e6:.1f} MB\n")
+
+
+def _folders(given: Sequence[str] | None) -> list[Path]:
+    names = [part for value in given or [] for part in value.split(",") if part]
+    return list(dict.fromkeys(Path(name) for name in names)) or [default_out()]
+
+
+def _write(target: Path, text: str) -> None:
+    """The whole page or none: what is there stays until the new one is complete."""
+    temporary = target.with_name(f".{target.name}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,164 @@
+"""What is compared with what: groups of cells that differ in alpha and participation only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from algorithms import ALGORITHMS
+from bench.report.results import Record
+from leaderboards.boards import REFERENCES, base_model
+from leaderboards.identity import canonical_json
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting with its alpha and participation.
+
+    Args:
+        alpha: Dirichlet concentration; None for partitions without it.
+        participation: share of the clients that train in a round.
+        records: rows of the leaderboard.
+    """
+
+    alpha: float | None
+    participation: float
+    records: tuple[Record, ...]
+
+    @property
+    def label(self) -> str:
+        """As printed: `α = 0.1, C = 0.5`."""
+        return f"α = {self.alpha_text}, C = {self.participation_text}"
+
+    @property
+    def alpha_text(self) -> str:
+        """As printed; a dash where there is none."""
+        return number(self.alpha)
+
+    @property
+    def participation_text(self) -> str:
+        """As printed."""
+        return number(self.participation)
+
+    @property
+    def selected(self) -> tuple[Record, ...]:
+        """The selected configuration of every algorithm that has one, by name."""
+        return tuple(sorted((r for r in self.records if r["selected"]), key=label_of))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that share everything but alpha and participation.
+
+    Args:
+        key: `s1`, `s2`, ... in the order of the page.
+        setting: what they share.
+        differing: names in which the page's groups differ.
+        cells: by alpha, then participation.
+    """
+
+    key: str
+    setting: Mapping[str, Any]
+    differing: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def name(self) -> str:
+        """Data set and model, and what else tells it from the page's other groups."""
+        others = [name for name in self.differing if name not in ("dataset", "model")]
+        return " · ".join([self.setting["dataset"], self.setting["model"], *(self._field(name) for name in others)])
+
+    @property
+    def title(self) -> str:
+        """What all its numbers have in common."""
+        setting = self.setting
+        known = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
+        parts = [
+            f"{setting['dataset']} · {setting['model']} · {setting['partition']}, {setting['num_clients']} clients",
+            f"{setting['rounds']} rounds × {setting['local_epochs']} local epochs",
+            f"{setting['optimizer']}, lr {setting['lr']:g}, batch size {setting['batch_size']}",
+        ]
+        return " · ".join(parts + [self._field(name) for name in self.differing if name not in known])
+
+    @cached_property
+    def alphas(self) -> tuple[str, ...]:
+        """As printed, in ascending order."""
+        return tuple(dict.fromkeys(cell.alpha_text for cell in self.cells))
+
+    @cached_property
+    def participations(self) -> tuple[str, ...]:
+        """As printed, in ascending order."""
+        return tuple(number(value) for value in sorted({cell.participation for cell in self.cells}))
+
+    def _field(self, name: str) -> str:
+        return f"{name} {number(self.setting[name])}"
+
+
+def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
+    """The groups of a leaderboard, by data set and model."""
+    found: dict[str, dict[tuple[float | None, float], list[Record]]] = {}
+    for record in records:
+        places = found.setdefault(_shared(record), {})
+        places.setdefault((record["alpha"], record["participation"]), []).append(record)
+    settings = {key: json.loads(key) for key in found}
+    names = sorted({name for setting in settings.values() for name in setting})
+    differing = tuple(name for name in names if len({repr(s.get(name)) for s in settings.values()}) > 1)
+    first = ("dataset", "model", "num_clients", "rounds")
+    order = sorted(settings, key=lambda key: [_sortable(settings[key][name]) for name in first] + [_sortable(key)])
+    return tuple(
+        Group(f"s{position}", settings[key], differing, _cells(found[key]))
+        for position, key in enumerate(order, start=1)
+    )
+
+
+def label_of(record: Record) -> str:
+    """The algorithm, and the variant of the model that it needed: `moon (+head)`."""
+    variant = record["model"].removeprefix(base_model(record["model"]))
+    return f"{record['algorithm']} ({variant})" if variant else str(record["algorithm"])
+
+
+def is_reference(record: Record) -> bool:
+    """Whether it is a bound to read the others against, not a competitor."""
+    return record["algorithm"] in REFERENCES
+
+
+def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
+    """Every algorithm's label, in the order of the registry, others after: the order of the colours."""
+    known = {name: position for position, name in enumerate(ALGORITHMS)}
+    order = sorted(records, key=lambda r: (known.get(r["algorithm"], len(known)), r["algorithm"], r["model"]))
+    return tuple(dict.fromkeys(label_of(record) for record in order))
+
+
+def number(value: Any) -> str:
+    """A field's value as printed: `0.1`, `true`, `–` for none."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.12g}" if isinstance(value, float) else str(value)
+
+
+def hyperparameters(record: Record) -> dict[str, Any]:
+    """By name."""
+    values: dict[str, Any] = json.loads(record["hp_json"])
+    return values
+
+
+def _cells(places: Mapping[tuple[float | None, float], Sequence[Record]]) -> tuple[Cell, ...]:
+    order = sorted(places, key=lambda place: (place[0] is not None, place[0] or 0.0, place[1]))
+    return tuple(Cell(*place, tuple(places[place])) for place in order)
+
+
+def _shared(record: Record) -> str:
+    setting = json.loads(record["setting_json"])
+    setting["model"] = base_model(setting["model"])
+    return canonical_json({name: value for name, value in setting.items() if name not in ("alpha", "participation")})
+
+
+def _sortable(value: Any) -> tuple[bool, float, str]:
+    """Numbers before text."""
+    plain = isinstance(value, int | float)
+    return not plain, float(value) if plain else 0.0, str(value)

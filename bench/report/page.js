@@ -1,0 +1,102 @@
+"use strict";
+// The rest of the page: theme, links into closed parts, the list of runs, copying commands.
+
+const root = document.documentElement;
+const theme = document.getElementById("theme");
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+
+function remembered(value) {
+  try {
+    if (value === undefined) return localStorage.getItem("fedkd-theme");
+    localStorage.setItem("fedkd-theme", value);
+  } catch {
+    // Pages from a disk may have no storage: the choice then lasts as long as the page.
+  }
+  return null;
+}
+
+function isDark() {
+  return root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches;
+}
+
+function label() {
+  theme.setAttribute("aria-pressed", String(isDark()));
+}
+
+const before = remembered();
+if (before === "dark" || before === "light") root.dataset.theme = before;
+theme.addEventListener("click", () => {
+  root.dataset.theme = isDark() ? "light" : "dark";
+  remembered(root.dataset.theme);
+  label();
+  document.dispatchEvent(new Event("themechange"));
+});
+prefersDark.addEventListener("change", label);
+theme.hidden = false;
+label();
+if (before) document.dispatchEvent(new Event("themechange"));
+
+// What a run shares with others is shown inside it once it is opened.
+function complete(run) {
+  for (const link of run.querySelectorAll(".body > p > a")) {
+    const shared = document.getElementById(link.hash.slice(1));
+    if (!shared || link.dataset.done) continue;
+    link.dataset.done = "yes";
+    const copies = [...shared.children].slice(1).map((part) => part.cloneNode(true));
+    run.querySelector(".command").before(...copies);
+  }
+}
+
+for (const run of document.querySelectorAll("details.run")) {
+  run.addEventListener("toggle", () => run.open && complete(run));
+}
+
+function reveal() {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!(target instanceof HTMLDetailsElement)) return;
+  target.hidden = false;
+  target.open = true;
+  target.scrollIntoView();
+  target.querySelector("summary").focus({ preventScroll: true });
+}
+
+addEventListener("hashchange", reveal);
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href^='#']");
+  if (link && link.hash === location.hash) reveal(); // no hashchange: it is there already
+});
+reveal();
+
+// The list of runs.
+const text = document.getElementById("find-run");
+const state = document.getElementById("run-state");
+const runs = [...document.querySelectorAll("details.run")];
+
+function filter() {
+  const wanted = text.value.trim().toLowerCase();
+  for (const run of runs) {
+    const words = `${run.id} ${run.firstElementChild.textContent}`.toLowerCase();
+    const flagged = !state.value || (run.dataset.state || "").split(" ").includes(state.value);
+    run.hidden = !flagged || !words.includes(wanted);
+  }
+}
+
+text.form.addEventListener("input", filter);
+text.form.addEventListener("submit", (event) => event.preventDefault());
+text.form.hidden = false;
+filter();
+
+for (const button of document.querySelectorAll("button.copy")) {
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    const code = button.previousElementSibling;
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      button.textContent = "Selected";
+    }
+    setTimeout(() => (button.textContent = "Copy"), 2000);
+  });
+}

@@ -1,0 +1,71 @@
+"""Who is best in a cell, and who cannot be told from the best: ranks shared by what no test separates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.report.groups import Cell, is_reference, label_of
+from leaderboards.metrics import METRICS, Metric
+from leaderboards.pairs import Seeds
+from leaderboards.ranks import Ranked, shared_ranks
+
+# The three accuracies of the page: which round's model is meant. All are of the global model on the test set.
+SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best of a cell.
+
+    Args:
+        algorithm: its label; empty where nothing can be ranked.
+        mean: over its seeds, as stored.
+        margin: over the second, as stored; None where there is none.
+        verdict: whether that can be told from chance, in a few words.
+        separable: whether it is separable from all others.
+    """
+
+    algorithm: str
+    mean: float | None
+    margin: float | None
+    verdict: str
+    separable: bool = False
+
+
+def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
+    """Label -> seed -> value of every algorithm that is ranked: selected, not diverged, no reference row."""
+    found: dict[str, Seeds] = {}
+    for record in cell.selected:
+        values = {seed: run[metric.name] for seed, run in record["seeds"].items() if run[metric.name] is not None}
+        if values and not record["diverged"] and not is_reference(record):
+            found[label_of(record)] = values
+    return found
+
+
+def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:
+    """Label -> place, the best first."""
+    return {one.algorithm: one for one in shared_ranks(values_of(cell, metric), metric.higher_is_better)}
+
+
+def winner(cell: Cell, metric: Metric) -> Winner:
+    """The best algorithm of a cell and how sure that is."""
+    ranked = list(standings(cell, metric).values())
+    if not ranked:
+        return Winner("", None, None, "no finished run to rank")
+    best = max(ranked, key=lambda one: one.mean) if metric.higher_is_better else min(ranked, key=lambda one: one.mean)
+    others = [one for one in ranked if one is not best]
+    if not others:
+        return Winner(best.algorithm, best.mean, None, "the only one here")
+    margin = min(abs(best.mean - one.mean) for one in others)
+    sharing = [one.algorithm for one in others if one.rank == best.rank]
+    untested = [one.algorithm for one in others if one.untested]
+    if len(untested) == len(others):
+        seeds = min(one.n for one in ranked)
+        return Winner(best.algorithm, best.mean, margin, f"not tested: {seeds} seed{'s' * (seeds > 1)}")
+    if sharing:
+        what = sharing[0] if len(sharing) == 1 else f"{len(sharing)} others"
+        return Winner(best.algorithm, best.mean, margin, f"not separable from {what}")
+    if untested:
+        return Winner(best.algorithm, best.mean, margin, f"separable; {len(untested)} not tested")
+    return Winner(best.algorithm, best.mean, margin, "separable from all", separable=True)

@@ -1,0 +1,692 @@
+"""The report: what the page says, that nothing in results can break it, its size, and how it behaves in a browser."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from browser import CHROMIUM, Browser, browser
+from rows import START, failed_row, make_row
+
+from bench import cli
+from bench.charts.theme import BACKGROUNDS, DARK, DASHES, LIGHT, SHAPES
+from bench.report.command import main
+from bench.report.embed import packed
+from bench.report.html import Html, embedded_json, tag
+from bench.report.importance import main_effects
+from bench.report.learning import points_per_line, thinned
+from bench.tables import cells_of
+from leaderboards import Store
+from leaderboards.files import write_together
+from leaderboards.frames import concatenate, curve_table, run_table
+
+vl_convert = pytest.importorskip(
+    "vl_convert", reason="the page needs vl-convert-python: pip install fedkd-bench[report]"
+)
+
+Pair = tuple[dict[str, Any], list[tuple[int, str, float]]]
+
+#               cell (alpha, C):   0.1, 0.5            0.5, 0.5            0.5, 1.0
+#   test accuracy in percent of the selected configuration, seeds 0 1 2
+#   fedavg                         60 61 62            70 71 72            80
+#   fedgkd, gamma 0.2              65 66.1 67          70.5 70.7 72.6      81
+#   fedgkd, gamma 1 (lower val.)   50 50 50            50 50 50            -
+#   scaffold                       DIVERGED            failed, 55, 56      failed
+#   moon (+head)                   -                   60 61 62            -
+#   centralized                    -                   90                  -
+SETTING = {"dataset": "cifar10", "model": "cnn_cifar", "rounds": 4}
+ACCURACIES: dict[tuple[str, float, float, float], tuple[float | None, ...]] = {
+    ("fedavg", 0, 0.1, 0.5): (60, 61, 62),
+    ("fedavg", 0, 0.5, 0.5): (70, 71, 72),
+    ("fedavg", 0, 0.5, 1.0): (80,),
+    ("fedgkd", 0.2, 0.1, 0.5): (65, 66.1, 67),
+    ("fedgkd", 0.2, 0.5, 0.5): (70.5, 70.7, 72.6),
+    ("fedgkd", 0.2, 0.5, 1.0): (81,),
+    ("fedgkd", 1.0, 0.1, 0.5): (50, 50, 50),
+    ("fedgkd", 1.0, 0.5, 0.5): (50, 50, 50),
+    ("scaffold", 0, 0.1, 0.5): (10, 10, 10),
+    ("scaffold", 0, 0.5, 0.5): (None, 55, 56),
+    ("scaffold", 0, 0.5, 1.0): (None,),
+    ("moon", 0, 0.5, 0.5): (60, 61, 62),
+    ("centralized", 0, 0.5, 0.5): (90,),
+}
+
+
+def curve(final: float, rounds: int = 4) -> list[tuple[int, str, float]]:
+    """A straight rise to `final`, with its costs."""
+    points = []
+    for at in range(1, rounds + 1):
+        points += [(at, "accuracy", final * at / rounds), (at, "bytes_down", 1e6 * at), (at, "bytes_up", 1e6 * at)]
+        points += [(at, "train_steps", 10.0 * at)]
+    return points
+
+
+def run(algorithm: str, gamma: float, setting: dict[str, Any], seed: int, percent: float | None) -> Pair:
+    hyperparameters = {"gamma": gamma, "buffer": 5} if gamma else {}
+    if percent is None:
+        return failed_row(algorithm, hyperparameters, setting, seed, error="CUDA out of memory"), []
+    value = percent / 100
+    results = dict.fromkeys(("best_accuracy", "final_accuracy", "selected_accuracy"), value)
+    results |= {"best_val_accuracy": value, "diverged": algorithm == "scaffold" and percent == 10}
+    return make_row(algorithm, hyperparameters, setting, seed, **results), curve(value, setting["rounds"])
+
+
+def fixture() -> list[Pair]:
+    pairs = []
+    for (algorithm, gamma, alpha, share), values in ACCURACIES.items():
+        setting = {**SETTING, "alpha": alpha, "participation": share}
+        setting["model"] += "+head" * (algorithm == "moon")
+        pairs += [run(algorithm, gamma, setting, seed, value) for seed, value in enumerate(values)]
+    return pairs
+
+
+def write(out: Path, pairs: list[Pair]) -> Path:
+    """All runs in one file: a store finds rows by content, and one file is quick to write."""
+    runs = concatenate([run_table(row) for row, _ in pairs])
+    curves = pa.concat_tables([curve_table(row, points) for row, points in pairs])
+    write_together([(curves, out / "curves" / "all.parquet"), (runs, out / "runs" / "all.parquet")])
+    return out
+
+
+def report(page: Path, *folders: Path, title: str | None = None) -> str:
+    arguments = ["--out", *map(str, folders), "--to", str(page)]
+    assert main([*arguments, *(["--title", title] if title else [])]) == 0
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the fixture."""
+    folder = tmp_path_factory.mktemp("report")
+    report(folder / "page.html", write(folder / "out", fixture()), title="A <small> report")
+    return folder / "page.html"
+
+
+@pytest.fixture(scope="module")
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+class Elements(HTMLParser):
+    """Every element of a document: name, attributes, and the text inside it."""
+
+    def __init__(self, document: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self._open: list[tuple[str, list[str]]] = []
+        self.feed(document)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        inside: list[str] = []
+        self.found.append((tag, dict(attrs), inside))
+        if tag not in ("meta", "input", "br", "col", "link"):
+            self._open.append((tag, inside))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open[-1][0] == tag, f"</{tag}> closes <{self._open[-1][0]}>"
+        self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        for _, inside in self._open:
+            inside.append(data)
+
+    def of(self, name: str, **attributes: str) -> list[tuple[dict[str, str | None], str]]:
+        """Attributes and text of the elements with a name and some attributes."""
+        return [
+            (own, "".join(inside))
+            for tag_, own, inside in self.found
+            if tag_ == name
+            and all(own.get(key.rstrip("_").replace("_", "-")) == value for key, value in attributes.items())
+        ]
+
+
+def embedded(document: str) -> dict[str, Any]:
+    """The charts of a page."""
+    ((_, data),) = Elements(document).of("script", id="charts")
+    return dict(json.loads(data))
+
+
+def rows_of(charts: dict[str, Any], chart: dict[str, Any]) -> list[dict[str, Any]]:
+    """A chart's rows, unpacked as the page does it."""
+    columns = {}
+    for name, values, *positions in charts["data"][chart["data"]]:
+        columns[name] = [values[at] for at in positions[0]] if positions else values
+    return [dict(zip(columns, line, strict=True)) for line in zip(*columns.values(), strict=True)]
+
+
+def chart_of(document: str, start: str) -> list[dict[str, Any]]:
+    """The rows of the chart whose description starts so."""
+    charts = embedded(document)
+    return rows_of(charts, next(one for one in charts["charts"] if one["description"].startswith(start)))
+
+
+def board_row(document: str, **where: str) -> str:
+    """The text of a row of the leaderboard."""
+    ((_, text),) = Elements(document).of("tr", **{f"data_{name}": value for name, value in where.items()})
+    return text
+
+
+# What the page says
+
+
+def test_the_document_is_well_formed_and_its_links_lead_somewhere(text):
+    elements = Elements(text)
+    ids = [own["id"] for _, own, _ in elements.found if own.get("id")]
+    assert max(Counter(ids).values()) == 1
+    links = [own["href"] for _, own, _ in elements.found if own.get("href")]
+    assert len(links) > 30
+    assert {link.removeprefix("#") for link in links} <= set(ids)
+
+
+def test_nothing_is_fetched_from_anywhere(text):
+    for _, own, _ in Elements(text).found:
+        assert not {"src", "srcset", "data", "action"} & set(own)
+        assert not any(name.startswith("on") for name in own)
+    ((policy, _),) = Elements(text).of("meta", http_equiv="Content-Security-Policy")
+    assert policy["content"].startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe-eval" not in policy["content"]
+
+
+def test_the_head_says_what_was_run(text):
+    (facts,) = (inside for _, inside in Elements(text).of("dl", class_="facts"))
+    failed = sum(value is None for values in ACCURACIES.values() for value in values)
+    total = sum(map(len, ACCURACIES.values()))
+    assert f"{total}: {failed} failed, {total - failed} finished, 3 of them DIVERGED" in facts
+    assert "fedavg, moon (+head), fedgkd, scaffold, centralized" in facts
+    assert "torch 2.9.0" in facts
+    assert "0000000000" in facts
+    assert "2026-01-02 03:04" in facts
+
+
+def test_means_spreads_and_intervals_stand_in_the_table(text):
+    row = board_row(text, alpha="0.1", algorithm="fedavg")
+    assert "61.00 ± 1.00 (3)" in row
+    assert "58.52 – 63.48" in row  # 61 ± 4.303 · 1 / √3
+    assert "80.00 (1)" in board_row(text, alpha="0.5", c="1", algorithm="fedavg")
+    assert "1 seed" in board_row(text, alpha="0.5", c="1", algorithm="fedavg")
+
+
+def test_ranks_are_shared_by_what_no_test_separates(text):
+    assert board_row(text, alpha="0.1", class_=None, algorithm="fedavg").startswith("222")
+    assert board_row(text, alpha="0.5", c="0.5", algorithm="fedavg").startswith("=1=1=1")
+    assert board_row(text, alpha="0.5", c="1", algorithm="fedavg").startswith("(2)(2)(2)")
+    assert board_row(text, algorithm="centralized").startswith("–––")
+
+
+def test_only_the_selected_configuration_is_shown_at_first(text):
+    rows = Elements(text).of("tr", data_alpha="0.1", data_algorithm="fedgkd")
+    assert {("gamma=0.2" in inside, own.get("class") == "other") for own, inside in rows} == {
+        (True, False),
+        (False, True),
+    }
+
+
+def test_failed_runs_are_shown_and_enter_no_mean(text):
+    some = board_row(text, alpha="0.5", c="0.5", algorithm="scaffold")
+    assert "55.50 ± 0.71 (2)" in some
+    assert "1 failed" in some
+    every = board_row(text, alpha="0.5", c="1", algorithm="scaffold")
+    assert "failed" in every
+    assert "%" not in every
+    failed = [inside for own, inside in Elements(text).of("details", class_="run") if own.get("data-state") == "failed"]
+    assert len(failed) == 2
+    assert all("CUDA out of memory" in inside for inside in failed)
+
+
+def test_diverged_runs_have_a_word_and_no_number(text):
+    row = board_row(text, alpha="0.1", algorithm="scaffold")
+    assert "DIVERGED (3)" in row
+    assert "10.00" not in row
+
+
+def test_winners_have_a_margin_and_a_verdict(text):
+    rows = [row for row in chart_of(text, "Best algorithm") if row["metric"] == "best_accuracy"]
+    found = {(row["alpha"], row["participation"]): row for row in rows}
+    assert len(found) == 3
+    clear, close, single = (found[place] for place in (("0.1", "0.5"), ("0.5", "0.5"), ("0.5", "1")))
+    assert (clear["algorithm"], clear["separable"]) == ("fedgkd", True)
+    assert clear["numbers"] == "66.03 %, +5.03 points"
+    assert (close["separable"], close["verdict"]) == (False, "not separable from fedavg")
+    assert (single["separable"], single["verdict"]) == (False, "not tested: 1 seed")
+
+
+def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
+    rows = chart_of(text, "Learning curves, cifar10 · cnn_cifar, α = 0.1, C = 0.5")
+    (last,) = (row for row in rows if row["algorithm"] == "fedavg" and row["round"] == 4)
+    assert (last["mean"], last["low"], last["high"], last["n"]) == (0.61, 0.6, 0.62, 3)
+    assert (last["bytes"], last["steps"]) == (8e6, 40)
+
+
+def test_only_common_rounds_of_all_seeds_are_averaged(tmp_path):
+    pairs = [run("fedavg", 0, SETTING, seed, 50) for seed in range(2)]
+    pairs[1] = (pairs[1][0], curve(0.5)[:8])
+    rows = chart_of(report(tmp_path / "page.html", write(tmp_path / "out", pairs)), "Learning curves")
+    assert [row["round"] for row in rows] == [1, 2]
+
+
+def test_hyperparameters_are_drawn_against_validation(text):
+    rows = chart_of(text, "Validation accuracy of fedgkd against gamma")
+    assert {(row["value"], row["alpha"], row["accuracy"]) for row in rows if row["alpha"] == "0.1"} == {
+        ("0.2", "0.1", 0.6603),
+        ("1", "0.1", 0.5),
+    }
+
+
+def test_a_run_has_everything_to_run_it_again(page, text):
+    row, _ = run("fedavg", 0, {**SETTING, "alpha": 0.1, "participation": 0.5}, 0, 60)
+    ((_, inside),) = Elements(text).of("details", id=f"run-{row['run_key'][:16]}")
+    assert row["run_key"] in inside
+    assert f"python -m bench.sweep reproduce {row['run_key'][:16]} --out {page.parent / 'out'}" in inside
+    assert f"git checkout {'0' * 40}" in inside
+    settings = [inside for own, inside in Elements(text).of("details") if (own.get("id") or "").startswith("setting-")]
+    assert len(settings) == 4  # three cells, and moon's model
+    assert all("weight_decay" in inside for inside in settings)
+
+
+def test_printed_numbers_stand_beside_ours(tmp_path):
+    cell = next(cell for cell in cells_of("fedgkd", "3") if not cell.reason and cell.column == "best_accuracy")
+    unit = cell.units[0]
+    row = make_row(unit.algorithm, unit.hyperparameters, unit.setting.as_dict(), 0, best_accuracy=0.4321)
+    text = report(tmp_path / "page.html", write(tmp_path / "out", [(row, [])]))
+    ((_, table),) = Elements(text).of("details", class_="printed")
+    assert "43.21 (1)" in table
+    assert f"{100 * cell.printed.value:.2f}" in table
+
+
+def test_without_printed_cells_it_says_so(text):
+    ((_, section),) = Elements(text).of("section", id="print")
+    assert "No run here is of a cell" in section
+
+
+def test_folders_are_merged_and_a_run_counts_once(tmp_path):
+    pairs = fixture()
+    first = write(tmp_path / "a", pairs[:20])
+    later = [
+        (row | {"finished": row["finished"] + timedelta(days=1), "best_accuracy": 0.01}, []) for row, _ in pairs[:2]
+    ]
+    second = write(tmp_path / "b", later + pairs[20:])
+    merged = report(tmp_path / "merged.html", second, first)
+    assert "61.00 ± 1.00 (3)" in board_row(merged, alpha="0.1", algorithm="fedavg")
+    assert len(Elements(merged).of("details", class_="run")) == len(pairs)
+
+
+def test_the_same_results_give_the_same_page(page, text, tmp_path):
+    again = report(tmp_path / "again.html", page.parent / "out", title="A <small> report")
+    made = re.compile("on [0-9: -]+ UTC")
+    assert made.sub("", again) == made.sub("", text)
+
+
+# Safety
+
+WICKED = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>"\'&'
+
+
+def wicked_pairs() -> list[Pair]:
+    setting = {**SETTING, "dataset": WICKED, "model": WICKED, "alpha": 0.1}
+    pairs = [run(WICKED, 0, setting, seed, 50 + seed) for seed in range(3)]
+    pairs += [run("fedavg", 0, setting, seed, 55 + seed) for seed in range(3)]
+    row, _ = run("fedprox", 0, setting, 0, None)
+    words = {"error": WICKED, "command": WICKED, "cpu": WICKED, "versions": {WICKED: WICKED}, "git_commit": WICKED}
+    row = {**row, **words}
+    hyperparameters = {"x": WICKED}
+    return [*pairs, (row, []), (make_row("fedcad", hyperparameters, setting, 0), curve(0.5))]
+
+
+@pytest.fixture(scope="module")
+def wicked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of results that try to break out."""
+    folder = tmp_path_factory.mktemp("wicked")
+    report(folder / "page.html", write(folder / "out", wicked_pairs()), title=WICKED)
+    return folder / "page.html"
+
+
+def test_nothing_in_results_becomes_markup(wicked, text):
+    hostile, benign = Elements(wicked.read_text(encoding="utf-8")), Elements(text)
+    names = Counter(name for name, _, _ in hostile.found)
+    assert names["img"] == 0
+    assert names["script"] == Counter(name for name, _, _ in benign.found)["script"]
+    assert WICKED in "".join(inside for _, inside in hostile.of("pre", class_="error"))
+    charts = json.loads(hostile.of("script", id="charts")[0][1])
+    assert any(WICKED in one["description"] for one in charts["charts"])
+
+
+def test_markup_escapes_text_and_attributes():
+    assert tag("p", "<b>&", Html("<i>"), None, class_='"x"', hidden=False, open=True) == (
+        '<p class="&quot;x&quot;" open>&lt;b&gt;&amp;<i></p>'
+    )
+    assert json.loads(embedded_json({"a": "</script><!--\u2028"})) == {"a": "</script><!--\u2028"}
+    assert not set("<>&\u2028") & set(embedded_json("</script><!--&\u2028"))
+
+
+# Size
+
+
+def test_a_thousand_runs_of_a_hundred_rounds_stay_below_five_megabytes(tmp_path):
+    places = itertools.product((0.05, 0.1, 0.3, 0.5, 1.0), (0.1, 0.2, 0.3, 0.5, 1.0), range(5), range(8))
+    random = np.random.default_rng(0)
+    pairs = []
+    for alpha, share, seed, algorithm in places:
+        setting = {**SETTING, "rounds": 100, "alpha": alpha, "participation": share}
+        percent = 40 + 30 * random.random()
+        row, _ = run(f"algorithm_{algorithm}", random.random(), setting, seed, percent)
+        noise = random.normal(0, 0.01, 100)
+        points = [(at, "accuracy", percent / 100 * (0.5 + at / 200) + noise[at - 1]) for at in range(1, 101)]
+        points += [(at, name, 1e6 * at) for at in range(1, 101) for name in ("bytes_down", "bytes_up", "train_steps")]
+        pairs.append((row, points))
+    assert len(pairs) == 1000
+    report(tmp_path / "page.html", write(tmp_path / "out", pairs))
+    assert (tmp_path / "page.html").stat().st_size < 5e6
+
+
+@pytest.mark.parametrize(("lines", "most"), [(1, 120), (400, 100), (1000, 40), (100_000, 12)])
+def test_long_curves_are_thinned_to_what_a_page_can_hold(lines, most):
+    assert points_per_line(lines) == most
+    rounds = list(range(1, 501))
+    kept = thinned(rounds, most)
+    assert len(kept) == most == len(set(kept))
+    assert (kept[0], kept[-1]) == (1, 500)
+    gaps = np.diff(kept)
+    assert gaps.max() - gaps.min() <= 1
+    assert thinned(rounds[:most], most) == rounds[:most]
+
+
+def test_packed_rows_come_back_rounded():
+    rows = [{"name": name, "value": value / 7, "none": None} for value in range(20) for name in ("a", "b")]
+    charts = {"data": [json.loads(json.dumps(packed(rows)))]}
+    back = rows_of(charts, {"data": 0})
+    assert [row["name"] for row in back] == [row["name"] for row in rows]
+    assert [row["value"] for row in back] == pytest.approx([row["value"] for row in rows], rel=5e-4)
+
+
+# Importance
+
+
+def test_shares_of_a_grid_are_those_of_an_analysis_of_variance():
+    # y = 3 a + b + ab over a, b in {-1, 1}: sums of squares 36, 4 and 4 of 44 about the mean 0.
+    grid = [{"a": a, "b": b} for a in (-1, 1) for b in (-1, 1)]
+    found = main_effects(grid, [3 * one["a"] + one["b"] + one["a"] * one["b"] for one in grid], ["a", "b"])
+    assert [(one.name, one.chance) for one in found.each] == [("a", 1 / 3), ("b", 1 / 3)]
+    assert [one.share for one in found.each] == pytest.approx([36 / 44, 4 / 44])
+    assert found.complete
+    assert found.spread == pytest.approx((44 / 3) ** 0.5)
+
+
+def test_without_an_effect_the_share_is_that_of_chance():
+    random = np.random.default_rng(0)
+    grid = [{"a": a, "b": b} for a in range(4) for b in range(3)]
+    shares = [main_effects(grid, random.normal(size=12), ["a", "b"]).each for _ in range(2000)]
+    means = {name: np.mean([one.share for each in shares for one in each if one.name == name]) for name in "ab"}
+    assert means == pytest.approx({"a": 3 / 11, "b": 2 / 11}, abs=0.01)
+
+
+def test_shares_of_a_part_of_a_grid_say_that_they_may_overlap():
+    grid = [{"a": a, "b": b} for a in range(3) for b in range(3) if a <= b]
+    assert not main_effects(grid, range(6), ["a", "b"]).complete
+
+
+@pytest.mark.parametrize(
+    ("values", "scores"),
+    [
+        ([{"a": value, "b": 1} for value in range(4)], (1, 2, 3, 4)),  # one varies alone
+        ([{"a": value, "b": -value} for value in range(8)], range(8)),  # a random search: no value twice
+        ([{"a": a, "b": b} for a in (0, 1) for b in (0, 1)], (0.5,) * 4),  # nothing to explain
+        ([{"a": 0, "b": 0}, {"a": 0, "b": 1}, {"a": 1, "b": 0}], (1, 2, 3)),  # too few
+    ],
+)
+def test_no_share_is_claimed_without_ground(values, scores):
+    assert main_effects(values, list(scores), ["a", "b"]) is None
+
+
+# Looks
+
+
+def _linear(colour: str) -> np.ndarray:
+    values = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
+
+
+def _oklab(linear: np.ndarray) -> np.ndarray:
+    to_lms = [[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]]
+    to_lab = [[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]]
+    return np.array(to_lab) @ np.cbrt(np.array(to_lms) @ np.clip(linear, 0, 1))
+
+
+# Machado, Oliveira and Fernandes 2009, severity 1.
+SEEN_BY = {
+    "everyone": np.eye(3),
+    "protanopes": [[0.15229, 1.05258, -0.20487], [0.11450, 0.78628, 0.09922], [-0.00388, -0.04812, 1.05200]],
+    "deuteranopes": [[0.36732, 0.86065, -0.22797], [0.28009, 0.67250, 0.04741], [-0.01182, 0.04294, 0.96888]],
+}
+
+
+@pytest.mark.parametrize(("colours", "ground"), [(LIGHT, BACKGROUNDS[0]), (DARK, BACKGROUNDS[1])])
+def test_colours_stand_out_and_apart_for_all_eyes(colours, ground):
+    luminance = np.array([0.2126, 0.7152, 0.0722])
+    below = _linear(ground) @ luminance
+    for colour in colours:
+        above = _linear(colour) @ luminance
+        assert (max(above, below) + 0.05) / (min(above, below) + 0.05) >= 3, colour
+    for who, matrix in SEEN_BY.items():
+        seen = [_oklab(np.array(matrix) @ _linear(colour)) for colour in colours]
+        nearest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
+        assert nearest > 0.095, who
+
+
+def test_thirty_algorithms_look_different_each():
+    looks = {(LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)]) for i in range(30)}
+    assert len(looks) == 30
+    assert len(DASHES) == len(set(DASHES)) >= 5
+
+
+def test_every_chart_is_drawn_without_a_browser(text):
+    charts = embedded(text)
+    assert {len(charts["themes"][name]["range"]["category"]) for name in ("light", "dark")} == {8}
+    for position, spec in enumerate(charts["specs"]):
+        chart = next(one for one in charts["charts"] if one["spec"] == position)
+        values = {"values": rows_of(charts, chart)}
+        drawn = vl_convert.vegalite_to_svg({**spec, "data": values, "config": charts["themes"]["light"]})
+        assert drawn.count("<path") > 3, chart["description"]
+
+
+# How the command ends
+
+
+def test_an_empty_folder_says_what_to_do(tmp_path, capsys):
+    assert main(["--out", str(tmp_path), "--to", str(tmp_path / "page.html")]) == 2
+    assert "python -m bench.sweep" in capsys.readouterr().err
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("what", ["truncated", "foreign"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, capsys, what):
+    folder = write(tmp_path / "out", fixture())
+    broken = folder / "runs" / "broken.parquet"
+    if what == "truncated":
+        broken.write_bytes((folder / "runs" / "all.parquet").read_bytes()[:-100])
+    else:
+        pq.write_table(pa.table({"x": [1]}), broken)
+    (tmp_path / "page.html").write_text("the page of yesterday")
+    assert main(["--out", str(folder), "--to", str(tmp_path / "page.html")]) == 3
+    assert str(broken) in capsys.readouterr().err
+    assert (tmp_path / "page.html").read_text() == "the page of yesterday"
+
+
+def test_without_the_package_it_says_which(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    folder = write(tmp_path / "out", fixture()[:1])
+    assert main(["--out", str(folder), "--to", str(tmp_path / "page.html")]) == 3
+    assert 'pip install "fedkd-bench[report]"' in capsys.readouterr().err
+
+
+def test_a_page_that_cannot_be_written_is_an_error(tmp_path, capsys):
+    folder = write(tmp_path / "out", fixture()[:1])
+    assert main(["--out", str(folder), "--to", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    assert main(["--out", str(folder), "--to", str(tmp_path / "no" / "page.html")]) == 3
+
+
+def test_failures_alone_make_a_page_too(tmp_path):
+    folder = tmp_path / "out"
+    Store(folder).write(failed_row("fedavg", {}, SETTING, finished=START), [])
+    text = report(tmp_path / "page.html", folder)
+    assert "1 failed" in board_row(text, algorithm="fedavg")
+    assert "every run failed" in text
+
+
+def test_the_console_script_has_it(capsys):
+    assert "report" in cli.COMMANDS
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["report", "--help"])
+    assert ended.value.code == 0
+    assert "--title" in capsys.readouterr().out
+
+
+# In a browser
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One browser for all tests."""
+    if not CHROMIUM:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with browser() as found:
+        yield found
+
+
+VISIBLE = "[...document.querySelectorAll('#board tbody tr')].filter(row => !row.hidden)"
+
+
+def cells(chromium: Browser, column: str) -> list[str]:
+    """The texts of a column of the visible rows."""
+    return list(chromium.run(f"{VISIBLE}.map(row => row.querySelector('{column}').innerText)"))
+
+
+@pytest.fixture
+def opened(chromium: Browser, page: Path) -> Browser:
+    """The page of the fixture, freshly loaded."""
+    chromium.complaints.clear()
+    chromium.requests.clear()
+    chromium.open(page)
+    return chromium
+
+
+def quiet(chromium: Browser) -> None:
+    assert chromium.complaints == []
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in chromium.requests)
+
+
+def test_headings_sort_with_mouse_and_keyboard(opened):
+    button = "[...document.querySelectorAll('#board thead button')].find(b => b.textContent === '{}' && b.offsetParent)"
+    accuracy = button.format("accuracy, %")
+    opened.run(f"{accuracy}.click()")
+    assert opened.run(f"{accuracy}.closest('th').getAttribute('aria-sort')") == "descending"
+    values = opened.run(f"{VISIBLE}.map(row => row.querySelectorAll('td.best_accuracy.number')[1].dataset.v ?? null)")
+    known = [float(value) for value in values if value is not None]
+    assert known == sorted(known, reverse=True)
+    assert values[-1] is None, "what has no number is last"
+    opened.run(f"{accuracy}.focus()")
+    opened.press("Enter")
+    assert opened.run(f"{accuracy}.closest('th').getAttribute('aria-sort')") == "ascending"
+    values = opened.run(f"{VISIBLE}.map(row => row.querySelectorAll('td.best_accuracy.number')[1].dataset.v ?? null)")
+    assert [float(value) for value in values if value is not None] == sorted(known)
+    assert values[-1] is None
+    opened.run(button.format("algorithm") + ".click()")
+    names = cells(opened, "th[scope=row]")
+    assert names == sorted(names)
+    assert opened.run("document.querySelectorAll('[aria-sort]').length") == 1
+    quiet(opened)
+
+
+def test_filters_leave_what_is_asked_for(opened):
+    shown = len(cells(opened, "th"))
+    every = opened.run("document.querySelectorAll('#board tbody tr').length")
+    assert shown == every - 2  # the two configurations of fedgkd that were not selected
+    choose = "(() => {{ const s = document.querySelector('select[data-field={}]'); s.value = '{}'; \
+        s.dispatchEvent(new Event('input', {{bubbles: true}})) }})()"
+    opened.run(choose.format("alpha", "0.1"))
+    opened.run(choose.format("algorithm", "fedgkd"))
+    assert cells(opened, "th") == ["fedgkd"]
+    opened.run("document.getElementById('every').click()")
+    assert cells(opened, "th") == ["fedgkd", "fedgkd"]
+    assert opened.run("document.getElementById('count').textContent") == f"2 of {every} rows shown"
+    opened.run("document.getElementById('clear').click()")
+    assert len(cells(opened, "th")) == shown
+    quiet(opened)
+
+
+def test_the_metric_changes_what_the_table_shows(opened):
+    count = "[...document.querySelectorAll('#board thead th')].filter(th => th.offsetParent).length"
+    before = opened.run(count)
+    opened.run("document.querySelector('input[name=metric][value=final_accuracy]').click()")
+    assert opened.run("document.documentElement.dataset.metric") == "final_accuracy"
+    assert opened.run(count) == before
+    assert opened.run("getComputedStyle(document.querySelector('td.best_accuracy')).display") == "none"
+    quiet(opened)
+
+
+def test_a_link_opens_its_run(opened):
+    link = "document.querySelector('#board .runs a')"
+    key = opened.run(f"{link}.hash.slice(1)")
+    opened.run(f"{link}.click()")
+    opened.wait(f"document.getElementById('{key}').open")
+    opened.wait(f"document.getElementById('{key}').innerText.includes('weight_decay')")
+    assert "bench.sweep reproduce" in opened.run(f"document.getElementById('{key}').innerText")
+    assert opened.run("document.activeElement.parentElement.id") == key
+    quiet(opened)
+
+
+def test_charts_are_drawn_and_algorithms_switched_off(opened):
+    place = "document.querySelector('#curves .plot')"
+    opened.run(f"{place}.scrollIntoView()")
+    opened.wait(f"{place}.querySelector('svg') !== null")
+    lines = f"{place}.querySelectorAll('.mark-line path').length"
+    before = opened.run(lines)
+    assert before >= 2
+    opened.run("document.querySelector('#curves .keys button').click()")
+    opened.wait(f"{lines} === {before - 1}")
+    assert opened.run("document.querySelector('#costs .keys button').getAttribute('aria-pressed')") == "false"
+    opened.run("document.querySelector('#curves details.data > summary').click()")
+    opened.wait("document.querySelectorAll('#curves details.data table tr').length > 4")
+    quiet(opened)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_scrolls_nothing_but_tables_and_themes_switch(chromium, page, dark):
+    chromium.complaints.clear()
+    chromium.open(page, width=375, height=800, dark=dark)
+    for section in ("winners", "curves", "tuning"):
+        chromium.run(f"document.querySelector('#{section} .plot').scrollIntoView()")
+        chromium.wait(f"document.querySelector('#{section} .plot svg') !== null")
+    assert chromium.run("document.documentElement.scrollWidth") <= 375
+    ground = "getComputedStyle(document.body).backgroundColor"
+    before = chromium.run(ground)
+    assert (before == "rgb(255, 255, 255)") != dark
+    chromium.run("document.getElementById('theme').click()")
+    assert chromium.run(ground) != before
+    assert chromium.run("document.getElementById('theme').getAttribute('aria-pressed')") == str(not dark).lower()
+    chromium.run("localStorage.clear()")
+    quiet(chromium)
+
+
+def test_wicked_results_do_nothing_in_a_browser(chromium, wicked):
+    chromium.complaints.clear()
+    chromium.open(wicked)
+    chromium.run("document.querySelector('#curves .plot').scrollIntoView()")
+    chromium.wait("document.querySelector('#curves .plot svg') !== null")
+    chromium.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    assert chromium.run("document.title") == WICKED.replace("\n", " ")
+    assert chromium.run("document.images.length") == 0
+    quiet(chromium)
