@@ -48,19 +48,33 @@ def _collect(file: Path, found: set[Path]) -> None:
 
 def _imported(file: Path) -> Iterator[Path]:
     """Files beside `file` that its import statements name."""
-    root = file.parent
-    while (root / "__init__.py").exists():
-        root = root.parent
+    roots = _roots(file)
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
-            names, start = [alias.name for alias in node.names], root
+            names, starts = [alias.name for alias in node.names], roots
         elif isinstance(node, ast.ImportFrom):
-            start = root if not node.level else file.parents[node.level - 1]
+            starts = roots if not node.level else [file.parents[node.level - 1]]
             names = [node.module or "", *(f"{node.module or ''}.{alias.name}" for alias in node.names)]
         else:
             continue
         for name in names:
-            if start == root and _is_ours(name):  # a user's file may lie beside the suite's own
+            if starts is roots and _is_ours(name):  # a user's file may lie beside the suite's own
                 continue
-            path = start.joinpath(*name.strip(".").split("."))
-            yield from (place for place in (path.with_suffix(".py"), path / "__init__.py") if place.is_file())
+            parts = name.strip(".").split(".")
+            for path in (start.joinpath(*parts) for start in starts if not _is_installed(start, parts[0], file)):
+                yield from (place for place in (path.with_suffix(".py"), path / "__init__.py") if place.is_file())
+
+
+def _is_installed(start: Path, top: str, file: Path) -> bool:
+    """Whether a name is that of another installed package."""
+    installed = start.name in ("site-packages", "dist-packages")
+    return installed and top != file.relative_to(start).parts[0].removesuffix(".py")
+
+
+def _roots(file: Path) -> list[Path]:
+    """Where absolute imports of a file's neighbours begin: above its package, and folders above that are looked in."""
+    root = file.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    looked_in = {Path(entry or ".").resolve() for entry in sys.path}
+    return [root, *(folder for folder in root.parents if folder in looked_in)]

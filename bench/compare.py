@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.compare_filters import BY, chosen, filters, layout, split
+from bench.compare_filters import BY, TUNABLE, chosen, filters, layout, split
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
 from bench.execution import default_out
 from bench.render import STYLES, defaults, render, render_sheets
@@ -101,9 +101,26 @@ def _compare(arguments: argparse.Namespace) -> None:
         return
     metrics = _metrics(arguments.metric)
     by, where = layout("--by", arguments.by) or BY, filters(arguments)
+    _check_together(arguments, by)
     source, runs = _runs(folders)
     runs = chosen(runs, where, _named(folders))
     _print(arguments, source, runs, metrics, by)
+
+
+def _check_together(arguments: argparse.Namespace, by: Sequence[str]) -> None:
+    """What excludes each other.
+
+    Raises:
+        UsageError: it is asked for together.
+    """
+    tuned = layout("--tuned", arguments.tuned)
+    for name in tuned:
+        if name not in TUNABLE:
+            raise UsageError(f"--tuned takes fields of local training, got {name!r}; there are: {', '.join(TUNABLE)}")
+        if name in by:
+            raise UsageError(f"{name} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
+    if arguments.select == "test" and (arguments.reference or arguments.over_cells):
+        raise UsageError("--select test is a table of its own: leave out --reference, --over-cells")
 
 
 def _print(
@@ -120,7 +137,7 @@ def _print(
     if arguments.select == "test":
         from leaderboards.optimism import optimism
 
-        render_sheets(optimism(board), arguments.format, sys.stdout)
+        render_sheets(optimism(board, metrics[0]), arguments.format, sys.stdout)
         return
     everything = arguments.all_configurations
     tables = tables_of(board, metrics, everything, defaults(), by, arguments.intervals, tuned)
@@ -161,9 +178,12 @@ def _metrics(names: Sequence[str]) -> list[Metric]:
     from leaderboards.derived import metric_named
 
     try:
-        return [metric_named(name) for name in split(names)]
+        found = [metric_named(name) for name in split(names)]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
+    if not found:
+        raise UsageError("--metric takes at least one name; --help lists them")
+    return found
 
 
 def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
@@ -187,6 +207,9 @@ def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
 def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
     from leaderboards.folders import Folders
 
+    missing = [str(folder) for folder in folders if len(folders) > 1 and not folder.exists()]
+    if missing:
+        raise UsageError(f"no such folder: {', '.join(missing)}")
     source = Folders(folders)
     runs = source.runs()
     if runs.empty:

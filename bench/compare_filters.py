@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BY = ("alpha", "participation")
+TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
 SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
@@ -33,7 +34,7 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
     }
     for text in arguments.where or []:
         name, equals, values = text.partition("=")
-        if not equals or name not in SETTING_FIELDS:
+        if not equals or not values.strip(",") or name not in SETTING_FIELDS:
             near = difflib.get_close_matches(name, SETTING_FIELDS, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(

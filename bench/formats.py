@@ -68,7 +68,7 @@ def latex(tables: Sequence[Table]) -> str:
 def _latex(table: Table) -> str:
     tuned = table.shows_hyperparameters
     caption = f"{table.title}. {table.captions[0]}."
-    header = ["algorithm", *["hyper-parameters"] * tuned, *(head.metric.short for head in table.heads)]
+    header = ["algorithm", *["hyper-parameters"] * tuned, *(_latex_text(head.metric.short) for head in table.heads)]
     body = [
         [
             _latex_text(row.label),

@@ -1,27 +1,32 @@
 """Writes the generated pages: `python docs/make.py`. A test holds them against what this would write.
 
 docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the search spaces and the
-docstrings of the algorithms, and the README's table of algorithms from the registry.
+docstrings of the algorithms, the README's table of algorithms from the registry, and its reproduced results from
+leaderboards/reproduced.parquet and the printed numbers.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from algorithms import ALGORITHMS, Entry, build
 from algorithms.statements import layers
 from bench.show import tried
+from leaderboards.folders import RowFile
+from leaderboards.published import printed_cells
+from leaderboards.reproduced import REPRODUCED
 from leaderboards.schema import CURVE_COLUMNS, as_markdown
-from search_spaces import PAPERS
+from search_spaces import PAPERS, find
 
 DOCS = Path(__file__).resolve().parent
 README = DOCS.parent / "README.md"
 OWN = "fedkd"  # the key of this project's own settings
-BEGIN, END = "<!-- algorithms:begin -->\n", "<!-- algorithms:end -->"
 
 
 def columns_page() -> str:
@@ -41,11 +46,49 @@ def algorithms_page() -> str:
 
 
 def readme() -> str:
-    """README.md with its table of algorithms."""
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    """README.md with its table of algorithms and its reproduced results."""
     rows = [_readme_row(entry) for entry in ALGORITHMS.values()]
     table = "\n".join(["| name | paper | idea |", "|---|---|---|", *rows, ""])
-    return before + BEGIN + table + END + rest.partition(END)[2]
+    text = _between(README.read_text(encoding="utf-8"), "algorithms", table)
+    return _between(text, "reproduced", _reproduced())
+
+
+def _between(text: str, name: str, made: str) -> str:
+    """`text` with what stands between its marks of that name replaced."""
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+    before, _, rest = text.partition(begin)
+    return before + begin + made + end + rest.partition(end)[2]
+
+
+def _reproduced() -> str:
+    """The kept runs beside what their papers print of the same setting, and where they ran."""
+    runs = RowFile(REPRODUCED).runs().sort_values(["paper", "dataset", "final_accuracy"]).to_dict("records")
+    lines = [
+        "| paper, data set | algorithm | last round | printed | best round | hours |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for run in runs:
+        accuracies = [f"{100 * value:.2f} %" for value in (run["final_accuracy"], _printed(run), run["best_accuracy"])]
+        cells = [f"{run['paper']}, {run['dataset']}", _name_of(run), *accuracies, f"{run['seconds'] / 3600:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, ""])
+
+
+def _name_of(run: Mapping[str, Any]) -> str:
+    """The algorithm, and its values of what the paper varies."""
+    space = find(run["algorithm"], run["dataset"], run["paper"])
+    values = json.loads(run["hp_json"])
+    varied = [f"{name} {values[name]:g}" for name in (space.grid if space else ())]
+    return run["algorithm"] + (f" ({', '.join(varied)})" if varied else "")
+
+
+def _printed(run: Mapping[str, Any]) -> float:
+    """The accuracy of the last round that the paper prints for the same problem."""
+    same = ("paper", "dataset", "algorithm", "alpha", "num_clients", "participation", "local_epochs")
+    for cell in printed_cells():
+        if cell.metric == "final_acc" and all(getattr(cell, name) == run[name] for name in same):
+            return cell.value
+    raise LookupError(f"nothing printed for {run['paper']} {run['dataset']} {run['algorithm']}")
 
 
 def _readme_row(entry: Entry) -> str:

@@ -156,7 +156,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
             setting = {**table.setting, **dict(zip(table.by, head.place, strict=True))}
             chosen = record.get("chosen")
             yield {
-                **{name: setting[name] for name in dict.fromkeys([*_COMMON, *BY, *table.by])},
+                **{name: setting.get(name) for name in dict.fromkeys([*_COMMON, *BY, *table.by])},
                 "algorithm": row.algorithm,
                 "variant": row.model,
                 "hyperparameters": None if chosen is None else canonical_json(chosen),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from leaderboards.beside import value_of
@@ -40,7 +41,7 @@ def metric_named(name: str) -> Metric:
     if match := re.fullmatch(r"accuracy@(\d+)", name):
         return _at_round(name, int(match[1]))
     if match := re.fullmatch(rf"(rounds|{'|'.join(_COSTS)})@(\d+(?:\.\d+)?)", name):
-        return _to_target(name, match[1], float(match[2]))
+        return _to_target(name, match[1], Fraction(match[2]))  # exact: 57.9 / 100 is above 0.579 in floats
     try:
         return find_metric(name)
     except KeyError as error:
@@ -79,9 +80,9 @@ def _at_round(name: str, at: int) -> Metric:
     return Derived(name, name, final.quantity, f"round {at}", rule=rule)
 
 
-def _to_target(name: str, cost: str, percent: float) -> Metric:
+def _to_target(name: str, cost: str, percent: Fraction) -> Metric:
     quantity = _COSTS.get(cost, "rounds")
     like = METRICS.get(quantity, Metric("rounds", "rounds", "communication rounds", "", "", 1.0, 0, False))
-    rule = PrintedMetric(name, quantity, "to_target", percent / 100)
-    of = f"until {percent:g} % test accuracy"
+    rule = PrintedMetric(name, quantity, "to_target", float(percent / 100))
+    of = f"until {float(percent):g} % test accuracy"
     return Derived(name, name, like.quantity, of, like.unit, like.scale, like.decimals, False, rule=rule)

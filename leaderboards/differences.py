@@ -30,36 +30,44 @@ class _Place:
 def against(table: Table, reference: str) -> Sheet | None:
     """The differences of a table's algorithms from one of them; None where it has no values in the table.
 
-    What diverged, failed or was not run has no difference.
+    What diverged, failed, was not run or was not selected has no difference.
 
     Args:
         table: of a leaderboard made `with_seeds`.
-        reference: an algorithm.
+        reference: an algorithm, or its label with its model's variant.
     """
-    names = [row.label for row in table.rows if row.algorithm == reference]
-    if not names:
+    name = label_of([row.label for row in table.rows], reference)
+    if name is None:
         return None
-    places = list(_compared(table, names[0]))
+    places = list(_compared(table, name))
     if not places:
         return None
     metrics = {head.metric.name: head.metric for head in table.heads}
     places = [place for name in metrics for place in _corrected([p for p in places if p.head.metric.name == name])]
     texts = {(place.row, place.head): _text(place.comparison, place.head.metric) for place in places}
     return sheet(
-        f"{table.title} · difference from {reference}",
-        [f"{reference} is subtracted; positive is more", *(_measured(metric) for metric in metrics.values())],
+        f"{table.title} · difference from {name}",
+        [f"{name} is subtracted; positive is more", *(_measured(metric) for metric in metrics.values())],
         [Column(head.metric.short, head.label) for head in table.heads],
         {row.label: [texts.get((row.label, head), "") for head in table.heads] for row in table.rows}
-        | {names[0]: ["reference"] * len(table.heads)},
+        | {name: ["reference"] * len(table.heads)},
         _NOTES,
         [_record(table, place) for place in places],
     )
 
 
+def label_of(labels: Sequence[str], reference: str) -> str | None:
+    """The row that an algorithm's name means: the one so called, else its only variant, as `moon (+head)`."""
+    if reference in labels:
+        return reference
+    variants = dict.fromkeys(label for label in labels if label.startswith(f"{reference} (+"))
+    return next(iter(variants)) if len(variants) == 1 else None
+
+
 def _compared(table: Table, reference: str) -> Iterator[_Place]:
     for number_of, head in enumerate(table.heads):
-        cells = {row.label: row.cells[number_of] for row in table.rows}
-        values = {label: cell.seeds for label, cell in cells.items() if _counts(cell)}
+        cells = [(row.label, row.cells[number_of]) for row in table.rows]
+        values = {label: cell.seeds for label, cell in cells if _counts(cell)}
         if reference in values:
             for label in values:
                 if label != reference:
@@ -67,7 +75,8 @@ def _compared(table: Table, reference: str) -> Iterator[_Place]:
 
 
 def _counts(cell: Cell) -> bool:
-    return cell.state == "value" and bool(cell.seeds)
+    """Whether it takes part: of several configurations only the selected one does."""
+    return cell.state == "value" and bool(cell.seeds) and bool((cell.record or {}).get("selected"))
 
 
 def _corrected(places: Sequence[_Place]) -> list[_Place]:
@@ -94,6 +103,7 @@ def _record(table: Table, place: _Place) -> Mapping[str, Any]:
     one = place.comparison
     return {
         "table": table.title,
+        **{name: value for name, value in table.setting.items() if name not in table.by},
         **dict(zip(table.by, place.head.place, strict=True)),
         "metric": place.head.metric.name,
         "algorithm": place.row,

@@ -8,7 +8,9 @@ from typing import Protocol
 
 import pandas as pd
 
-from leaderboards.reproduced import RowFile
+from leaderboards.files import read_table
+from leaderboards.frames import to_pandas
+from leaderboards.schema import curves_schema
 from leaderboards.store import Store
 
 
@@ -20,6 +22,32 @@ class Results(Protocol):
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """As `Store.curves` gives them."""
+
+
+class RowFile:
+    """Reads one file of rows, such as `reproduced.parquet`, as `Store` reads a folder.
+
+    Args:
+        path: of the rows; the curves lie beside it, `_curves` behind its name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.out = path
+        self._curves = path.with_name(f"{path.stem}_curves.parquet")
+
+    def runs(self) -> pd.DataFrame:
+        """As `Store.runs`.
+
+        Raises:
+            StoreError: the file is broken, foreign, or of a newer schema.
+        """
+        return to_pandas(read_table(self.out, "runs"))
+
+    def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
+        """As `Store.curves`; no points where there is no file of curves."""
+        table = read_table(self._curves, "curves") if self._curves.exists() else curves_schema().empty_table()
+        frame = to_pandas(table)
+        return frame if keys is None else frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
 
 
 class Folders:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.boards import CONTEST
+from leaderboards.boards import CONTEST, base_model
+from leaderboards.captions import title
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.sheets import Column, Sheet, number, sheet
 
@@ -29,14 +31,18 @@ def optimism(board: pd.DataFrame, metric: Metric = METRIC) -> list[Sheet]:
     for _, cell in board[board["n"] > 0].groupby("cell", sort=False):
         records = list(_records(cell, metric))
         first = cell.iloc[0]
-        alpha = f" · α = {first['alpha']:g}" if first["alpha"] == first["alpha"] else ""
-        title = f"{first['dataset']} · {first['model'].split('+')[0]}{alpha} · participation {first['participation']:g}"
+        setting = json.loads(first["setting_json"])
+        name = title(setting | {"model": base_model(setting["model"])}, (), ())
+        local = f"local training: {setting['optimizer']}, lr {setting['lr']:g}, batch size {setting['batch_size']}"
         rows = {record["label"]: _texts(record, metric) for record in records}
         if rows:
             sheets.append(
                 sheet(
-                    title,
-                    [f"{metric.quantity.capitalize()}, {metric.of}, {metric.unit}, mean over seeds"],
+                    name,
+                    [
+                        f"{metric.quantity.capitalize()}, {metric.of}, {metric.unit}, mean over seeds",
+                        local.capitalize(),
+                    ],
                     [Column(name) for name in _COLUMNS],
                     rows,
                     ["optimism gap: what selecting on the test set adds to the number, without a better algorithm"],

@@ -6,6 +6,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from leaderboards.cells import Table
+from leaderboards.differences import label_of
+from leaderboards.identity import canonical_json
 from leaderboards.improvement import Improvement, improvement
 from leaderboards.metrics import Metric
 from leaderboards.pooled import Pooled, Standing, pooled
@@ -22,25 +24,30 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
     Args:
         tables: of one leaderboard, made `with_seeds`.
         metric: one of its columns.
-        reference: an algorithm to be compared with, or None.
+        reference: an algorithm to be compared with, by its name or, with its model's variant, its label; or None.
     """
     values = {cell: found for cell, found in _values(tables, metric).items() if len(found) > 1}
     result = pooled(values, metric.higher_is_better)
     if result.cells < 2 or len(result.standings) < 2:
         return None
-    better = {} if reference is None else _improvements(values, result, reference, metric)
+    label = reference and label_of([one.algorithm for one in result.standings], reference)
+    better = _improvements(values, result, label, metric) if label else {}
     columns = [Column("IQM [95 %]"), Column("average rank"), Column("win rate")]
-    columns += [Column(f"P(better than {reference}) [95 %]")] * bool(better)
+    columns += [Column(f"P(better than {label}) [95 %]")] * bool(better)
     rows = {
         one.algorithm: [*_texts(one, metric), *[_probability(better.get(one.algorithm))] * bool(better)]
         for one in result.standings
     }
+    measured = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit) if part)
+    notes = _notes(result, bool(better))
+    if reference and not better:
+        notes.append(f"{reference} has no value in every cell: nothing is compared with it")
     return sheet(
         f"Over {result.cells} cells · {metric.short}",
-        [f"{metric.quantity.capitalize()}, {metric.of}, {metric.unit}: scores of all cells and seeds"],
+        [f"{measured}: scores of all cells and seeds"],
         columns,
         rows,
-        list(_notes(result, bool(better))),
+        notes,
         [_record(one, metric, better.get(one.algorithm)) for one in result.standings],
     )
 
@@ -55,7 +62,8 @@ def _values(tables: Sequence[Table], metric: Metric) -> Values:
                 cell = row.cells[column]
                 if row.reference or cell.state != "value" or not (cell.record or {}).get("selected"):
                     continue
-                values.setdefault((table.title, head.place), {})[row.algorithm] = list(cell.seeds.values())
+                place = (canonical_json(dict(table.setting)), head.place)
+                values.setdefault(place, {})[row.label] = list(cell.seeds.values())
     return values
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leaderboards.files import read_table, write_together
-from leaderboards.schema import curves_schema
+from leaderboards.folders import Folders
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+    from leaderboards.checks import CurvePoint
 
 REPRODUCED = Path(__file__).with_name("reproduced.parquet")
 CURVES = REPRODUCED.with_name("reproduced_curves.parquet")
@@ -41,58 +43,22 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
         OSError: a file cannot be written; both are then as before.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    from leaderboards.frames import concatenate
+    from leaderboards.frames import concatenate, curve_table, run_table
 
-    rows = concatenate(_tables(folders, "runs"))
-    rows = rows.filter(pc.and_(pc.equal(rows["status"], "finished"), pc.invert(rows["shortened"])))
-    first = dict(zip(reversed(rows["run_key"].to_pylist()), reversed(range(len(rows))), strict=True))
-    rows = rows.take(pa.array(sorted(first.values()), pa.int64()))
-    points = pa.concat_tables([curves_schema().empty_table(), *_tables(folders, "curves")])
-    points = points.filter(pc.is_in(points["run_key"], pa.array(list(first), pa.string())))
-    old_rows, old_points = _others(runs, "runs", first), _others(curves, "curves", first)
+    source = Folders(folders)
+    rows = [_plain(row) for row in source.runs().to_dict("records") if row["status"] == "finished"]
+    rows = [row for row in rows if not row["shortened"]]
+    keys = {row["run_key"] for row in rows}
+    curves_of = source.curves(keys).groupby("run_key")
+    points = [curve_table(row, _points(curves_of.get_group(row["run_key"]))) for row in rows]
     write_together(
         [
-            (pa.concat_tables([*old_points, points]).sort_by(_CURVE_ORDER), curves),
-            (concatenate([*old_rows, _plain(rows)]).sort_by("run_key"), runs),
+            (pa.concat_tables([*_others(curves, "curves", keys), *points]).sort_by(_CURVE_ORDER), curves),
+            (concatenate([*_others(runs, "runs", keys), *map(run_table, rows)]).sort_by("run_key"), runs),
         ]
     )
-    return len(first)
-
-
-class RowFile:
-    """Reads such a pair of files as `Store` reads a folder.
-
-    Args:
-        path: of the rows; the curves lie beside it, `_curves` behind its name.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.out = path
-        self._curves = path.with_name(f"{path.stem}_curves.parquet")
-
-    def runs(self) -> pd.DataFrame:
-        """As `Store.runs`.
-
-        Raises:
-            StoreError: the file is broken, foreign, or of a newer schema.
-        """
-        from leaderboards.frames import to_pandas
-
-        return to_pandas(read_table(self.out, "runs"))
-
-    def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """As `Store.curves`; no points where there is no file of curves."""
-        from leaderboards.frames import to_pandas
-
-        table = read_table(self._curves, "curves") if self._curves.exists() else curves_schema().empty_table()
-        frame = to_pandas(table)
-        return frame if keys is None else frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
-
-
-def _tables(folders: Sequence[Path], kind: str) -> list[pa.Table]:
-    return [read_table(path, kind) for folder in folders for path in sorted((folder / kind).glob("*.parquet"))]
+    return len(rows)
 
 
 def _others(path: Path, kind: str, keys: Collection[str]) -> list[pa.Table]:
@@ -106,15 +72,20 @@ def _others(path: Path, kind: str, keys: Collection[str]) -> list[pa.Table]:
     return [old.filter(pc.invert(pc.is_in(old["run_key"], pa.array(list(keys), pa.string()))))]
 
 
-def _plain(rows: pa.Table) -> pa.Table:
-    """Rows without the machine's name and folders."""
-    import pyarrow as pa
+def _points(curve: pd.DataFrame) -> list[CurvePoint]:
+    return list(zip(curve["round"].astype(int), curve["metric"], curve["value"].astype(float), strict=True))
 
-    changed = {"host": [""] * len(rows), "command": [_without_folders(text) for text in rows["command"].to_pylist()]}
-    for name, values in changed.items():
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, rows.schema.field(at), pa.array(values, rows.schema.field(at).type))
-    return rows
+
+def _plain(row: Mapping[Hashable, Any]) -> dict[str, Any]:
+    """A row as it was stored, without the machine's name and folders."""
+    import pandas as pd
+
+    stored = {str(name): value for name, value in row.items()}
+    empty = {name for name, value in stored.items() if not isinstance(value, dict) and pd.isna(value)}
+    stored |= dict.fromkeys(empty)
+    stored |= {"host": "", "command": _without_folders(stored["command"])}
+    stored |= {name: value.to_pydatetime() for name, value in stored.items() if isinstance(value, pd.Timestamp)}
+    return {name: value for name, value in stored.items() if not (name in empty and name.startswith("hp_"))}
 
 
 def _without_folders(command: str) -> str:

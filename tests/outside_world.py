@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,45 +18,8 @@ from bench.data import outside_partitions
 from bench.models import counting
 from bench.models import outside as outside_models
 
-EXAMPLE = '''\
-# my_world.py
-from pathlib import Path
-
-import numpy as np
-from torch import nn
-
-from bench.data import DatasetInfo
-from bench.models import ModelInfo
-
-
-def read():
-    """The training and the test part, each images (N, C, H, W) of uint8 and labels (N,)."""
-    file = np.load(Path(__file__).with_name("my_data.npz"))
-    return (file["train_x"], file["train_y"]), (file["test_x"], file["test_y"])
-
-
-SHAPES = DatasetInfo(
-    name="shapes", title="My shapes", num_classes=3, input_shape=(1, 8, 8), train_size=500, test_size=100, scale=255,
-    normalizations={"standard": ((0.3,), (0.2,))}, loader="my_world:read", flip=False,
-)
-
-
-class Net(nn.Sequential):
-    """Inputs (B, C, 8, 8) to features (B, 32); the classifier, and the head of `+head`, come on top."""
-
-    def __init__(self, channels, batchnorm):
-        super().__init__(nn.Flatten(), nn.Linear(64 * channels, 32), nn.ReLU())
-
-
-NET = ModelInfo(factory="my_world:Net", summary="one hidden layer of 32 units", size=8)
-
-
-def uneven(wanted, rng):
-    """Every other client has three times as many samples as its neighbour."""
-    weights = np.resize([3, 1], wanted.num_clients)
-    ends = len(wanted.labels) * np.cumsum(weights)[:-1] // weights.sum()
-    return np.split(rng.permutation(len(wanted.labels)), ends)
-'''
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
+EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
 CACHES = (
     outside_algorithms.find,
     outside_data.find,

@@ -237,6 +237,74 @@ def test_pooled_over_cells_by_hand(out, capsys):
     assert found["fedavg"]["probability_of_improvement"] == ""
 
 
+def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
+    for lr in (0.01, 0.1):
+        for name in ("fedavg", "fedprox"):
+            for seed in range(3):
+                row = make_row(name, {}, {"lr": lr}, seed, best_accuracy=0.5 + seed / 100 + lr)
+                Store(tmp_path).write(row, curve_to(50))
+    rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells")
+    assert [row["n"] for row in rows] == ["6", "6"]
+
+
+def test_variants_of_a_model_are_kept_apart(tmp_path, capsys):
+    for alpha in (0.1, 1.0):
+        for model, value in (("cnn", 0.51), ("cnn+head", 0.61)):
+            for seed in range(3):
+                setting = {"model": model, "alpha": alpha}
+                Store(tmp_path).write(make_row("fedavg", {}, setting, seed, best_accuracy=value), curve_to(50))
+    rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells", "--reference", "fedavg")
+    assert {row["algorithm"]: float(row["iqm"]) for row in rows} == {"fedavg": 0.51, "fedavg (+head)": 0.61}
+    assert {row["reference"] for row in rows} == {"", "fedavg"}
+    (row, _) = csv_of(tmp_path, capsys, "--metric", "best", "--reference", "fedavg")
+    assert (row["algorithm"], row["reference"]) == ("fedavg (+head)", "fedavg")
+
+
+def test_only_selected_configurations_are_compared(tmp_path, capsys):
+    store = Store(tmp_path)
+    for seed in range(3):
+        store.write(make_row("fedavg", {}, {"alpha": 0.1}, seed, best_accuracy=0.5), curve_to(50))
+        for mu, validation, test in ((0.1, 0.9, 0.8), (1.0, 0.1, 0.2)):
+            row = make_row(
+                "fedprox", {"mu": mu}, {"alpha": 0.1}, seed, best_val_accuracy=validation, best_accuracy=test
+            )
+            store.write(row, curve_to(50))
+    for more in ([], ["--all-configurations"]):
+        (row,) = csv_of(tmp_path, capsys, "--metric", "best", "--reference", "fedavg", *more)
+        assert float(row["difference"]) == pytest.approx(0.3)
+
+
+def test_targets_are_exact(tmp_path, capsys):
+    Store(tmp_path).write(make_row("fedavg", {}, {"alpha": 0.1}), [(1, "accuracy", 0.579), (2, "accuracy", 0.6)])
+    (row,) = csv_of(tmp_path, capsys, "--metric", "rounds@57.9")
+    assert float(row["mean"]) == 1
+
+
+def test_latex_of_sheets_has_no_comments(out, capsys):
+    assert main(["--out", str(out), "--metric", "best", "--over-cells", "--format", "latex"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert not [line for line in shown if "%" in line.replace(r"\%", "") and not line.startswith("% needs")]
+    assert any(line.startswith(r"algorithm & IQM [95 \%] &") and line.endswith(r"\\") for line in shown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--tuned", "model"], "--tuned takes fields of local training, got 'model'"),
+        (["--tuned", "lr", "--by", "lr"], "lr cannot be laid out by and selected over"),
+        (["--select", "test", "--reference", "fedavg"], "--select test is a table of its own"),
+        (["--where", "lr="], "--where takes FIELD=VALUE"),
+        (["--metric", ","], "--metric takes at least one name"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(out, capsys, arguments, problem):
+    assert problem in refused(capsys, "--out", str(out), *arguments)
+
+
+def test_a_mistyped_folder_among_several_is_named(out, tmp_path, capsys):
+    assert f"no such folder: {tmp_path / 'x'}" in refused(capsys, "--out", str(out), str(tmp_path / "x"))
+
+
 def test_pooling_needs_two_cells(out, capsys):
     message = refused(capsys, "--out", str(out), "--alpha", "0.1", "--over-cells")
     assert "two algorithms with results in two cells" in message

@@ -22,7 +22,8 @@ LIGHT += ["bench/needs.py", "bench/tuning/runner.py", "bench/tuning/progress.py"
 LIGHT += [f"bench/selftest/{name}.py" for name in ("command", "report", "checks", "outcome")]
 LIGHT += ["bench/tables.py", "bench/table_plan.py", "bench/table_dry_run.py", "bench/compare_published.py"]
 LIGHT += ["leaderboards/published.py", "bench/labels.py", "bench/data/table.py", "bench/data/command.py"]
-LIGHT += ["bench/unit.py", "bench/request.py", "bench/problems.py", "bench/configurations.py"]
+LIGHT += ["bench/unit.py", "bench/request.py", "bench/problems.py", "bench/configurations.py", "bench/budget.py"]
+LIGHT += ["bench/boards.py", "bench/compare_diff.py", "bench/tracked.py", "bench/track.py"]
 
 
 def imported(file: Path, top_level_only: bool = False) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -32,12 +31,6 @@ SETTING = Setting(dataset="my_world:SHAPES", model="my_world:NET", partition="my
 
 
 # The whole world
-
-
-def test_the_document_shows_the_example() -> None:
-    found = re.search(r"```python\n(# my_world\.py\n.*?)```", (ROOT / "docs/extending.md").read_text(), re.DOTALL)
-    assert found, "docs/extending.md shows my_world.py"
-    assert found[1] == EXAMPLE
 
 
 def test_ray_and_inline_run_it_alike(world: Path) -> None:

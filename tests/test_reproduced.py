@@ -13,7 +13,8 @@ from bench.compare import main as compare
 from bench.results import summarise
 from leaderboards import Store, run_key
 from leaderboards.checks import check_row
-from leaderboards.reproduced import CURVES, REPRODUCED, RowFile, keep, main
+from leaderboards.folders import RowFile
+from leaderboards.reproduced import CURVES, REPRODUCED, keep, main
 from search_spaces import SETTINGS
 
 CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5)]

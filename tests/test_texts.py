@@ -192,6 +192,20 @@ def test_lines_of_another_kind_are_told(folder):
         sst5().read(folder)
 
 
+@pytest.mark.parametrize(("text", "label"), [(None, 1), ("a", None), ("a", 1.5), ("a", "1"), ("a", True)])
+def test_a_row_that_is_no_text_with_a_label_is_told(folder, text, label):
+    put_table(folder / "sst5", "jsonl", {"train": "train", "dev": "dev", "test": "test"})
+    put(folder / "sst5/dev.jsonl", json.dumps({"text": text, "label": label}).encode())
+    with pytest.raises(EnvironmentProblem, match=r"dev.jsonl: expected a text and a whole number in row 0, found"):
+        sst5().read(folder)
+
+
+def test_a_text_may_hold_any_separator(folder):
+    put_table(folder / "sst5", "jsonl", {"train": "train", "dev": "dev", "test": "test"})
+    put(folder / "sst5/dev.jsonl", '{"text": "a\u2028bad", "label": 4}\n'.encode())
+    assert sst5().read(folder).train_y.tolist() == [3, 1, 2, 4]
+
+
 def test_another_vocabulary_is_refused(folder):
     put_trees(folder)
     put(folder / VOCABULARY.path, b"[PAD]\nother\n")
@@ -293,6 +307,7 @@ def test_a_batch_is_as_long_as_its_longest_text():
     assert part.by_cost(None).tolist() == [0, 1, 2]
     assert part.by_cost(torch.tensor([2, 0])).tolist() == [0, 2]
     assert part.batch(torch.tensor([1]), None, 16).tolist() == [[5] * 9 + [0] * 7]
+    assert Texts(np.zeros((2, 20), np.int32), torch.tensor([0, 1])).at(slice(0, 2)).shape == (2, 8), "without a token"
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])

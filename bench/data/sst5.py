@@ -34,7 +34,7 @@ class Sst5(TextSource):
         return [self._part(folder, file) for file in self.files[1:]]
 
     def _part(self, folder: Path, file: Original) -> tuple[list[str], Labels]:
-        trees = read_text(self, file, folder).splitlines()
+        trees = [tree for tree in read_text(self, file, folder).split("\n") if tree]
         wrong = next((tree for tree in trees if not _whole(tree)), None)
         if wrong is not None:
             where = file.find(folder) or folder

@@ -10,7 +10,7 @@ import json
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -113,16 +113,25 @@ class TextSource(FileSource):
         if files[0].suffix == ".jsonl":
             return self._of_lines(folder, files)
         columns = parquet.read(files, ("text", "label"), self.name, folder)
-        return columns["text"], np.array(columns["label"], np.int64)
+        return self._typed(folder, files[0], list(zip(columns["text"], columns["label"], strict=True)))
 
     def _of_lines(self, folder: Path, files: Sequence[Path]) -> tuple[list[str], Labels]:
-        rows = []
+        rows: list[tuple[Any, Any]] = []
         for file in files:
             try:
-                lines = file.read_text(encoding="utf-8").splitlines()
-                rows += [(str(row["text"]), int(row["label"])) for row in map(json.loads, lines)]
+                # Not `splitlines`: a text may hold other separators that it splits at.
+                lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+                rows += [(row["text"], row["label"]) for row in map(json.loads, lines)]
             except (ValueError, KeyError, TypeError) as problem:
                 raise unlike(file, self.name, folder, "lines of JSON with text and label", repr(problem)) from problem
+        return self._typed(folder, files[0], rows)
+
+    def _typed(self, folder: Path, file: Path, rows: Sequence[tuple[Any, Any]]) -> tuple[list[str], Labels]:
+        """The rows of a table, once each is known to be a text and a whole number."""
+        for number, (text, label) in enumerate(rows):
+            if not isinstance(text, str) or not isinstance(label, int) or isinstance(label, bool):
+                found = f"{type(text).__name__} and {type(label).__name__} ({label!r})"
+                raise unlike(file, self.name, folder, f"a text and a whole number in row {number}", found)
         return [text for text, _ in rows], np.array([label for _, label in rows], np.int64)
 
 

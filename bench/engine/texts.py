@@ -47,4 +47,5 @@ class Texts:
         return index[self._lengths[index].argsort(stable=True)]
 
     def _rounded(self, length: int) -> int:
-        return min(-(-length // MULTIPLE) * MULTIPLE, self._ids.shape[1])
+        # A text without a token is still a row of one width or another.
+        return min(max(1, -(-length // MULTIPLE)) * MULTIPLE, self._ids.shape[1])
