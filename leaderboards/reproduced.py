@@ -6,6 +6,7 @@ machine without telling of the result, its name and its folders, is left out.
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -47,8 +48,8 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     from leaderboards.frames import concatenate, curve_table, run_table
 
     source = Folders(folders)
-    rows = [_plain(row) for row in source.runs().to_dict("records") if row["status"] == "finished"]
-    rows = [row for row in rows if not row["shortened"]]
+    rows = [stored_row(row) for row in source.runs().to_dict("records") if row["status"] == "finished"]
+    rows = [row | {"host": "", "command": _without_folders(row["command"])} for row in rows if not row["shortened"]]
     keys = {row["run_key"] for row in rows}
     curves_of = source.curves(keys).groupby("run_key")
     points = [curve_table(row, _points(curves_of.get_group(row["run_key"]))) for row in rows]
@@ -76,16 +77,14 @@ def _points(curve: pd.DataFrame) -> list[CurvePoint]:
     return list(zip(curve["round"].astype(int), curve["metric"], curve["value"].astype(float), strict=True))
 
 
-def _plain(row: Mapping[Hashable, Any]) -> dict[str, Any]:
-    """A row as it was stored, without the machine's name and folders."""
+def stored_row(row: Mapping[Hashable, Any]) -> dict[str, Any]:
+    """A row of a frame as it was stored: None for empty values, and columns of its own hyper-parameters alone."""
     import pandas as pd
 
-    stored = {str(name): value for name, value in row.items()}
-    empty = {name for name, value in stored.items() if not isinstance(value, dict) and pd.isna(value)}
-    stored |= dict.fromkeys(empty)
-    stored |= {"host": "", "command": _without_folders(stored["command"])}
+    stored = {str(name): value for name, value in row.items() if not str(name).startswith("hp_") or name == "hp_json"}
+    stored |= {name: None for name, value in stored.items() if not isinstance(value, dict) and pd.isna(value)}
     stored |= {name: value.to_pydatetime() for name, value in stored.items() if isinstance(value, pd.Timestamp)}
-    return {name: value for name, value in stored.items() if not (name in empty and name.startswith("hp_"))}
+    return stored | {f"hp_{name}": value for name, value in json.loads(stored["hp_json"]).items()}
 
 
 def _without_folders(command: str) -> str:

@@ -167,12 +167,14 @@ def _score(cell: Cell) -> float | None:
     return mean if cell.metric.higher_is_better else -mean
 
 
-def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, str]:
-    """What algorithms are sorted by: competitors before references, few unranked columns before many, mean rank."""
-    columns = zip(*(row.cells for row in rows), strict=True)
+def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
+    """What algorithms are sorted by: competitors first, few unranked columns before many, mean rank, mean score."""
+    columns = list(zip(*(row.cells for row in rows), strict=True))
     best = [min((cell.rank for cell in cells if cell.rank is not None), default=None) for cells in columns]
     ranks = [rank for rank in best if rank is not None]
-    return rows[0].reference, len(best) - len(ranks), sum(ranks) / max(1, len(ranks)), rows[0].label
+    scores = [score for cells in columns for cell in cells if (score := _score(cell)) is not None]
+    mean_rank, mean_score = (sum(found) / max(1, len(found)) for found in (ranks, scores))
+    return rows[0].reference, len(best) - len(ranks), mean_rank, -mean_score, rows[0].label
 
 
 def _hyperparameters(shown: Mapping[Place, Record], names: Sequence[str]) -> str:
