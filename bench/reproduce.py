@@ -15,7 +15,7 @@ from algorithms import ALGORITHMS
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
-from bench.identity import setting_of
+from bench.identity import identity, setting_of
 from bench.request import find_algorithm
 from bench.results import RESULT_COLUMNS
 from bench.unit import Unit
@@ -110,6 +110,11 @@ def unit_of_row(row: Mapping[str, Any]) -> Unit:
     paper = None if _empty(row["paper"]) else row["paper"]
     unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
     if row["run_key"] not in unit.rows.values():
+        changed = _changed(json.loads(row["setting_json"]), dict(identity(setting)))
+        if changed:
+            raise UsageError(
+                f"the row's {changed} was another one: its source or its data have changed, or are not here"
+            )
         commit = row["git_commit"]
         then = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"
         raise UsageError(
@@ -117,6 +122,16 @@ def unit_of_row(row: Mapping[str, Any]) -> Unit:
             f"of the same values is {unit.key[:16]} here{then}"
         )
     return unit
+
+
+def _changed(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Which things from outside are not what they were, by name."""
+    kinds = [
+        kind
+        for kind in ("dataset", "model", "partition")
+        if stored.get(f"{kind}_version") != now.get(f"{kind}_version")
+    ]
+    return " and ".join(f"{kind} {stored[kind]}" for kind in kinds)
 
 
 def _algorithm_of(row_name: str) -> str:

@@ -310,6 +310,7 @@ def write_weights(folder: Path) -> dict[str, torch.Tensor]:
     """A checkpoint as the hub has it: an encoder under `distilbert.`, and the head for masked words."""
     from transformers import DistilBertConfig, DistilBertForMaskedLM
 
+    distilbert.tiny(12, False)  # makes the attention known to transformers
     with torch.random.fork_rng():
         model = DistilBertForMaskedLM(DistilBertConfig(**{**distilbert.COMMON, **distilbert.TINY}))
     model.save_pretrained(folder)
@@ -374,3 +375,11 @@ def test_weights_of_another_model_are_refused(small_base: Path, monkeypatch: pyt
     (small_base / "model.safetensors").write_bytes(b"cut off")
     with pytest.raises(EnvironmentProblem, match=r"model\.safetensors does not hold"):
         distilbert.pretrained(12, False)
+
+
+def test_a_rows_versions_name_the_weights(small_base: Path) -> None:
+    write_weights(small_base)
+    first = weights.versions("distilbert+head")
+    assert set(first) == {"distilbert-base-uncased"}
+    assert len(first["distilbert-base-uncased"]) == 16
+    assert weights.versions("distilbert_tiny") == {}

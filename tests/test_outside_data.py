@@ -12,7 +12,7 @@ import pytest
 from commands import assert_equal_results, command
 from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
-from bench import data
+from bench import data, models
 from bench.data.arrays import Arrays
 from bench.data.dataset import MissingData, content_hash
 from bench.data.partition import partition
@@ -24,7 +24,6 @@ from leaderboards import Store, canonical_json, run_key
 from search_spaces import Setting
 
 __all__ = ["place", "world"]
-ROOT = Path(__file__).resolve().parent.parent
 OWN = ("--dataset", "my_world:SHAPES", "--model", "my_world:NET", "--set", "partition=my_world:uneven")
 SHORT = ("--rounds", "2", "--local-epochs", "1", "--lr", "0.1")
 SETTING = Setting(dataset="my_world:SHAPES", model="my_world:NET", partition="my_world:uneven", alpha=None)
@@ -347,3 +346,42 @@ def test_a_table_of_numbers_trains(place: Path) -> None:
     refused = command("--algo", "fedgen", "--dataset", "table:DATA", "--model", "mlp", "--dry-run", cwd=place)
     assert refused.returncode == 2
     assert "takes 8x8 inputs, the data set has vectors of 5 numbers" in refused.stderr
+
+
+def test_draws_without_a_seed_are_refused(world: Path) -> None:
+    """Every process would have other data, under another key."""
+    module = world / "my_world.py"
+    noisy = 'np.random.randint(0, 9, file["train_x"].shape).astype(np.uint8), file["train_y"]'
+    module.write_text(EXAMPLE.replace('file["train_x"], file["train_y"]', noisy))
+    with pytest.raises(UsageError, match=r"gives other data when it is called again: draw with a fixed seed"):
+        data.load("my_world:SHAPES")
+
+
+@pytest.mark.parametrize("package", [True, False])
+def test_a_neighbours_edit_makes_another_model(place: Path, package: bool) -> None:
+    """Also where the folder is a package by its place alone, without an `__init__.py`."""
+    folder = place / "mine"
+    folder.mkdir()
+    if package:
+        (folder / "__init__.py").touch()
+    (folder / "blocks.py").write_text("WIDTH = 8\n")
+    (folder / "nets.py").write_text(
+        "from bench.models import ModelInfo\nfrom mine.blocks import WIDTH\n"
+        "NET = ModelInfo(factory='mine.nets:make', summary='', size=8)\n"
+    )
+    forget()
+    before = models.version("mine.nets:NET")
+    (folder / "blocks.py").write_text("WIDTH = 9\n")
+    forget()
+    assert models.version("mine.nets:NET") != before
+
+
+def test_reproducing_says_what_has_changed(world: Path) -> None:
+    assert command("--algo", "fedavg", *OWN, *SHORT, "--executor", "inline", "--out", "o", cwd=world).returncode == 0
+    key = Store(world / "o").runs()["run_key"][0]
+    train, test = shapes()
+    train[0][0, 0, 0, 0] ^= 1
+    save(world, train, test)
+    done = command("reproduce", key, "--out", "o", cwd=world)
+    assert done.returncode == 2
+    assert "the row's dataset my_world:SHAPES was another one" in done.stderr

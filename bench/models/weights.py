@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,8 +82,19 @@ class Weights:
             )
         return found
 
+    def version(self) -> str:
+        """The first 16 digits of the SHA-256 of the file that this process uses: no checksum of it is published."""
+        return _digest(self.here())
+
 
 _CHOSEN: dict[str, Path] = {}
+
+
+@cache
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
+
 
 DISTILBERT = Weights(
     name="distilbert",
@@ -95,6 +108,12 @@ DISTILBERT = Weights(
     without="distilbert_scratch",
 )
 WEIGHTS = {weights.name: weights for weights in (DISTILBERT,)}
+
+
+def versions(model: str) -> dict[str, str]:
+    """Title -> version of the weights that a model starts from; of one that starts from drawn numbers none."""
+    weights = WEIGHTS.get(model.partition("+")[0])
+    return {} if weights is None else {weights.title: weights.version()}
 
 
 def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:

@@ -194,9 +194,13 @@ class Run:
         """Cost, state and provenance of this run."""
         execution, simulation = self.execution, self.simulation
         seconds = simulation.progress.seconds if simulation else None
+        process = provenance.of_process(execution.device)
+        # Another file of weights is another environment: their results lie side by side.
+        started_from = weights.versions(self.unit.setting.model) if simulation else {}
         return {
             **execution.provenance,
-            **provenance.of_process(execution.device),
+            **process,
+            "versions": {**process["versions"], **started_from},
             "dataset_hash": self._dataset.hash if simulation else None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
