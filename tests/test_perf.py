@@ -217,8 +217,8 @@ def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--part", "speed"], "--part takes startup, data, training, tune, got speed"),
-        (["--part", ","], "--part takes startup, data, training, tune, got nothing"),
+        (["--part", "speed"], "--part takes startup, data, training, tune, boards, got speed"),
+        (["--part", ","], "--part takes startup, data, training, tune, boards, got nothing"),
         (["--model", "resnet9"], "did you mean resnet8"),
         (["--model", "mlp"], "takes 8x8 inputs"),
         (["--model", ","], "--model takes"),
