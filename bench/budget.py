@@ -8,6 +8,7 @@ from each one's own grid.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from search_spaces import Grid, Range, Setting, Value, holds
 
 TUNED = ("lr",)
 REACH = 10.0  # the learning rate is drawn between a tenth and ten times the setting's
+MANY = 500  # learning rates that differ in three digits
 TRIES = 100  # draws for each configuration, of which some repeat or break a relation
 
 
@@ -30,7 +32,7 @@ class Configuration:
 
 
 def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list[float]:
-    """The learning rates of `count` tries: the setting's own first, then log-uniform within a factor of `REACH`.
+    """The learning rates of `count` tries: the setting's own first, then evenly within a factor of `REACH`, in the log.
 
     Args:
         setting: whose `lr` is the middle.
@@ -39,16 +41,22 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
     """
     if given:
         return [given[i % len(given)] for i in range(count)]
-    generator = random.Random("fedkd-bench budget lr")
-    rates = {setting.lr: None}
-    digits = 3  # enough to print, more where so many are asked for that they would repeat
+    rates: dict[float, None] = {}
+    number = 1
     while len(rates) < count:
-        for _ in range(TRIES):
-            rates.setdefault(float(f"{setting.lr * REACH ** generator.uniform(-1, 1):.{digits}g}"))
-            if len(rates) == count:
-                break
-        digits += 1
+        digits = 3 if number < MANY else 6  # enough to print; more where they would repeat
+        rates.setdefault(float(f"{setting.lr * REACH ** (2 * _van_der_corput(number) - 1):.{digits}g}"))
+        number += 1
     return list(rates)
+
+
+def _van_der_corput(number: int) -> float:
+    """1/2, 1/4, 3/4, 1/8, 5/8, ...: however many are taken from the start, they fill (0, 1) evenly."""
+    value, step = 0.0, 0.5
+    while number:
+        value += step * (number & 1)
+        number, step = number >> 1, step / 2
+    return value
 
 
 def tries(
@@ -73,19 +81,21 @@ def tries(
         UsageError: there are not so many with these learning rates.
     """
     generator = random.Random(f"fedkd-bench budget {found.name}")
-    made: dict[tuple[object, ...], Configuration] = {}
+    made: list[Configuration] = []
+    used: Counter[tuple[Value, ...]] = Counter()
+    pairs: set[tuple[Value, ...]] = set()
     for lr in learning_rates(setting, given, count):
-        for values in _draws(space, relations, generator):
-            key = (lr, *values.values())
-            if key not in made:
-                made[key] = Configuration(_resolved(found, values), replace(setting, lr=lr))
-                break
-        else:
+        drawn = [values for values in _draws(space, relations, generator) if (lr, *values.values()) not in pairs]
+        if not drawn:
             raise UsageError(
                 f"{found.name} has only {len(made)} configurations with these learning rates, not {count}: lower "
                 "--budget, give more values, or leave --lr out so that it is drawn"
             )
-    return list(made.values())
+        values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of those tried least
+        used[tuple(values.values())] += 1
+        pairs.add((lr, *values.values()))
+        made.append(Configuration(_resolved(found, values), replace(setting, lr=lr)))
+    return made
 
 
 def _draws(

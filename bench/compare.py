@@ -74,7 +74,13 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--out", type=Path, nargs="+", metavar="DIR", help="result folders (default: $FEDKD_OUT, else leaderboards)")
+    add(
+        "--out",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="result folders, or files of rows (default: $FEDKD_OUT, else leaderboards)",
+    )
     add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
     add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
     add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")

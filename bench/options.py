@@ -99,7 +99,10 @@ def _search(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--search", choices=("grid", "random", "optuna"), help="how configurations are chosen (grid)")
     group.add_argument("--num-samples", type=int, metavar="N", help="configurations per algorithm, not for grid (10)")
     group.add_argument(
-        "--budget", type=int, metavar="N", help="N configurations for every algorithm, lr tuned for each as well"
+        "--budget",
+        type=int,
+        metavar="N",
+        help="N configurations for every algorithm, lr within a factor of 10 among what is tuned",
     )
     group.add_argument("--scheduler", choices=("none", "asha"), help="stop weak configurations early (none)")
 

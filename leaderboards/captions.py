@@ -99,7 +99,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         found.append("C participation, the share of clients that train in a round")
     if any("|" in row.hyperparameters for row in rows):
         found.append("a|b values differ between the columns, from left to right")
-    if any(len(cell.seeds) > 2 and cell.rank is not None and cell.metric.unit == "%" for cell in cells):
+    if any(len(cell.seeds) > 2 and cell.rank is not None for cell in cells):
         found.append("what a paired t test over seeds (Holm, 5 %) cannot tell from the best shares its rank")
     if any(row.reference for row in rows):
         found.append("reference rows (last) are not ranked")

@@ -41,6 +41,8 @@ def metric_named(name: str) -> Metric:
     if match := re.fullmatch(r"accuracy@(\d+)", name):
         return _at_round(name, int(match[1]))
     if match := re.fullmatch(rf"(rounds|{'|'.join(_COSTS)})@(\d+(?:\.\d+)?)", name):
+        if not 1 <= float(match[2]) <= 100:
+            raise KeyError(f"{name}: a target is a test accuracy in percent, from 1 to 100")
         return _to_target(name, match[1], Fraction(match[2]))  # exact: 57.9 / 100 is above 0.579 in floats
     try:
         return find_metric(name)
@@ -82,7 +84,7 @@ def _at_round(name: str, at: int) -> Metric:
 
 def _to_target(name: str, cost: str, percent: Fraction) -> Metric:
     quantity = _COSTS.get(cost, "rounds")
-    like = METRICS.get(quantity, Metric("rounds", "rounds", "communication rounds", "", "", 1.0, 0, False))
+    like = METRICS.get(quantity, Metric("rounds", "rounds", "communication rounds", "", "", 1.0, 1, False))
     rule = PrintedMetric(name, quantity, "to_target", float(percent / 100))
     of = f"until {float(percent):g} % test accuracy"
     return Derived(name, name, like.quantity, of, like.unit, like.scale, like.decimals, False, rule=rule)

@@ -33,7 +33,8 @@ def optimism(board: pd.DataFrame, metric: Metric = METRIC) -> list[Sheet]:
         first = cell.iloc[0]
         setting = json.loads(first["setting_json"])
         name = title(setting | {"model": base_model(setting["model"])}, (), ())
-        local = f"local training: {setting['optimizer']}, lr {setting['lr']:g}, batch size {setting['batch_size']}"
+        rates = sorted({json.loads(text)["lr"] for text in cell["setting_json"]})
+        local = f"local training: {setting['optimizer']}, lr {', '.join(f'{lr:g}' for lr in rates)}"
         rows = {record["label"]: _texts(record, metric) for record in records}
         if rows:
             sheets.append(

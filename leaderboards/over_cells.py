@@ -92,7 +92,7 @@ def _probability(one: Improvement | None) -> str:
 def _notes(result: Pooled, compared: bool) -> list[str]:
     notes = [
         "IQM: mean of the middle half of all scores, interval by stratified bootstrap over seeds (too narrow with few "
-        "seeds: at 3 it covers some 80 %); average rank: 1 is best; win rate: share of cells won"
+        "seeds: at 3 it covers some 80 %); average rank: 1 is best; win rate: share of cells won, by means, untested"
     ]
     notes += ["P: probability that a run is better than one of the reference in the same cell"] * compared
     notes += [f"left out: {one.algorithm} ({one.reason})" for one in result.left_out]

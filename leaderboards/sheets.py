@@ -67,7 +67,8 @@ def number(value: float | None, metric: Metric, sign: bool = False) -> str:
     """A stored value as the metric prints it; nothing for None."""
     if value is None:
         return ""
-    return f"{value * metric.scale:{'+' if sign else ''}.{metric.decimals}f}"
+    shown = round(value * metric.scale, metric.decimals) + 0.0  # no -0
+    return f"{shown:{'+' if sign else ''}.{metric.decimals}f}"
 
 
 def _cells(texts: Sequence[str], metrics: Sequence[Metric]) -> Iterator[Cell]:

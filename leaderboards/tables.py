@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leaderboards.boards import base_model
 from leaderboards.captions import captions, notes, place_label, title
 from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
+from leaderboards.derived import Derived
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
 from leaderboards.ranks import shared_ranks
@@ -153,10 +154,15 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
 def _shared_ranks(cells: Sequence[Cell], ranked: Iterable[int]) -> dict[int, int]:
     """Position -> rank, shared by what is not separable; nothing where values by seed are not known, or are costs."""
     values = {str(i): cells[i].seeds for i in ranked}
-    if not values or not all(values.values()) or any(cells[int(i)].metric.unit != "%" for i in values):
+    if not values or not all(values.values()) or not all(_tested(cells[int(i)].metric) for i in values):
         return {}
     metric = cells[int(next(iter(values)))].metric
     return {int(place.algorithm): place.rank for place in shared_ranks(values, metric.higher_is_better)}
+
+
+def _tested(metric: Metric) -> bool:
+    """Whether a metric differs between seeds: costs of whole runs do not, those until a target do."""
+    return metric.unit == "%" or isinstance(metric, Derived)
 
 
 def _score(cell: Cell) -> float | None:

@@ -40,11 +40,19 @@ def test_every_algorithm_gets_the_same_number_with_the_same_learning_rates():
 
 
 def test_learning_rates_spread_over_two_decades():
-    drawn = learning_rates(replace(DIGITS, lr=1.0), (), 200)
-    below = sum(lr < 1 for lr in drawn[1:]) / 199
-    assert 0.4 < below < 0.6, "log-uniform: half of them below the middle"
-    assert min(drawn) < 0.15
-    assert max(drawn) > 7
+    drawn = learning_rates(replace(DIGITS, lr=1.0), (), 127)
+    assert drawn[:3] == [1, 0.316, 3.16], "the setting's own, then half a decade to either side"
+    assert sum(lr < 1 for lr in drawn) == sum(lr > 1 for lr in drawn) == 63
+    assert 0.1 < min(drawn) < 0.11
+    assert 9 < max(drawn) < 10
+
+
+def test_hyperparameters_are_not_tried_again_before_all_were():
+    values = [
+        tuple(unit.hyperparameters[name] for name in ("beta", "gamma")) for unit in plan("fedcad", budget=6).units
+    ]
+    grid = 6  # pairs of beta 0, 0.3, 0.5 and gamma 0.3, 0.5, 0.7 that keep beta <= gamma, less two that repeat
+    assert len(set(values)) >= grid - 1
 
 
 @pytest.mark.parametrize("lr", [0.05, 0.1, 0.01])

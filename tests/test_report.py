@@ -28,7 +28,7 @@ from bench.report.html import Html, embedded_json, tag
 from bench.report.importance import main_effects
 from bench.report.learning import points_per_line, thinned
 from bench.tables import cells_of
-from leaderboards import Store
+from leaderboards import Store, identity_columns
 from leaderboards.files import write_together
 from leaderboards.frames import concatenate, curve_table, run_table
 
@@ -690,3 +690,14 @@ def test_wicked_results_do_nothing_in_a_browser(chromium, wicked):
     assert chromium.run("document.title") == WICKED.replace("\n", " ")
     assert chromium.run("document.images.length") == 0
     quiet(chromium)
+
+
+def test_what_comes_from_outside_stands_beside_what_does_not(tmp_path):
+    """Their settings have fields that the others lack."""
+    plain = make_row("fedavg")
+    outside = make_row("fedavg", seed=1)
+    outside |= identity_columns("fedavg", 1, {}, json.loads(plain["setting_json"]) | {"model_version": 7}, 1)
+    write(tmp_path, [(row, curve(0.5)) for row in (plain, outside)])
+    document = report(tmp_path / "page.html", tmp_path)
+    assert "model_version 7" in document
+    assert "no model_version" in document

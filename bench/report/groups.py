@@ -94,7 +94,7 @@ class Group:
         return tuple(number(value) for value in sorted({cell.participation for cell in self.cells}))
 
     def _field(self, name: str) -> str:
-        return f"{name} {number(self.setting[name])}"
+        return f"{name} {number(self.setting[name])}" if name in self.setting else f"no {name}"
 
 
 def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
