@@ -106,6 +106,7 @@ def _setting(name: str) -> dict[str, Any]:
 
 def _run(start: str, source: Folders) -> Fields:
     from leaderboards import COLUMNS
+    from leaderboards.frames import records
 
     runs = source.runs()
     found = runs[runs["run_key"].str.startswith(start)]
@@ -114,7 +115,7 @@ def _run(start: str, source: Folders) -> Fields:
         what = "no run begins with" if found.empty else f"{len(found)} runs begin with"
         keys = f": {', '.join(key[:16] for key in found['run_key'])}" if len(found) else "; bench.status lists the keys"
         raise UsageError(f"{what} {start!r} in {folders}{keys}")
-    row = {str(name): _plain(value) for name, value in found.iloc[0].items()}
+    (row,) = records(found)
     fields: Fields = {
         group: {column.name: row[column.name] for column in COLUMNS if column.group == group and column.name in row}
         for group in _GROUPS
@@ -125,17 +126,6 @@ def _run(start: str, source: Folders) -> Fields:
         name: value for name, value in fields["identity"].items() if name not in {*_LEFT_OUT, *setting}
     }
     return fields | {"hyper-parameters": hyperparameters, "setting": setting}
-
-
-def _plain(value: Any) -> Any:
-    """A cell of a frame as a plain value, nothing for an empty one."""
-    import pandas as pd
-
-    if isinstance(value, Mapping):
-        return {str(key): item for key, item in value.items()}
-    if value is None or value is pd.NaT or value is pd.NA or value != value:
-        return None
-    return value.item() if hasattr(value, "item") else value
 
 
 def _print(found: Mapping[str, Mapping[str, list[Any]]], one: str, other: str, first: Fields, second: Fields) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from leaderboards.frames import by_run
 from leaderboards.published import PrintedCell, PrintedMetric
 from leaderboards.schema import SHORTENING
 
@@ -139,7 +140,7 @@ def beside(asked: Sequence[Asked], results: Results) -> list[Beside]:
     chosen = [_chosen(one, runs.get((one.algorithm, one.hp_json), [])) for one in asked]
     needed = {run["run_key"] for one, (finished, *_) in zip(asked, chosen, strict=True) for run in finished}
     needed = needed if any(not one.column for one in asked) else set()
-    curves = _curves(results, needed)
+    curves = by_run(results.curves(needed)) if needed else {}
     return [_beside(one, *found, curves) for one, found in zip(asked, chosen, strict=True)]
 
 
@@ -179,16 +180,6 @@ def _nearness(asked: Asked, less: Mapping[str, Any], runs: Sequence[Run]) -> tup
     """Finished before not, the cell's model before another, then the larger share of rounds, epochs and data."""
     shares = tuple(float(less.get(name, asked.setting[name])) for name in SHORTENING)
     return any(run["status"] == "finished" for run in runs), "model" not in less, shares
-
-
-def _curves(results: Results, keys: set[str]) -> dict[str, dict[str, dict[int, float]]]:
-    curves: dict[str, dict[str, dict[int, float]]] = {}
-    if not keys:
-        return curves
-    frame = results.curves(keys).dropna(subset=["value"])
-    for key, metric, at, value in zip(frame["run_key"], frame["metric"], frame["round"], frame["value"], strict=True):
-        curves.setdefault(key, {}).setdefault(metric, {})[int(at)] = float(value)
-    return curves
 
 
 def _beside(

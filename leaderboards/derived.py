@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from leaderboards.beside import value_of
+from leaderboards.frames import by_run
 from leaderboards.metrics import METRICS, Metric, find_metric
 from leaderboards.published import PrintedMetric
 
@@ -59,11 +60,7 @@ def add_derived(runs: pd.DataFrame, metrics: Sequence[Metric], source: Results) 
     derived = [metric for metric in metrics if isinstance(metric, Derived)]
     if not derived:
         return runs
-    curves: dict[str, dict[str, dict[int, float]]] = {}
-    finished = set(runs.loc[runs["status"] == "finished", "run_key"])
-    frame = source.curves(finished).dropna(subset=["value"])
-    for key, name, at, value in zip(frame["run_key"], frame["metric"], frame["round"], frame["value"], strict=True):
-        curves.setdefault(key, {}).setdefault(name, {})[int(at)] = float(value)
+    curves = by_run(source.curves(set(runs.loc[runs["status"] == "finished", "run_key"])))
     columns = {
         metric.name: [value_of(metric.rule, curves.get(key, {})) for key in runs["run_key"]]
         for metric in derived

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -51,22 +52,22 @@ class RowFile:
 
 
 class Folders:
-    """What `Store` reads, over several folders: of one key in several, the first finished counts.
+    """What `Store` reads, over several folders, read once: of one key in several, the first finished counts.
 
     Args:
         folders: results folders, of whatever machines; also files of rows such as `reproduced.parquet`.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        self.stores = [RowFile(path) if path.is_file() else Store(path) for path in folders]
+        self.stores = [RowFile(path) if path.is_file() else Store(path) for path in dict.fromkeys(folders)]
 
     def runs(self) -> pd.DataFrame:
-        """As `Store.runs` gives them.
+        """As `Store.runs` gives them, and a column `out`: the folder of each.
 
         Raises:
             StoreError: a file is broken, foreign, or of a newer schema.
         """
-        return self._placed().drop(columns="_store")
+        return self._runs
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """As `Store.curves` gives them, of the rows that `runs` gives.
@@ -76,17 +77,13 @@ class Folders:
         """
         if len(self.stores) == 1:
             return self.stores[0].curves(keys)
-        placed = self._placed()
-        chosen = placed if keys is None else placed[placed["run_key"].isin(set(keys))]
-        parts = [
-            store.curves(set(chosen.loc[chosen["_store"] == number, "run_key"]))
-            for number, store in enumerate(self.stores)
-        ]
+        chosen = self._runs if keys is None else self._runs[self._runs["run_key"].isin(set(keys))]
+        parts = [store.curves(set(chosen.loc[chosen["out"] == str(store.out), "run_key"])) for store in self.stores]
         return pd.concat(parts, ignore_index=True)
 
-    def _placed(self) -> pd.DataFrame:
-        """One row per key, with the number of the folder that it comes from."""
-        frames = [store.runs().assign(_store=number) for number, store in enumerate(self.stores)]
+    @cached_property
+    def _runs(self) -> pd.DataFrame:
+        frames = [store.runs().assign(out=str(store.out)) for store in self.stores]
         frames = [frame for frame in frames if len(frame)] or frames[:1]
         if len(frames) == 1:
             return frames[0]

@@ -107,3 +107,19 @@ def _common_type(types: set[pa.DataType]) -> pa.DataType:
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == kind else column.cast(kind)
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame as plain mappings, None for what is empty."""
+    filled = frame.astype(object).where(frame.notna(), None)
+    return [{str(name): value for name, value in row.items()} for row in filled.to_dict("records")]
+
+
+def by_run(curves: pd.DataFrame) -> dict[str, dict[str, dict[int, float]]]:
+    """Points as run key -> metric -> round -> value, without those that have no value."""
+    found: dict[str, dict[str, dict[int, float]]] = {}
+    known = curves.dropna(subset=["value"])
+    columns = (known[name].tolist() for name in ("run_key", "metric", "round", "value"))
+    for key, metric, at, value in zip(*columns, strict=True):
+        found.setdefault(key, {}).setdefault(metric, {})[int(at)] = float(value)
+    return found

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.files import read_table, write_together
 from leaderboards.folders import Folders
+from leaderboards.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,10 +46,10 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     """
     import pyarrow as pa
 
-    from leaderboards.frames import concatenate, curve_table, run_table
+    from leaderboards.frames import concatenate, curve_table, records, run_table
 
     source = Folders(folders)
-    rows = [stored_row(row) for row in source.runs().to_dict("records") if row["status"] == "finished"]
+    rows = [stored_row(row) for row in records(source.runs()) if row["status"] == "finished"]
     rows = [row | {"host": "", "command": _without_folders(row["command"])} for row in rows if not row["shortened"]]
     keys = {row["run_key"] for row in rows}
     curves_of = source.curves(keys).groupby("run_key")
@@ -77,13 +78,10 @@ def _points(curve: pd.DataFrame) -> list[CurvePoint]:
     return list(zip(curve["round"].astype(int), curve["metric"], curve["value"].astype(float), strict=True))
 
 
-def stored_row(row: Mapping[Hashable, Any]) -> dict[str, Any]:
-    """A row of a frame as it was stored: None for empty values, and columns of its own hyper-parameters alone."""
-    import pandas as pd
-
-    stored = {str(name): value for name, value in row.items() if not str(name).startswith("hp_") or name == "hp_json"}
-    stored |= {name: None for name, value in stored.items() if not isinstance(value, dict) and pd.isna(value)}
-    stored |= {name: value.to_pydatetime() for name, value in stored.items() if isinstance(value, pd.Timestamp)}
+def stored_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of `frames.records` as it was stored, with the columns of its own hyper-parameters alone."""
+    stored = {column.name: row[column.name] for column in COLUMNS}
+    stored |= {name: stored[name].to_pydatetime() for name in ("started", "finished")}
     return stored | {f"hp_{name}": value for name, value in json.loads(stored["hp_json"]).items()}
 
 

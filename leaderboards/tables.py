@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leaderboards import frames
 from leaderboards.boards import base_model
 from leaderboards.captions import captions, notes, place_label, title
 from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
@@ -49,7 +50,7 @@ def tables_of(
         intervals: print 95 % intervals instead of standard deviations.
         tuned: fields of the setting over which configurations were selected, as given to `boards.leaderboard`.
     """
-    records = [_with_fields(record, tuned) for record in _records(board)]
+    records = [_with_fields(record, tuned) for record in frames.records(board)]
     shown = {name: [*names, *tuned] for name, names in _tuned(records, defaults or {}).items()}
     apart = frozenset((*by, *tuned))
     groups = [(json.loads(key), found) for key, found in sorted(_grouped(records, lambda r: _shared(r, apart)).items())]
@@ -218,11 +219,6 @@ def _tuned(records: Sequence[Record], defaults: Mapping[str, Mapping[str, Any]])
 
 def _unlike(names: Mapping[str, set[str]], defaults: Mapping[str, Any]) -> list[str]:
     return [name for name, values in names.items() if values != {_show(defaults.get(name))}]
-
-
-def _records(board: pd.DataFrame) -> list[dict[str, Any]]:
-    filled = board.astype(object).where(board.notna(), None)
-    return [{str(name): value for name, value in record.items()} for record in filled.to_dict("records")]
 
 
 def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, list[Record]]:

@@ -14,6 +14,7 @@ from bench.results import summarise
 from leaderboards import Store, run_key
 from leaderboards.checks import check_row
 from leaderboards.folders import RowFile
+from leaderboards.frames import records
 from leaderboards.reproduced import CURVES, REPRODUCED, keep, main, stored_row
 from search_spaces import SETTINGS
 
@@ -79,7 +80,7 @@ def rows():
 
 def test_the_tracked_rows_are_whole_runs_of_papers_settings(rows):
     assert CURVES.exists()
-    for row in rows.to_dict("records"):
+    for row in records(rows):
         setting = json.loads(row["setting_json"])
         asked = SETTINGS[row["paper"], row["dataset"]].as_dict()
         unlike = {name for name in setting if setting[name] != asked[name]}
