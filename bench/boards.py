@@ -13,8 +13,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.console import report_problem
-from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
+from bench.console import exit_status
+from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 
 if TYPE_CHECKING:
@@ -39,15 +39,7 @@ exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
     arguments = _parser().parse_args(argv)
-    from leaderboards import StoreError
-
-    try:
-        status: int = arguments.action(arguments)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE)
-    except (StoreError, OSError) as error:
-        return report_problem(error, EXIT_ENVIRONMENT)
-    return status
+    return exit_status(lambda: arguments.action(arguments))
 
 
 def _parser() -> argparse.ArgumentParser:

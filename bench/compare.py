@@ -9,12 +9,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.compare_filters import BY, TUNABLE, chosen, filters, layout, split
-from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
+from bench.compare_filters import TUNABLE, chosen, filters, layout, split
+from bench.console import exit_status
+from bench.errors import UsageError
 from bench.execution import default_out
 from bench.render import STYLES, defaults, render, render_sheets
 
@@ -52,17 +53,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return diff(argv[1:])
     arguments = _parser().parse_args(argv)
-    from leaderboards import StoreError
+    return exit_status(lambda: _unless_unread(lambda: _compare(arguments)))
 
+
+def _unless_unread(action: Callable[[], None]) -> None:
     try:
-        _compare(arguments)
-    except UsageError as error:
-        return _complain(error, EXIT_USAGE)
+        action()
     except BrokenPipeError:  # whoever read our output had enough; nothing is left to say, at exit neither
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (StoreError, OSError) as error:
-        return _complain(error, EXIT_ENVIRONMENT)
-    return EXIT_OK
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -101,25 +99,27 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
+    from leaderboards.cells import BY
+
     folders = arguments.out or [default_out()]
     if arguments.paper or arguments.table:
         _beside(arguments, folders)
         return
     metrics = _metrics(arguments.metric)
-    by, where = layout("--by", arguments.by) or BY, filters(arguments)
-    _check_together(arguments, by)
+    by, tuned = layout("--by", arguments.by) or BY, layout("--tuned", arguments.tuned)
+    where = filters(arguments)
+    _check_together(arguments, by, tuned)
     source, runs = _runs(folders)
     runs = chosen(runs, where, _named(folders))
-    _print(arguments, source, runs, metrics, by)
+    _print(arguments, source, runs, metrics, by, tuned)
 
 
-def _check_together(arguments: argparse.Namespace, by: Sequence[str]) -> None:
+def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Sequence[str]) -> None:
     """What excludes each other.
 
     Raises:
         UsageError: it is asked for together.
     """
-    tuned = layout("--tuned", arguments.tuned)
     for name in tuned:
         if name not in TUNABLE:
             raise UsageError(f"--tuned takes fields of local training, got {name!r}; there are: {', '.join(TUNABLE)}")
@@ -130,21 +130,25 @@ def _check_together(arguments: argparse.Namespace, by: Sequence[str]) -> None:
 
 
 def _print(
-    arguments: argparse.Namespace, source: Folders, runs: pd.DataFrame, metrics: list[Metric], by: tuple[str, ...]
+    arguments: argparse.Namespace,
+    source: Folders,
+    runs: pd.DataFrame,
+    metrics: Sequence[Metric],
+    by: Sequence[str],
+    tuned: Sequence[str],
 ) -> None:
     from leaderboards.boards import leaderboard, with_seeds
     from leaderboards.derived import Derived, add_derived
     from leaderboards.tables import tables_of
 
     runs = add_derived(runs, metrics, source)
-    tuned = layout("--tuned", arguments.tuned)
     board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, Derived)], tuned)
-    board = with_seeds(board, runs, metrics)
     if arguments.select == "test":
         from leaderboards.optimism import optimism
 
         render_sheets(optimism(board, metrics[0]), arguments.format, sys.stdout)
         return
+    board = with_seeds(board, runs, metrics)
     everything = arguments.all_configurations
     tables = tables_of(board, metrics, everything, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
@@ -230,11 +234,6 @@ def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
 
 def _named(folders: Sequence[Path]) -> str:
     return ", ".join(map(str, folders))
-
-
-def _complain(error: Exception, status: int) -> int:
-    sys.stderr.write(f"error: {error}\n")
-    return status
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.console import report_problem
-from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, UsageError
+from bench.console import exit_status
+from bench.errors import UsageError
 from bench.execution import default_out
 from bench.render import PLAIN_WIDTH
 
@@ -33,15 +33,7 @@ Fields = dict[str, dict[str, Any]]  # group -> field -> value
 def main(argv: Sequence[str]) -> int:
     """Run the command; returns its exit status."""
     arguments = _parser().parse_args(argv)
-    from leaderboards import StoreError
-
-    try:
-        _diff(arguments)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE)
-    except (StoreError, OSError) as error:
-        return report_problem(error, EXIT_ENVIRONMENT)
-    return EXIT_OK
+    return exit_status(lambda: _diff(arguments))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UsageError
@@ -15,7 +16,6 @@ from search_spaces.setting import Setting
 if TYPE_CHECKING:
     import pandas as pd
 
-BY = ("alpha", "participation")
 TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
 SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
@@ -35,10 +35,9 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
     for text in arguments.where or []:
         name, equals, values = text.partition("=")
         if not equals or not values.strip(",") or name not in SETTING_FIELDS:
-            near = difflib.get_close_matches(name, SETTING_FIELDS, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(
-                f"--where takes FIELD=VALUE[,VALUE], got {text!r}{hint}; fields: {', '.join(SETTING_FIELDS)}"
+                f"--where takes FIELD=VALUE[,VALUE], got {text!r}{_hint(name, SETTING_FIELDS)}; "
+                f"fields: {', '.join(SETTING_FIELDS)}"
             )
         where.setdefault(name, []).extend(_value(value) for value in values.split(",") if value)
     return {name: values for name, values in where.items() if values}
@@ -53,10 +52,9 @@ def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(split(texts)))
     for name in names:
         if name not in SETTING_FIELDS:
-            near = difflib.get_close_matches(name, SETTING_FIELDS, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
             raise UsageError(
-                f"{option} takes fields of a setting, got {name!r}{hint}; there are: {', '.join(SETTING_FIELDS)}"
+                f"{option} takes fields of a setting, got {name!r}{_hint(name, SETTING_FIELDS)}; "
+                f"there are: {', '.join(SETTING_FIELDS)}"
             )
     return names
 
@@ -74,13 +72,11 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
     """
     kept = runs.index == runs.index
     for name, values in where.items():
-        known = runs[name].map(_plain) if name == "algorithm" else runs["setting_json"].map(_reader(name))
+        known = runs[name] if name == "algorithm" else runs["setting_json"].map(_reader(name))
         there = sorted({show(value) for value in known})
         for value in map(show, values):
             if value not in there:
-                near = difflib.get_close_matches(value, there, n=1)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                raise UsageError(f"no {name} {value} in {source}{hint}; there are: {', '.join(there)}")
+                raise UsageError(f"no {name} {value} in {source}{_hint(value, there)}; there are: {', '.join(there)}")
         kept &= known.map(show).isin({show(value) for value in values})
     if not kept.any():
         asked = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
@@ -103,18 +99,13 @@ def show(value: Any) -> str:
 
 
 def _reader(name: str) -> Callable[[str], Any]:
-    cache: dict[str, Any] = {}
-
-    def read(text: str) -> Any:
-        if text not in cache:
-            cache[text] = json.loads(text).get(name)
-        return cache[text]
-
-    return read
+    return cache(lambda text: json.loads(text).get(name))
 
 
-def _plain(value: Any) -> Any:
-    return value
+def _hint(name: str, known: Sequence[str]) -> str:
+    """The nearest of the names that there are, if one is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _value(text: str) -> Any:

@@ -101,6 +101,12 @@ def base_model(model: str) -> str:
     return model.split("+")[0]
 
 
+def label_of(algorithm: str, model: str) -> str:
+    """An algorithm as rows call it, with the variant of the model that it needed: `moon (+head)`."""
+    variant = model.removeprefix(base_model(model))
+    return f"{algorithm} ({variant})" if variant else algorithm
+
+
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
     runs = runs.assign(done=runs["status"] == "finished").sort_values(["done", "finished"], kind="stable")
     runs = runs.drop_duplicates([*CONFIGURATION, "seed"], keep="last")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leaderboards.boards import REFERENCES, base_model
+from leaderboards.boards import REFERENCES, label_of
 from leaderboards.captions import MARKS, WORDS
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
@@ -105,9 +105,8 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The algorithm, and the variant of the model that it needed: `moon (+head)`."""
-        variant = self.model.removeprefix(base_model(self.model))
-        return f"{self.algorithm} ({variant})" if variant else self.algorithm
+        """As `boards.label_of`."""
+        return label_of(self.algorithm, self.model)
 
     @property
     def reference(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from leaderboards.cells import Cell, Head, Table
 from leaderboards.metrics import Metric
 from leaderboards.pairs import Comparison, corrected, paired
-from leaderboards.sheets import Column, Sheet, number, sheet
+from leaderboards.sheets import Column, Sheet, limits, number, sheet
 
 _NOTES = (
     "[low, high] 95 % interval of the difference, Student's t over common seeds",
@@ -36,7 +36,7 @@ def against(table: Table, reference: str) -> Sheet | None:
         table: of a leaderboard made `with_seeds`.
         reference: an algorithm, or its label with its model's variant.
     """
-    name = label_of([row.label for row in table.rows], reference)
+    name = named([row.label for row in table.rows], reference)
     if name is None:
         return None
     places = list(_compared(table, name))
@@ -56,7 +56,7 @@ def against(table: Table, reference: str) -> Sheet | None:
     )
 
 
-def label_of(labels: Sequence[str], reference: str) -> str | None:
+def named(labels: Sequence[str], reference: str) -> str | None:
     """The row that an algorithm's name means: the one so called, else its only variant, as `moon (+head)`."""
     if reference in labels:
         return reference
@@ -109,8 +109,7 @@ def _record(table: Table, place: _Place) -> Mapping[str, Any]:
         "algorithm": place.row,
         "reference": one.reference,
         "difference": one.difference,
-        "low": one.interval.low if one.interval else None,
-        "high": one.interval.high if one.interval else None,
+        **limits(one.interval),
         "n": one.n,
         "p": one.p,
         "p_holm": one.adjusted,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.boards import CONTEST, base_model
+from leaderboards.boards import CONTEST, base_model, label_of
 from leaderboards.captions import title
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.sheets import Column, Sheet, number, sheet
@@ -63,10 +63,9 @@ def _records(cell: pd.DataFrame, metric: Metric) -> Iterator[dict[str, Any]]:
         best = full.loc[full[mean].idxmax() if metric.higher_is_better else full[mean].idxmin()]
         validated = None if chosen.empty else chosen.iloc[0]
         first = contest.iloc[0]
-        variant = str(first["model"]).partition("+")[2]
         yield {
             "cell": first["cell"],
-            "label": f"{first['algorithm']} (+{variant})" if variant else first["algorithm"],
+            "label": label_of(first["algorithm"], first["model"]),
             "algorithm": first["algorithm"],
             "metric": metric.name,
             "configurations": int(first["configurations"]),

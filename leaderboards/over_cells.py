@@ -6,12 +6,12 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from leaderboards.cells import Table
-from leaderboards.differences import label_of
+from leaderboards.differences import named
 from leaderboards.identity import canonical_json
 from leaderboards.improvement import Improvement, improvement
 from leaderboards.metrics import Metric
 from leaderboards.pooled import Pooled, Standing, pooled
-from leaderboards.sheets import Column, Sheet, number, sheet
+from leaderboards.sheets import Column, Sheet, limits, number, sheet
 
 Values = dict[Hashable, dict[str, list[float]]]
 
@@ -30,7 +30,7 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
     result = pooled(values, metric.higher_is_better)
     if result.cells < 2 or len(result.standings) < 2:
         return None
-    label = reference and label_of([one.algorithm for one in result.standings], reference)
+    label = reference and named([one.algorithm for one in result.standings], reference)
     better = _improvements(values, result, label, metric) if label else {}
     columns = [Column("IQM [95 %]"), Column("average rank"), Column("win rate")]
     columns += [Column(f"P(better than {label}) [95 %]")] * bool(better)
@@ -104,13 +104,11 @@ def _record(one: Standing, metric: Metric, better: Improvement | None) -> Mappin
         "metric": metric.name,
         "algorithm": one.algorithm,
         "iqm": one.iqm,
-        "iqm_low": one.interval.low if one.interval else None,
-        "iqm_high": one.interval.high if one.interval else None,
+        **limits(one.interval, "iqm_"),
         "average_rank": one.average_rank,
         "win_rate": one.win_rate,
         "n": one.n,
         "reference": better.reference if better else None,
         "probability_of_improvement": better.probability if better else None,
-        "probability_low": better.interval.low if better and better.interval else None,
-        "probability_high": better.interval.high if better and better.interval else None,
+        **limits(better.interval if better else None, "probability_"),
     }

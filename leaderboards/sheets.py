@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboards.cells import Cell, Head, Row, Table, Words
+from leaderboards.intervals import Interval
 from leaderboards.metrics import Metric
 
 
@@ -69,6 +70,12 @@ def number(value: float | None, metric: Metric, sign: bool = False) -> str:
         return ""
     shown = round(value * metric.scale, metric.decimals) + 0.0  # no -0
     return f"{shown:{'+' if sign else ''}.{metric.decimals}f}"
+
+
+def limits(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
+    """The fields of an interval in a record: `low` and `high`, both None where there is none."""
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return {f"{prefix}low": low, f"{prefix}high": high}
 
 
 def _cells(texts: Sequence[str], metrics: Sequence[Metric]) -> Iterator[Cell]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.console import report_problem
-from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.console import exit_status
+from bench.errors import UsageError
 from bench.execution import default_out
 
 _EPILOG = """\
@@ -29,15 +29,7 @@ The page needs no network and no other file. It needs the package vl-convert-pyt
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
     arguments = _parser().parse_args(argv)
-    from leaderboards import StoreError
-
-    try:
-        _report(arguments)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE)
-    except (EnvironmentProblem, StoreError, OSError) as error:
-        return report_problem(error, EXIT_ENVIRONMENT)
-    return EXIT_OK
+    return exit_status(lambda: _report(arguments))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,6 +10,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.report.results import Record
+from leaderboards import boards
 from leaderboards.boards import REFERENCES, base_model
 from leaderboards.identity import canonical_json
 
@@ -115,9 +116,8 @@ def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
 
 
 def label_of(record: Record) -> str:
-    """The algorithm, and the variant of the model that it needed: `moon (+head)`."""
-    variant = record["model"].removeprefix(base_model(record["model"]))
-    return f"{record['algorithm']} ({variant})" if variant else str(record["algorithm"])
+    """As `boards.label_of`."""
+    return boards.label_of(record["algorithm"], record["model"])
 
 
 def is_reference(record: Record) -> bool:
