@@ -8,6 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from bench.data.originals import Original
 
+DISTILBERT = "distilbert/distilbert-base-uncased"  # whose vocabulary texts are split by, and whose weights are read
+
 
 @dataclass(frozen=True)
 class HubFile(Original):

@@ -17,7 +17,7 @@ import numpy as np
 from bench.data import parquet
 from bench.data.dataset import Dataset
 from bench.data.files import FileSource
-from bench.data.hub import HubFile
+from bench.data.hub import DISTILBERT, HubFile
 from bench.data.originals import Original, unlike
 from bench.data.remote import Remote
 from bench.data.table import TOKENS
@@ -37,7 +37,7 @@ VOCABULARY = HubFile(
     md5="64800d5d8528ce344256daf115d4965e",
     size=231_508,
     also=("bert-base-uncased/vocab.txt",),
-    repository="distilbert/distilbert-base-uncased",
+    repository=DISTILBERT,
 )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from bench.data.text import PAD
 from bench.errors import EnvironmentProblem
 from bench.models.table import TOKENS, WORDS
 from bench.models.weights import DISTILBERT
@@ -20,7 +21,6 @@ from bench.models.weights import DISTILBERT
 if TYPE_CHECKING:
     from transformers import DistilBertConfig
 
-PAD = 0
 ATTENTION = "fedkd_bench"  # the name under which transformers finds `_attention`
 COMMON = {
     "vocab_size": WORDS,

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.data import paths
+from bench.data import hub, paths
 from bench.data.dataset import MissingData
 from bench.data.hub import HubFile
 from bench.data.remote import Remote
@@ -103,7 +103,7 @@ DISTILBERT = Weights(
         path="distilbert-base-uncased/model.safetensors",
         md5=None,
         size=267_954_768,
-        repository="distilbert/distilbert-base-uncased",
+        repository=hub.DISTILBERT,
     ),
     without="distilbert_scratch",
 )
