@@ -106,12 +106,11 @@ class FedKF(Algorithm):
         return self._new_generator(fed, fed.stream("fedkf_theta"), next(iter(params.values())))
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
-        """The ACA and the generator (Algorithm 1, c1-c2); in `code`, no noise waits for a generator step yet."""
+        """The ACA and the generator (Algorithm 1, c1-c2); no noise waits for a generator step yet."""
         w = message["params"]
         like = next(iter(w.values()))
-        if self.variant == "paper":
-            return {"params": w, **self._new_generator(fed, generator, like)}
-        return {"params": w, **memory, "z": like.new_zeros(fed.batch_size, self.noise_dim), "waits": 0.0}
+        own = self._new_generator(fed, generator, like) if self.variant == "paper" else memory
+        return {"params": w, **own, "z": like.new_zeros(fed.batch_size, self.noise_dim), "waits": 0.0}
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
         """One z per sample, (B, noise_dim)."""
@@ -128,12 +127,12 @@ class FedKF(Algorithm):
         """Eq. 7: `theta` and `z` in `local` are this step's."""
         w = local["params"]
         loss = cross_entropy(net(w, batch.x).logits, batch.y)
-        if self.variant == "code" and plan.round == 1:
-            return loss
+        # The code begins with the generator in round 2. The round may be a tensor, which no `if` can ask.
+        gamma = self.gamma * (plan.round > 1) if self.variant == "code" else self.gamma
         with torch.no_grad():
             fakes = net.normalise(generated_images(local["theta"], local["z"], net.input_shape))
             teacher = net.eval(message["teacher"], fakes).logits
-        return loss + self.gamma * kl(teacher, net.eval(w, fakes).logits).mean()
+        return loss + gamma * kl(teacher, net.eval(w, fakes).logits).mean()
 
     def upload(
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
@@ -151,9 +150,7 @@ class FedKF(Algorithm):
 
     def _late_step(self, net: Net, local: Local, message: Message, plan: Plan) -> Local:
         """The generator step that belongs to the student step before; none in round 1, or before the first."""
-        if plan.round == 1:
-            return local
-        made, waits = self._train_generator(net, local, message), local["waits"] > 0
+        made, waits = self._train_generator(net, local, message), local["waits"] * (plan.round > 1) > 0
         return {**local, **{key: _choose(waits, made[key], local[key]) for key in ("theta", "adam")}}
 
     def _train_generator(self, net: Net, local: Local, message: Message) -> Local:

@@ -331,7 +331,7 @@ def test_a_model_without_dropout_needs_no_keys(monkeypatch: pytest.MonkeyPatch) 
     def never(*_: object) -> None:
         raise AssertionError("keys were drawn")
 
-    for module in ("loop", "stacked", "cohort"):
+    for module in ("loop", "steps", "cohort"):
         target = "step_keys" if module == "cohort" else "dropout_keys"
         monkeypatch.setattr(f"bench.engine.{module}.{target}", never)
     for backend in ("loop", "stacked"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
 from bench.engine.streams import stream
 from bench.engine.tasks import Problem
-from bench.engine.trees import num_bytes, stack, tree_map
+from bench.engine.trees import each, num_bytes, stack, tree_map
 
 
 @dataclass
@@ -33,6 +34,14 @@ class Traffic:
     train_steps: float = 0.0
 
 
+class _Asked(NamedTuple):
+    """What one client's gradient is of: x, y and weight of its mini-batch, its local model, its key for dropout."""
+
+    batch: tuple[Tensor, Tensor, Tensor]
+    local: Params
+    key: Tensor | None
+
+
 @dataclass
 class ClientCohort:
     """Implements `algorithms.base.Cohort`. m is the number of clients.
@@ -45,6 +54,7 @@ class ClientCohort:
         lr: local learning rate of the round.
         params: each client's final local model, by client.
         traffic: counted into.
+        stacked: whether clients' gradients are one program.
     """
 
     problem: Problem
@@ -54,6 +64,7 @@ class ClientCohort:
     lr: float
     params: dict[int, Params]
     traffic: Traffic
+    stacked: bool = False
     _calls: int = field(default=0)
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
@@ -80,18 +91,29 @@ class ClientCohort:
             lr=self.lr,
             params=self.params,
             traffic=self.traffic,
+            stacked=self.stacked,
         )
 
     def gradients(self, loss: Any, params: Params, batch_size: int) -> Params:
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
         self._calls += 1
-        slopes = [self._gradient(int(client), loss, params, batch_size) for client in self.ids]
+        asked = [self._batch(int(client), batch_size) for client in self.ids]
+        slopes = self._together(asked, loss, params) if self.stacked else [self._alone(a, loss, params) for a in asked]
         self.traffic.communications += 1
         self.traffic.bytes_down += len(slopes) * num_bytes(params)
         self.traffic.bytes_up += sum(num_bytes(slope) for slope in slopes)
         self.traffic.train_steps += 1
-        stacked: Params = stack(slopes)
-        return stacked
+        made: Params = stack(slopes)
+        return made
+
+    def _batch(self, client: int, batch_size: int) -> _Asked:
+        """A client's fresh mini-batch; what it has, where that is less."""
+        federation, seed = self.problem.federation, self.problem.seed
+        index = federation.clients[client]
+        generator = stream(seed, "gradient", self.round, self._calls, client)
+        chosen = torch.randperm(len(index), generator=generator)[:batch_size].to(federation.device)
+        data = federation.data(index[chosen])
+        return _Asked((data.x, data.y, data.weight), self.params[client], self._dropout_key(client))
 
     def _dropout_key(self, client: int) -> Tensor | None:
         if not self.problem.net.has_dropout:
@@ -99,18 +121,39 @@ class ClientCohort:
         generator = stream(self.problem.seed, "dropout", "gradient", self.round, self._calls, client)
         return step_keys(generator, 1)[0].to(self.problem.federation.device)
 
-    def _gradient(self, client: int, loss: Any, params: Params, batch_size: int) -> Params:
-        problem, federation = self.problem, self.problem.federation
-        index = federation.clients[client]
-        generator = stream(problem.seed, "gradient", self.round, self._calls, client)
-        chosen = torch.randperm(len(index), generator=generator)[:batch_size].to(federation.device)
-        data = federation.data(index[chosen])
+    def _together(self, asked: list[_Asked], loss: Any, params: Params) -> list[Params]:
+        """All clients' gradients as few programs: one for each size of batch, for padding would move BatchNorm."""
+        found: dict[int, Params] = {}
+        sizes = [tuple(one.batch[0].shape) for one in asked]
+        for size in dict.fromkeys(sizes):
+            at = [position for position, own in enumerate(sizes) if own == size]
+            batch, local, key = stack([tuple(asked[position]) for position in at])
+            given = {name: value.detach().expand(len(at), *value.shape).clone() for name, value in params.items()}
+            leaves = self._leaves(given)
+            parts = {"given": given, "batch": batch, "local": local, "key": key}
+            values = each(partial(self._value, loss), parts)
+            slopes = _slopes(values.sum(), leaves)
+            for row, position in enumerate(at):
+                found[position] = {name: slope[row] for name, slope in slopes.items()}
+        return [found[position] for position in range(len(asked))]
+
+    def _alone(self, asked: _Asked, loss: Any, params: Params) -> Params:
         # Copies: a model in training mode writes its running statistics into what it is given.
         given = {name: value.detach().clone() for name, value in params.items()}
-        leaves = {name: given[name].requires_grad_() for name in problem.net.trainable if name in given}
-        with problem.net.dropout(self._dropout_key(client)):
-            value = masked_mean(
-                loss(problem.net, given, self.params[client], Batch(data.x, data.y, data.weight)), data.weight
-            )
-        slopes = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
-        return dict(zip(leaves, slopes, strict=True))
+        leaves = self._leaves(given)
+        value = self._value(loss, given, asked.batch, asked.local, asked.key)
+        return _slopes(value, leaves)
+
+    def _leaves(self, given: Params) -> Params:
+        return {name: given[name].requires_grad_() for name in self.problem.net.trainable if name in given}
+
+    def _value(self, loss: Any, given: Params, batch: Any, local: Params, key: Tensor | None) -> Tensor:
+        """One client's objective, a scalar."""
+        with self.problem.net.dropout(key):
+            return masked_mean(loss(self.problem.net, given, local, Batch(*batch)), batch[2])
+
+
+def _slopes(value: Tensor, leaves: Params) -> Params:
+    """The gradient by name; zero where `value` does not depend on it."""
+    slopes = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(leaves, slopes, strict=True))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Local, Message, Outputs, Plan
 from bench.engine.dropout import step_keys
 from bench.engine.streams import stream
-from bench.engine.tasks import Problem, Task, Trained, finish, leaves_of
+from bench.engine.tasks import Job, Problem, Task, Trained, finish, leaves_of
 from bench.engine.trees import tree_map
 
 
@@ -17,19 +19,19 @@ class Loop:
 
     name = "loop"
 
-    def train(self, problem: Problem, tasks: list[Task], message: Message, plan: Plan) -> list[Trained]:
-        """Every task to its end, in the order given.
+    def train(self, jobs: Sequence[Job]) -> list[list[Trained]]:
+        """Every client of every run to its end, in the order given.
 
         Raises:
             RuntimeError: a hook failed; the message names the round and the client.
         """
-        trained = []
-        for task in tasks:
-            try:
-                trained.append(self._client(problem, task, message, plan))
-            except Exception as error:
-                raise RuntimeError(f"round {plan.round}, client {task.client}: {error}") from error
-        return trained
+        return [[self._guarded(job, task) for task in job.tasks] for job in jobs]
+
+    def _guarded(self, job: Job, task: Task) -> Trained:
+        try:
+            return self._client(job.problem, task, job.message, job.plan)
+        except Exception as error:
+            raise RuntimeError(f"round {job.plan.round}, client {task.client}: {error}") from error
 
     def _client(self, problem: Problem, task: Task, message: Message, plan: Plan) -> Trained:
         net, algorithm = problem.net, problem.algorithm
@@ -47,7 +49,7 @@ class Loop:
             with net.dropout(keys[step]):
                 loss = masked_mean(algorithm.local_loss(net, local, batch, message, task.memory, plan), batch.weight)
             grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-            problem.optimizer.step(leaves, grads, state, plan.lr, stacked=False)
+            problem.optimizer.step(leaves, grads, state, plan.lr, step + 1, stacked=False)
             total += loss.detach()
         local = {**local, "params": {name: value.detach() for name, value in local["params"].items()}}
         return finish(problem, task, local, total / task.steps, message, plan)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from search_spaces.setting import Setting
 
-State = dict[str, Any]
+State = dict[str, list[Tensor]]
+Rate = float | Tensor  # one for all, or (n,), one for each stacked client
 
 
 @dataclass(frozen=True)
@@ -33,40 +34,46 @@ class Optimizer:
 
     def init(self, params: Sequence[Tensor]) -> State:
         """Fresh state: optimisers are made anew each round."""
-        if self.setting.optimizer == "adam":
-            zeros = [torch.zeros_like(p) for p in params], [torch.zeros_like(p) for p in params]
-            return {"step": 0, "first": zeros[0], "second": zeros[1]}
-        return {"step": 0, "momentum": [torch.zeros_like(p) for p in params] if self.setting.momentum else []}
-
-    def shrink(self, state: State, size: int) -> State:
-        """The state of the first `size` clients of a stack."""
-        return {key: value if key == "step" else [t[:size].clone() for t in value] for key, value in state.items()}
+        kept = ("first", "second") if self.setting.optimizer == "adam" else ("momentum",) * bool(self.setting.momentum)
+        return {name: [torch.zeros_like(p) for p in params] for name in kept}
 
     @torch.no_grad()
-    def step(self, params: list[Tensor], grads: Sequence[Tensor], state: State, lr: float, stacked: bool) -> None:
+    def step(
+        self,
+        params: list[Tensor],
+        grads: Sequence[Tensor],
+        state: State,
+        lr: Rate,
+        count: int | Tensor,
+        stacked: bool,
+        weight_decay: Rate | None = None,
+    ) -> None:
         """One update in place.
 
         Args:
             params: trainable tensors, with a leading client axis if `stacked`.
             grads: their gradients, which may be overwritten.
             state: of `init`; updated in place.
-            lr: this round's learning rate.
+            lr: this round's learning rate, or each stacked client's.
+            count: steps of the round, this one included; a scalar tensor where the step is captured.
             stacked: whether clients are stacked.
+            weight_decay: in place of the setting's, likewise of one or each.
         """
         grads = list(grads)
+        decay = self.setting.weight_decay if weight_decay is None else weight_decay
         if self.setting.clip_norm:
             clip(grads, self.setting.clip_norm, stacked)
-        if self.setting.weight_decay:
+        if isinstance(decay, Tensor) or decay:
             chosen = [i for i, decays in enumerate(self.decayed) if decays]
-            decayed = torch._foreach_add(
-                [grads[i] for i in chosen], [params[i] for i in chosen], alpha=self.setting.weight_decay
-            )
+            decayed = _sums([grads[i] for i in chosen], [params[i] for i in chosen], decay)
             for i, grad in zip(chosen, decayed, strict=True):
                 grads[i] = grad
-        state["step"] += 1
-        (self._adam if self.setting.optimizer == "adam" else self._sgd)(params, grads, state, lr)
+        if self.setting.optimizer == "adam":
+            self._adam(params, grads, state, lr, count)
+        else:
+            self._sgd(params, grads, state, lr)
 
-    def _sgd(self, params: list[Tensor], grads: list[Tensor], state: State, lr: float) -> None:
+    def _sgd(self, params: list[Tensor], grads: list[Tensor], state: State, lr: Rate) -> None:
         if self.setting.momentum:
             velocity = state["momentum"]
             torch._foreach_mul_(velocity, self.setting.momentum)
@@ -75,18 +82,43 @@ class Optimizer:
                 grads = list(torch._foreach_add(grads, velocity, alpha=self.setting.momentum))
             else:
                 grads = velocity
-        torch._foreach_add_(params, grads, alpha=-lr)
+        _add(params, grads, -lr)
 
-    def _adam(self, params: list[Tensor], grads: list[Tensor], state: State, lr: float) -> None:
+    def _adam(self, params: list[Tensor], grads: list[Tensor], state: State, lr: Rate, count: int | Tensor) -> None:
         beta1, beta2 = self.setting.adam_beta1, self.setting.adam_beta2
         torch._foreach_lerp_(state["first"], grads, 1 - beta1)
         torch._foreach_mul_(state["second"], beta2)
         torch._foreach_addcmul_(state["second"], grads, grads, 1 - beta2)
-        correction1, correction2 = 1 - beta1 ** state["step"], 1 - beta2 ** state["step"]
+        correction1, correction2 = 1 - beta1**count, 1 - beta2**count
         denominator = torch._foreach_sqrt(state["second"])
         torch._foreach_div_(denominator, correction2**0.5)
         torch._foreach_add_(denominator, self.setting.adam_eps)
-        torch._foreach_addcdiv_(params, state["first"], denominator, -lr / correction1)
+        if isinstance(lr, Tensor):
+            _add(params, torch._foreach_div(state["first"], denominator), -lr / correction1)
+        else:
+            torch._foreach_addcdiv_(params, state["first"], denominator, -lr / correction1)
+
+
+def _add(params: list[Tensor], changes: list[Tensor] | tuple[Tensor, ...], factor: Rate) -> None:
+    """Add factor * changes in place; a factor (n,) is one for each entry of the leading axis."""
+    if isinstance(factor, Tensor):
+        torch._foreach_add_(params, list(torch._foreach_mul(changes, [_along(factor, change) for change in changes])))
+    else:
+        torch._foreach_add_(params, changes, alpha=factor)
+
+
+def _sums(grads: list[Tensor], params: list[Tensor], factor: Rate) -> list[Tensor]:
+    """New tensors: grads + factor * params."""
+    if not isinstance(factor, Tensor):
+        return list(torch._foreach_add(grads, params, alpha=factor))
+    made = [grad.clone() for grad in grads]
+    _add(made, params, factor)
+    return made
+
+
+def _along(factor: Tensor, like: Tensor) -> Tensor:
+    """(n,) as (n, 1, ..., 1), with as many axes as `like`."""
+    return factor.view(-1, *[1] * (like.dim() - 1))
 
 
 def clip(grads: list[Tensor], limit: float, stacked: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -22,13 +23,13 @@ from bench.engine.optimizers import Optimizer, decays
 from bench.engine.stacked import Stacked
 from bench.engine.state import StateFolder
 from bench.engine.streams import stream
-from bench.engine.tasks import Problem, Task, Trained, make_task
+from bench.engine.tasks import Job, Problem, Task, Trained, make_task
 from bench.engine.tracking import Tracker
 from bench.engine.trees import num_bytes, stack, tensors, to
 from bench.engine.view import FedView
 from search_spaces.setting import Setting
 
-BACKENDS: dict[str, type[Loop | Stacked]] = {"loop": Loop, "stacked": Stacked}
+BACKENDS = ("loop", "stacked")
 Point = tuple[int, str, float]
 
 
@@ -86,6 +87,7 @@ class Simulation:
         self.device = torch.device(device)
         set_precision(setting.precision, self.device)
         self.backend = choose_backend(backend, self.device)
+        self.trainer = trainer_of(self.backend, self.device)
         dataset, info = dataset.sized(setting.image_size), info.sized(setting.image_size)
         module = make_module(lambda: models.make(setting.model, info.input_shape, info.num_classes), seed)
         mean, std = info.normalization(setting.normalization)
@@ -127,11 +129,18 @@ class Simulation:
         for _ in range(rounds):
             if self.done:
                 return
-            began, tracking = time.perf_counter(), self.tracker.seconds
-            self._round()
-            self.progress.seconds += time.perf_counter() - began - (self.tracker.seconds - tracking)
+            with self.clock():
+                job = self.begin()
+                self.end(job, self.trainer.train([job])[0])
             if stop():
                 return
+
+    @contextmanager
+    def clock(self) -> Iterator[None]:
+        """Count the time as the run's own, what is spent on tracking left out."""
+        began, tracking = time.perf_counter(), self.tracker.seconds
+        yield
+        self.progress.seconds += time.perf_counter() - began - (self.tracker.seconds - tracking)
 
     def save(self) -> None:
         """Write the state: the server whole, of the memories those that changed since the last save."""
@@ -152,6 +161,7 @@ class Simulation:
         self.progress = Progress(**{**progress, "traffic": Traffic(**progress["traffic"])})
         self.tracker.load(server.get("tracking", {}))
         self.memories, self.backend = memories, manifest["backend"]
+        self.trainer = trainer_of(self.backend, self.device)
         self._changed.clear()
         return True
 
@@ -183,20 +193,28 @@ class Simulation:
         first: Memory = tensors(self.algorithm.init_client(self.fed, self._initial), self.device, self.net.dtype)
         return first
 
-    def _round(self) -> None:
+    def begin(self) -> Job:
+        """The next round, ready to train; nothing of the run has changed yet."""
         number = self.round + 1
         message, lr = self._message(), self.setting.lr * self.setting.lr_decay**self.round
-        clients = self.participants(number)
         plan = Plan(number, lr, self.setting.momentum, self.setting.optimizer, torch.zeros(()))
-        tasks = [make_task(self.problem, client, number, message, self._memory(client)) for client in clients]
-        trained = BACKENDS[self.backend]().train(self.problem, tasks, message, plan)
-        self._count(trained, message)
-        server = self.algorithm.server_step(self.fed, self.server, self._uploads(trained), self._cohort(trained, lr))
+        tasks = [
+            make_task(self.problem, client, number, message, self._memory(client))
+            for client in self.participants(number)
+        ]
+        return Job(self.problem, tasks, message, plan)
+
+    def end(self, job: Job, trained: list[Trained]) -> None:
+        """Finish the round that `begin` made, with what came of its clients: server, memories, evaluation."""
+        number = job.plan.round
+        self._count(trained, job.message)
+        cohort = self._cohort(trained, job.plan.lr)
+        server = self.algorithm.server_step(self.fed, self.server, self._uploads(trained), cohort)
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
         self.server = server
         self._keep(trained)
-        self._check_finite(tasks, trained)
+        self._check_finite(job.tasks, trained)
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(trained)
 
@@ -215,6 +233,7 @@ class Simulation:
             lr=lr,
             params={result.client: result.params for result in trained},
             traffic=self.progress.traffic,
+            stacked=self.backend == "stacked",
         )
 
     def _count(self, trained: list[Trained], message: Message) -> None:
@@ -260,6 +279,11 @@ class Simulation:
             curve = self.progress.curves.setdefault(suffix, [])
             measures = {**evaluator.measures(row, scores), **further}
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
+
+
+def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
+    """What trains the clients of a round, by the name of a backend."""
+    return Loop() if backend == "loop" else Stacked.on(device)
 
 
 def choose_backend(backend: str, device: torch.device) -> str:

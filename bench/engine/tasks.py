@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Outputs, Params, Plugin, Upload
+from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload
 from algorithms.statements import layers
 from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
@@ -71,6 +71,13 @@ class Task:
     teachers: Mapping[str, Params]
     tables: Mapping[str, Outputs]
     noise: torch.Generator
+    _drawn: list[Any] = field(default_factory=list)
+
+    def drawn_noise(self, problem: Problem) -> list[Any]:
+        """What the `noise` hook draws for each step; asked again, the same."""
+        if not self._drawn:
+            self._drawn = [problem.noise(self.noise) for _ in range(self.steps)]
+        return self._drawn
 
     @property
     def steps(self) -> int:
@@ -84,6 +91,23 @@ class Task:
     def table(self, positions: Tensor) -> dict[str, Outputs]:
         """The teachers' stored outputs on these samples."""
         return {name: Outputs(out.logits[positions], out.features[positions]) for name, out in self.tables.items()}
+
+
+@dataclass
+class Job:
+    """One run's round, ready to train.
+
+    Args:
+        problem: the run's.
+        tasks: its clients'.
+        message: what all of them were sent.
+        plan: of the round; each client's own differs from it in `num_steps` alone.
+    """
+
+    problem: Problem
+    tasks: list[Task]
+    message: Message
+    plan: Plan
 
 
 @dataclass

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import vmap
+from torch.utils import _pytree as pytree
 
 
 def tree_map(function: Callable[[Tensor], Any], tree: Any) -> Any:
@@ -22,6 +24,11 @@ def tree_map(function: Callable[[Tensor], Any], tree: Any) -> Any:
     return tree
 
 
+def shapes(tree: Any) -> Any:
+    """`tree` with each tensor's shape and type in its place: two of them are equal if the trees fit each other."""
+    return tree_map(lambda tensor: (tuple(tensor.shape), tensor.dtype), tree)
+
+
 def leaves(tree: Any) -> Iterator[Tensor]:
     """Every tensor of `tree`, in order."""
     if isinstance(tree, Tensor):
@@ -32,6 +39,18 @@ def leaves(tree: Any) -> Iterator[Tensor]:
     elif isinstance(tree, list | tuple):
         for value in tree:
             yield from leaves(value)
+
+
+def pairs(first: Any, second: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """The tensors of two trees of one structure, side by side; names may stand in another order."""
+    if isinstance(first, Tensor):
+        yield first, second
+    elif isinstance(first, Mapping):
+        for key in first:
+            yield from pairs(first[key], second[key])
+    elif isinstance(first, list | tuple):
+        for one, other in zip(first, second, strict=True):
+            yield from pairs(one, other)
 
 
 def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -58,6 +77,12 @@ def stack(trees: Sequence[Any]) -> Any:
         parts = [stack(part) for part in zip(*trees, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     return first
+
+
+def each(function: Callable[..., Any], parts: Mapping[str, Any]) -> Any:
+    """`function(**parts)` of each entry of the leading axis, mapped; what is no tensor is passed on."""
+    dims = pytree.tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, dict(parts))
+    return vmap(lambda own: function(**own), in_dims=(dims,), randomness="error")(dict(parts))
 
 
 def own(tree: Any) -> Any:

@@ -1,14 +1,16 @@
-"""Check `backends`: clients one by one and clients stacked give the same models and the same traffic."""
+"""Check `backends`: clients one by one, clients stacked and runs in a pack give the same models and traffic."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from bench.engine.pack import Pack
 from bench.selftest.candidate import Candidate, Values
 from bench.selftest.outcome import Finding
-from bench.selftest.packing import as_tensors, packable
 from bench.selftest.toy import largest_gap
+from bench.selftest.values import alternatives
 
 TOLERANCE = 1e-10  # float64, three rounds
 # A bias before BatchNorm has no gradient but rounding, which an Adam (FedDF's server has one) turns into steps.
@@ -28,24 +30,40 @@ def check(candidate: Candidate, finding: Finding) -> None:
         tolerance = BATCHNORM_TOLERANCE if "+bn" in fields["model"] else TOLERANCE
         gap = compare(candidate, finding, ROUNDS, tolerance, values, fields)
         largest[tolerance], runs = max(largest.get(tolerance, 0.0), gap), runs + 1
-    if packable(candidate):
-        gap, runs = _compare_packed(candidate, finding), runs + 1
-        largest[TOLERANCE] = max(largest.get(TOLERANCE, 0.0), gap)
+    gap, members = _compare_packed(candidate, finding)
+    largest[TOLERANCE], runs = max(largest.get(TOLERANCE, 0.0), gap), runs + members
     single = {"model": candidate.model(), "precision": "fp32"}
     largest[SINGLE_TOLERANCE] = compare(candidate, finding, 1, SINGLE_TOLERANCE, {}, single)
     gaps = "; ".join(f"{WHERE[limit]} {largest[limit]:.1e} <= {limit:g}" for limit in WHERE if limit in largest)
     finding.measured = f"{gaps}; {runs} cases"
 
 
-def _compare_packed(candidate: Candidate, finding: Finding) -> float:
-    """The gap when the numbers that configurations may differ in are tensors, as in a program that they share."""
-    plain, packed = candidate.run(ROUNDS), candidate.simulate("stacked", wrap=as_tensors(candidate))
-    names, gap = ", ".join(packable(candidate)), float("inf")
-    with finding.case(f"packable, but not as tensors: {names}"):
-        packed.advance(ROUNDS)
-        gap = largest_gap(plain, packed)
-        finding.expect(gap <= TOLERANCE, f"the models differ by {gap:.1e} when {names} are tensors, as in a pack")
-    return gap
+def _compare_packed(candidate: Candidate, finding: Finding) -> tuple[float, int]:
+    """The largest gap between runs in one pack and each of them alone, and how many there are.
+
+    They differ in the seed, in the learning rate, and in each number that configurations may differ in.
+    """
+    numbers = [item for item in candidate.entry.fields if item.packable and item.kind == "float"]
+    others = [next(alternatives(candidate, item), {}) for item in numbers]
+    members: list[tuple[Values, dict[str, Any]]] = [({}, {}), ({}, {"seed": 1}), ({}, {"lr": 0.05})]
+    members += [(values, {}) for values in others if values]
+    pack = Pack([candidate.simulate("stacked", values, rounds=4, **fields) for values, fields in members])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it warns of is said below
+        pack.advance(ROUNDS)
+    names = ", ".join(item.name for item in numbers)
+    for error in [*pack.failures.values(), pack.apart]:
+        with finding.case(f"packable, but not as tensors: {names}" if numbers else "in a pack"):
+            if error:
+                raise error
+    gaps = [
+        largest_gap(candidate.run(ROUNDS, "loop", values, **fields), run)
+        for (values, fields), run in zip(members, pack.members, strict=True)
+    ]
+    finding.expect(
+        max(gaps) <= TOLERANCE, f"the models differ by {max(gaps):.1e} in a pack of runs that differ in {names}"
+    )
+    return max(gaps), len(members)
 
 
 def cases(candidate: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]:

@@ -1,0 +1,72 @@
+"""Numeric hyper-parameters as tensors, so that configurations which differ in them train in one program."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import fields
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Algorithm, Plugin
+from algorithms.statements import layers
+
+Place = tuple[int, str]  # a layer of the algorithm, a plug-in before its base, and a field of it
+
+
+def packable_numbers(algorithm: Algorithm) -> dict[Place, float]:
+    """The fields that may differ within a program, with their values."""
+    return {
+        (depth, item.name): getattr(layer, item.name)
+        for depth, layer in enumerate(layers(algorithm))
+        for item in fields(layer)
+        if item.metadata.get("packable") and isinstance(getattr(layer, item.name), float)
+    }
+
+
+def constants(algorithm: Algorithm) -> tuple[object, ...]:
+    """All that may not differ within a program: the classes, and the fields that are not `packable_numbers`."""
+    numbers = packable_numbers(algorithm)
+    return tuple(
+        (
+            type(layer),
+            *(
+                (item.name, getattr(layer, item.name))
+                for item in fields(layer)
+                if item.name != "base" and (depth, item.name) not in numbers
+            ),
+        )
+        for depth, layer in enumerate(layers(algorithm))
+    )
+
+
+def differing(algorithms: Sequence[Algorithm]) -> tuple[Place, ...]:
+    """The packable numbers in which these algorithms are not all alike."""
+    known = [packable_numbers(algorithm) for algorithm in algorithms]
+    return tuple(place for place in known[0] if len({numbers[place] for numbers in known}) > 1)
+
+
+def values_of(algorithm: Algorithm, places: Sequence[Place]) -> list[float]:
+    """The algorithm's values at these places."""
+    numbers = packable_numbers(algorithm)
+    return [numbers[place] for place in places]
+
+
+def with_numbers(algorithm: Algorithm, places: Sequence[Place], values: Tensor | Sequence[Tensor]) -> Algorithm:
+    """A copy whose fields at these places are the entries of `values`, scalar tensors.
+
+    Its own checks do not run: a tensor is no number, and within `vmap` it has no value to look at.
+    """
+    by_place = dict(zip(places, torch.unbind(values) if isinstance(values, Tensor) else values, strict=True))
+    return _rebuilt(algorithm, by_place, 0)
+
+
+def _rebuilt(layer: Algorithm, values: dict[Place, Tensor], depth: int) -> Algorithm:
+    made = copy.copy(layer)
+    for (at, name), value in values.items():
+        if at == depth:
+            object.__setattr__(made, name, value)
+    if isinstance(layer, Plugin):
+        object.__setattr__(made, "base", _rebuilt(layer.base, values, depth + 1))
+    return made

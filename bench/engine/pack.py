@@ -1,0 +1,102 @@
+"""A pack: several runs that advance side by side, their clients trained in one program."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from bench.engine.simulation import Simulation
+from bench.engine.tasks import Job, Trained
+
+
+class Pack:
+    """Runs of one model, batch size and optimiser, on one data set, under one algorithm.
+
+    They may differ in the seed, in how clients are made and drawn, in rounds and epochs, in learning rate and weight
+    decay, and in the algorithm's packable numbers. Each gives what it would give alone: bit for bit under `Loop`,
+    within float tolerance in a stack. A member that fails or ends leaves; the others go on.
+
+    Args:
+        members: the runs, at least one. They may stand at different rounds: those behind catch up first.
+
+    Attributes:
+        failures: what went wrong, by member. A failed member has lost nothing of its finished rounds.
+        apart: why the members train one by one after all: a hook that cannot be mapped over them; None if they do not.
+    """
+
+    def __init__(self, members: Sequence[Simulation]) -> None:
+        self.members = list(members)
+        self.failures: dict[Simulation, Exception] = {}
+        self.apart: Exception | None = None
+        self.trainer = self.members[0].trainer
+
+    @property
+    def active(self) -> list[Simulation]:
+        """The members that go on."""
+        return [member for member in self.members if not member.done and member not in self.failures]
+
+    def advance(self, rounds: int = 1, stop: Callable[[], bool] = lambda: False) -> None:
+        """Up to `rounds` more rounds of those that are behind; `stop` is asked after each."""
+        for _ in range(rounds):
+            if not self.active:
+                return
+            self._round()
+            if stop():
+                return
+
+    def drop(self, member: Simulation) -> None:
+        """Let a member go, as a scheduler may ask; the others go on without it."""
+        self.members.remove(member)
+
+    def _round(self) -> None:
+        """One round of all active members that have made the fewest."""
+        first = min(member.round for member in self.active)
+        due = [member for member in self.active if member.round == first]
+        jobs: dict[Simulation, Job] = {}
+        for member in due:
+            with self._guard(member), member.clock():
+                jobs[member] = member.begin()
+        trained = self._train(jobs)
+        for member, result in trained.items():
+            with self._guard(member), member.clock():
+                member.end(jobs[member], result)
+
+    def _train(self, jobs: dict[Simulation, Job]) -> dict[Simulation, list[Trained]]:
+        """What came of each member's clients; where all together fail, each is tried alone, so that one fails only."""
+        if len(jobs) < 2 or self.apart:
+            return self._each_alone(jobs)
+        try:
+            with self._shared_clock(jobs):
+                return dict(zip(jobs, self.trainer.train(list(jobs.values())), strict=True))
+        except Exception as error:
+            found = self._each_alone(jobs)
+            if len(found) == len(jobs):
+                self.apart = error
+                warnings.warn(f"runs of this pack train one by one, for together they fail: {error}", stacklevel=2)
+            return found
+
+    def _each_alone(self, jobs: dict[Simulation, Job]) -> dict[Simulation, list[Trained]]:
+        found = {}
+        for member, job in jobs.items():
+            with self._guard(member), member.clock():
+                found[member] = self.trainer.train([job])[0]
+        return found
+
+    @contextmanager
+    def _guard(self, member: Simulation) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.failures[member] = error
+
+    @contextmanager
+    def _shared_clock(self, jobs: dict[Simulation, Job]) -> Iterator[None]:
+        """Each member's share of the time is that of its training samples."""
+        began = time.perf_counter()
+        yield
+        spent = time.perf_counter() - began
+        samples = {member: sum(sum(task.schedule.sizes) for task in job.tasks) for member, job in jobs.items()}
+        for member, own in samples.items():
+            member.progress.seconds += spent * own / sum(samples.values())

@@ -1,0 +1,211 @@
+"""A stack: clients of one run, or of several, trained as one program. Every tensor of a client has a leading axis.
+
+The forward pass is vmapped and the sum of the clients' losses differentiated by ordinary autograd: clients share
+nothing that is trained, so the gradient of the sum is the stack of their gradients. Clients are sorted by their number
+of steps; those that finish leave, so that the others are the first entries of every tensor.
+
+Where several runs share a stack, what a run's clients have in common (message, learning rate, hyper-parameters) has
+the leading axis, too: runs may differ in their clients, in how many those are and in how long they train.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
+from bench.engine.loop import masked_mean
+from bench.engine.numbers import Place, packable_numbers, values_of, with_numbers
+from bench.engine.programs import NotCapturable, Program
+from bench.engine.steps import Steps
+from bench.engine.tasks import Job, Task, Trained, finish
+from bench.engine.trees import each, own, pairs, shapes, stack, tree_map
+
+Entry = tuple[Job, Task]
+
+
+class Stack:
+    """One round of some clients.
+
+    Args:
+        entries: the clients, those with most steps first. What their runs send and keep has one structure.
+        several: whether what a run's clients have in common gets the leading axis.
+        places: the hyper-parameters in which the runs may differ.
+        program: runs the steps.
+
+    Attributes:
+        local: what is trained.
+        common: what is only read: memory, steps, and of several runs the message and whatever numbers they differ in.
+        teachers: by name, each that has no table: its tensors, and whether all clients share that one model.
+        steps: what each step takes.
+        state: the optimiser's.
+        total: (n,) sums of the losses.
+        clock: (1,) int64, finished steps.
+        made: finished steps, while they are made one by one.
+    """
+
+    def __init__(self, entries: Sequence[Entry], several: bool, places: tuple[Place, ...], program: Program) -> None:
+        self.entries, self.several, self.program = list(entries), several, program
+        self.job = entries[0][0]
+        self.problem = self.job.problem
+        # A captured step has to read what changes from round to round, and reads all numbers in the run's precision.
+        self.places = tuple(packable_numbers(self.problem.algorithm)) if program.fixed else places
+        place = program.room.place
+        self.local: Local = place("local", own(stack([task.local for _, task in entries])))
+        self.common: dict[str, Any] = place("common", self._common())
+        self.message: Message = {} if several else place("message", self.job.message)
+        self.round = place("round", self._tensor(self.job.plan.round)) if program.fixed else self.job.plan.round
+        self.teachers = {name: (place(f"teacher {name}", tree), shared) for name, (tree, shared) in self._teachers()}
+        self.steps = Steps.of(self.entries, program.room)
+        trained = [self.local["params"][name] for name in self.problem.net.trainable]
+        self.state = place("state", self.problem.optimizer.init(trained))
+        self.total = place("total", self._tensor([0.0] * len(self.entries)))
+        self.clock = place("clock", self._tensor([0]).long())
+        self.made = 0
+
+    def run(self) -> list[tuple[Job, Trained]]:
+        """All steps of all clients, and what came of each."""
+        done, made = list[tuple[Job, Trained]](), 0
+        for size in range(len(self.entries), 0, -1):
+            if times := self.entries[size - 1][1].steps - made:
+                self.program.run(size, _Active(self, size).step, times)
+                made += times
+            done.append(self._finish(size - 1))
+        return done
+
+    def _tensor(self, value: Any) -> Tensor:
+        return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
+
+    def _common(self) -> dict[str, Any]:
+        jobs, tasks = [job for job, _ in self.entries], [task for _, task in self.entries]
+        found: dict[str, Any] = {
+            "memory": stack([task.memory for task in tasks]),
+            "num_steps": torch.stack([task.num_steps(self.problem.net.dtype) for task in tasks]),
+        }
+        if self.several:
+            found["message"] = stack([job.message for job in jobs])
+        if self.places:
+            found["numbers"] = self._tensor([values_of(job.problem.algorithm, self.places) for job in jobs])
+        rates = {
+            "lr": [job.plan.lr for job in jobs],
+            "weight_decay": [job.problem.setting.weight_decay for job in jobs],
+        }
+        changing = {"lr"} if self.program.fixed else set()
+        differing = {name for name, values in rates.items() if len(set(values)) > 1}
+        return found | {name: self._tensor(rates[name]) for name in changing | differing}
+
+    def _teachers(self) -> Iterator[tuple[str, tuple[Params, bool]]]:
+        tasks = [task for _, task in self.entries]
+        for name, first in tasks[0].teachers.items():
+            if name in tasks[0].tables:
+                continue
+            models = [task.teachers[name] for task in tasks]
+            shared = not self.several and all(model[key] is first[key] for model in models for key in first)
+            yield name, (first if shared else stack(models), shared)
+
+    def _finish(self, position: int) -> tuple[Job, Trained]:
+        """The client's own copy of what it trained, and what its algorithm makes of it."""
+        job, task = self.entries[position]
+        local = own(tree_map(lambda tensor: tensor[position], self.local))
+        plan = replace(job.plan, num_steps=task.num_steps(job.problem.net.dtype))
+        loss = (self.total[position] / task.steps).clone()
+        return job, finish(job.problem, task, local, loss, job.message, plan)
+
+
+class _Active:
+    """The clients of a stack that still train: views of the first `size` entries of every tensor."""
+
+    def __init__(self, whole: Stack, size: int) -> None:
+        def first(tree: Any) -> Any:
+            return tree_map(lambda tensor: tensor[:size], tree)
+
+        self.whole, self.size, self.problem = whole, size, whole.problem
+        self.local: Local = first(whole.local)
+        params: Params = {name: value.detach() for name, value in self.local["params"].items()}
+        self.leaves = [params[name].requires_grad_() for name in self.problem.net.trainable]
+        self.local = {**self.local, "params": params}
+        self.common = first(whole.common)
+        self.state = first(whole.state)
+        self.total: Tensor = whole.total[:size]
+        self.teachers = {
+            name: (params if shared else first(params), shared) for name, (params, shared) in whole.teachers.items()
+        }
+        self.lr = self.common.pop("lr", whole.job.plan.lr)
+        self.weight_decay = self.common.pop("weight_decay", self.problem.setting.weight_decay)
+
+    def step(self) -> None:
+        """One optimiser step of every client."""
+        whole = self.whole
+        now, key = self._batch()
+        parts = {**self.common, "local": self.local, "batch": now, "lr": self.lr, "key": key}
+        if self.problem.acts_before_steps:
+            self._keep(each(self._before_step, parts))
+        losses = each(self._loss, parts)
+        grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
+        count = (whole.clock[0] + 1).to(losses.dtype) if whole.program.fixed else whole.made + 1
+        self.problem.optimizer.step(
+            self.leaves, grads, self.state, self.lr, count, stacked=True, weight_decay=self.weight_decay
+        )
+        self.total += losses.detach()
+        whole.clock += 1
+        whole.made += 1
+
+    def _keep(self, made: Local) -> None:
+        """Keep what `before_step` made, at its own place if it can. The model stays the optimiser's leaves."""
+        beside = {name: tree_map(Tensor.detach, tree) for name, tree in made.items() if name != "params"}
+        before = {name: tree for name, tree in self.local.items() if name != "params"}
+        if shapes(beside) == shapes(before):
+            for kept, new in pairs(before, beside):
+                kept.copy_(new)
+            return
+        if self.whole.program.fixed:
+            raise NotCapturable("before_step gives its state another structure than it was given")
+        self.local = {**self.local, **beside}
+        self.whole.local = {**self.whole.local, **beside}
+
+    def _batch(self) -> tuple[tuple[Any, ...], Tensor | None]:
+        """The step's `Batch`, its fields in order and each with the leading axis, and the keys of its dropout."""
+        whole, train = self.whole, self.problem.federation.train
+        now = whole.steps.at(whole.clock, self.size)
+        draws = None if now.draws is None else now.draws.flatten(0, 1)
+        width = None if now.widths is None else now.widths[whole.made]
+        x = train.batch(now.index.flatten(), draws, width)
+        x = x.view(*now.index.shape, *x.shape[1:])
+        batch = (x, train.labels[now.index], now.weight, now.noise, {**now.stored, **self._ask_teachers(x)})
+        return batch, now.keys
+
+    @torch.no_grad()
+    def _ask_teachers(self, x: Tensor) -> dict[str, Outputs]:
+        net, answers = self.problem.net, {}
+        for name, (params, shared) in self.teachers.items():
+            if shared:  # one model: one large batch
+                out = net.eval(params, x.flatten(0, 1))
+                answers[name] = Outputs(*(part.view(*x.shape[:2], -1) for part in out))
+            else:
+                answers[name] = vmap(net.eval, randomness="error")(params, x)
+        return answers
+
+    def _before_step(self, local: Local, batch: tuple[Any, ...], **parts: Any) -> Local:
+        net, message, plan = self.problem.net, parts.get("message", self.whole.message), self._plan(**parts)
+        return self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
+
+    def _loss(self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any) -> Tensor:
+        """One client's objective, a scalar: what is vmapped."""
+        net, message, plan = self.problem.net, parts.get("message", self.whole.message), self._plan(**parts)
+        given, algorithm = Batch(*batch), self._algorithm(**parts)
+        with net.dropout(key):
+            loss = algorithm.local_loss(net, local, given, message, memory, plan)
+        return masked_mean(loss, given.weight)
+
+    def _algorithm(self, numbers: Tensor | None = None, **_: Any) -> Algorithm:
+        own = self.problem.algorithm
+        return own if numbers is None else with_numbers(own, self.whole.places, numbers)
+
+    def _plan(self, num_steps: Tensor, lr: Any, **_: Any) -> Plan:
+        plan = self.whole.job.plan
+        return Plan(self.whole.round, lr, plan.momentum, plan.optimizer, num_steps)

@@ -1,0 +1,272 @@
+"""Runs in one program equal lone runs; programs that are captured, cut short by memory, or fail in one member."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from conftest import identical, largest_gap, simulate
+from torch import Tensor
+
+from algorithms.base import Algorithm, hyper
+from algorithms.fedavg import FedAvg
+from algorithms.fedprox import FedProx
+from algorithms.losses import cross_entropy
+from bench.engine.numbers import constants, differing, packable_numbers, with_numbers
+from bench.engine.pack import Pack
+from bench.engine.programs import Captured, traced
+from bench.engine.rooms import FixedRoom
+from bench.engine.stack import Stack
+from bench.engine.stacked import Stacked
+from bench.selftest.candidate import candidate
+
+ROUNDS = 3
+
+
+def on_traces() -> Stacked:
+    """A backend whose steps are captured as a GPU's would be: all but the contents of tensors is fixed."""
+    return Stacked(lambda: Captured(traced, warm_up=1))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr_decay": 0.8, "momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.5},
+        {"optimizer": "adam", "lr": 0.01, "lr_decay": 0.8, "weight_decay": 0.01},
+        {"model": "cnn_digits", "augmentation": "flip_crop"},
+    ],
+    ids=["momentum", "adam", "augmented"],
+)
+def test_a_captured_step_fixes_nothing_that_changes(options: dict[str, Any]) -> None:
+    plain, captured = (simulate("fedgkd", "stacked", **options) for _ in range(2))
+    captured.trainer = on_traces()
+    plain.advance(ROUNDS)
+    with warnings_are_errors():
+        captured.advance(ROUNDS)
+    assert largest_gap(plain, captured) < 1e-12
+
+
+def test_every_algorithm_can_be_captured(name: str) -> None:
+    runs = [candidate(name).simulate("stacked", seed=seed) for seed in (0, 1)]
+    pack = Pack(runs)
+    pack.trainer = on_traces()
+    with warnings_are_errors():
+        pack.advance(ROUNDS)
+    assert not pack.failures
+    assert not pack.apart
+    for seed, run in enumerate(runs):
+        assert largest_gap(candidate(name).run(ROUNDS, "stacked", seed=seed), run) < 1e-10
+
+
+def test_a_program_is_captured_once_for_each_size_of_the_stack() -> None:
+    captures: list[int] = []
+
+    def counted(step: Callable[[], None]) -> tuple[Callable[[], None], int]:
+        captures.append(1)
+        return traced(step)
+
+    run = simulate("fedavg", "stacked", participation=1.0)
+    run.trainer = Stacked(lambda: Captured(counted, warm_up=0))
+    run.advance(1)
+    first = len(captures)
+    assert 0 < first <= 4
+    run.advance(2)
+    assert len(captures) == first, "a later round replays what the first one captured"
+
+
+def test_members_may_differ_in_clients_rates_and_length() -> None:
+    fields = [
+        {"participation": 0.5},
+        {"participation": 1.0, "lr": 0.05, "lr_decay": 0.9},
+        {"local_epochs": 1, "weight_decay": 0.01, "seed": 3},
+        {"sizes": (20, 10, 5, 5, 8), "seed": 1},
+    ]
+    alone = [simulate(FedProx(0.1 * i), "loop", **given) for i, given in enumerate(fields)]
+    pack = Pack([simulate(FedProx(0.1 * i), "stacked", **given) for i, given in enumerate(fields)])
+    for run in alone:
+        run.advance(ROUNDS)
+    pack.advance(ROUNDS)
+    assert not pack.failures
+    assert not pack.apart
+    assert all(largest_gap(one, other) < 1e-12 for one, other in zip(alone, pack.members, strict=True))
+    assert all(a.progress.traffic == b.progress.traffic for a, b in zip(alone, pack.members, strict=True))
+
+
+def test_in_a_loop_members_equal_lone_runs_bit_for_bit() -> None:
+    alone = [simulate("fedcad", "loop", seed=seed) for seed in (0, 1)]
+    pack = Pack([simulate("fedcad", "loop", seed=seed) for seed in (0, 1)])
+    for run in alone:
+        run.advance(ROUNDS)
+    pack.advance(ROUNDS)
+    assert all(identical(one, other) for one, other in zip(alone, pack.members, strict=True))
+
+
+def test_those_behind_catch_up() -> None:
+    ahead, behind = (simulate("fedgkd_vote", "stacked", seed=seed) for seed in (0, 1))
+    ahead.advance(2)
+    pack = Pack([ahead, behind])
+    pack.advance(2)
+    assert (ahead.round, behind.round) == (2, 2)
+    pack.advance(1)
+    assert (ahead.round, behind.round) == (3, 3)
+
+
+def test_time_is_shared_by_samples() -> None:
+    pack = Pack([simulate("fedavg", "stacked", local_epochs=epochs) for epochs in (1, 5)])
+    pack.advance(ROUNDS)
+    short, long = (member.progress.seconds for member in pack.members)
+    assert 0 < short < long
+
+
+class Breaks(FedAvg):
+    """Fails in round 2."""
+
+    def broadcast(self, fed: Any, server: Any) -> Any:
+        if server.round == 1:
+            raise ArithmeticError("out of luck")
+        return {"params": server.params}
+
+
+def test_one_that_fails_leaves_and_the_others_go_on() -> None:
+    whole, broken = simulate("fedavg", "stacked"), simulate(Breaks(), "stacked")
+    alone = simulate("fedavg", "loop")
+    alone.advance(ROUNDS)
+    pack = Pack([broken, whole])
+    pack.advance(ROUNDS)
+    assert "out of luck" in str(pack.failures[broken])
+    assert pack.active == [whole]
+    assert (broken.round, whole.round) == (1, ROUNDS)
+    assert largest_gap(alone, whole) < 1e-12
+
+
+@dataclass(frozen=True)
+class Asks(Algorithm):
+    """Asks a number for its value, which a program of several configurations cannot answer."""
+
+    weight: float = hyper(0.5, 0)
+
+    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
+        return cross_entropy(net(local["params"], batch.x).logits, batch.y) * (2 if self.weight > 0.3 else 1)
+
+
+def test_what_cannot_share_a_program_trains_one_by_one() -> None:
+    pack = Pack([simulate(Asks(weight), "stacked") for weight in (0.1, 0.5)])
+    with pytest.warns(UserWarning, match="train one by one"):
+        pack.advance(1)
+    pack.advance(ROUNDS - 1)
+    assert not pack.failures
+    for member, weight in zip(pack.members, (0.1, 0.5), strict=True):
+        alone = simulate(Asks(weight), "loop")
+        alone.advance(ROUNDS)
+        assert largest_gap(alone, member) < 1e-12
+
+
+@pytest.mark.parametrize("algorithm", ["fedgen", "fedkf", "moon", "feddkd"])
+def test_short_of_memory_half_the_clients_go_on(algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything that was drawn before is drawn no second time."""
+    alone = [candidate(algorithm).run(ROUNDS, "stacked", seed=seed) for seed in (0, 1)]
+    pack = Pack([candidate(algorithm).simulate("stacked", seed=seed) for seed in (0, 1)])
+    tried = limited(monkeypatch, 2)
+    with pytest.warns(UserWarning, match="out of memory with 6 clients in one program: going on with 3 at a time"):
+        pack.advance(ROUNDS)
+    assert tried[:3] == [6, 3, 2]
+    assert isinstance(pack.trainer, Stacked)
+    assert pack.trainer.limit == 2
+    assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
+
+
+def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = simulate("fedavg", "stacked")
+    limited(monkeypatch, 0)
+    with quiet(), pytest.raises(torch.OutOfMemoryError):
+        run.advance(1)
+    assert run.round == 0
+
+
+def test_a_step_that_cannot_be_captured_is_made_as_it_comes() -> None:
+    def refuse(step: Callable[[], None]) -> tuple[Callable[[], None], int]:
+        raise RuntimeError("it asks for a value")
+
+    plain, refused = (simulate("fedavg", "stacked") for _ in range(2))
+    refused.trainer = Stacked(lambda: Captured(refuse, warm_up=1))
+    plain.advance(ROUNDS)
+    with pytest.warns(UserWarning, match="not captured, which makes them slower: RuntimeError: it asks for a value"):
+        refused.advance(1)
+    with quiet():
+        refused.advance(ROUNDS - 1)
+    assert largest_gap(plain, refused) < 1e-12
+
+
+def test_state_of_another_structure_cannot_be_captured() -> None:
+    @dataclass(frozen=True)
+    class Grows(Algorithm):
+        def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
+            return {**local, "seen": batch.y}
+
+    run = simulate(Grows(), "stacked")
+    run.trainer = on_traces()
+    with pytest.warns(UserWarning, match="another structure than it was given"):
+        run.advance(1)
+    assert run.round == 1
+
+
+def test_a_room_keeps_addresses_until_something_does_not_fit() -> None:
+    room = FixedRoom()
+    first = room.place("x", {"a": torch.ones(2, 3), "b": torch.zeros(2)})
+    again = room.place("x", {"b": torch.full((1,), 5.0), "a": torch.full((1, 3), 7.0)})
+    assert again is first
+    assert again["a"].tolist() == [[7, 7, 7], [1, 1, 1]]
+    assert again["b"].tolist() == [5, 0]
+    assert room.generation == 1
+    larger = room.place("x", {"a": torch.full((4, 1), 2.0), "b": torch.zeros(1)})
+    assert larger["a"].shape == (4, 3)
+    assert larger["a"][:, 0].tolist() == [2, 2, 2, 2]
+    assert room.generation == 2
+
+
+def test_numbers_that_differ_and_constants_that_must_not() -> None:
+    one, other = candidate("fedprox_t1").build(mu=0.1), candidate("fedprox_t1").build(mu=0.2)
+    assert packable_numbers(one) == {(1, "mu"): 0.1}
+    assert differing([one, other]) == ((1, "mu"),)
+    assert constants(one) == constants(other)
+    assert constants(one) != constants(candidate("fedprox_t1").build(prox_reduction="mean_per_tensor"))
+    changed = with_numbers(one, [(1, "mu")], torch.tensor([0.5]))
+    assert changed.base.mu == 0.5  # type: ignore[attr-defined]
+    assert one.base.mu == 0.1  # type: ignore[attr-defined]
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, clients: int) -> list[int]:
+    """A device whose memory holds so many clients; how many were tried at once."""
+    tried: list[int] = []
+    whole = Stack.run
+
+    def run(self: Stack) -> Any:
+        tried.append(len(self.entries))
+        done = whole(self)
+        if len(self.entries) > clients:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return done
+
+    monkeypatch.setattr(Stack, "run", run)
+    return tried
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What is warned of here is not what is tested."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def warnings_are_errors() -> Iterator[None]:
+    """A program that quietly ran otherwise would show nothing."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
