@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import groupby
 
 from algorithms import entry
 from bench.unit import Unit
@@ -64,12 +63,9 @@ def packs_of(configurations: Sequence[Sequence[Unit]], size: int) -> list[list[U
         by_program.setdefault(program_of(members[0]), []).append(members)
     packs: list[list[Unit]] = []
     for same in by_program.values():
-        room = 0
-        for _, seeds in groupby(sorted(same, key=lambda members: members[0].seed), key=lambda members: members[0].seed):
-            for members in seeds:
-                if len(members) > room:
-                    packs.append([])
-                    room = size
-                packs[-1].extend(members)
-                room -= len(members)
+        pack: list[Unit] = []
+        for members in sorted(same, key=lambda units: units[0].seed):
+            if not pack or len(pack) + len(members) > size:
+                packs.append(pack := [])
+            pack.extend(members)
     return packs

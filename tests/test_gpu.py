@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,8 +12,10 @@ import torch
 from conftest import largest_gap, simulate
 from test_resume import identical
 
+from bench.engine.pack import Pack
 from bench.engine.simulation import choose_backend
 from bench.engine.state import StateFolder
+from bench.selftest.candidate import candidate
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -51,3 +56,43 @@ def test_a_state_goes_on_on_a_gpu(name: str, tmp_path: Path) -> None:
     assert second.load()
     second.advance(2)
     assert identical(whole, second) or largest_gap(whole, second) < 1e-12
+
+
+@contextmanager
+def captured() -> Iterator[None]:
+    """Every step is captured: what falls back says so in a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        yield
+
+
+def test_captured_packs_equal_lone_runs(name: str) -> None:
+    """Round 1 captures, the others replay."""
+    options = {"sizes": (12, 12, 12, 12), "local_epochs": 3, "lr_decay": 0.9}
+    alone = [candidate(name).simulate("loop", seed=seed, **options) for seed in (0, 1)]
+    pack = Pack([candidate(name).simulate("stacked", seed=seed, device="cuda", **options) for seed in (0, 1)])
+    for run in alone:
+        run.advance(3)
+    with captured():
+        pack.advance(3)
+    assert not pack.failures
+    assert not pack.apart
+    assert all(largest_gap(one, other) < 1e-9 for one, other in zip(alone, pack.members, strict=True))
+
+
+def test_short_of_memory_half_the_clients_go_on() -> None:
+    """A process that may have little of the device: 64 clients of a CNN do not fit, half or a quarter of them do."""
+    options = {"model": "cnn_digits", "sizes": (64,) * 64, "participation": 1.0, "batch_size": 64, "local_epochs": 1}
+    whole = simulate("fedavg", "stacked", device="cuda", **options)
+    whole.advance(1)
+    least = torch.cuda.max_memory_allocated() - torch.cuda.memory_allocated()
+    capped = simulate("fedavg", "stacked", device="cuda", **options)
+    torch.cuda.empty_cache()
+    allowed = torch.cuda.memory_allocated() + least // 2
+    torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        with pytest.warns(UserWarning, match="out of memory with 64 clients in one program: going on with 32"):
+            capped.advance(1)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert largest_gap(whole, capped) < 1e-9

@@ -52,15 +52,17 @@ def test_a_captured_step_fixes_nothing_that_changes(options: dict[str, Any]) -> 
 
 
 def test_every_algorithm_can_be_captured(name: str) -> None:
-    runs = [candidate(name).simulate("stacked", seed=seed) for seed in (0, 1)]
+    """Round 2 replays what round 1 captured."""
+    options = {"sizes": (12, 12, 12, 12), "local_epochs": 3}
+    runs = [candidate(name).simulate("stacked", seed=seed, **options) for seed in (0, 1)]
     pack = Pack(runs)
     pack.trainer = on_traces()
     with warnings_are_errors():
-        pack.advance(ROUNDS)
+        pack.advance(2)
     assert not pack.failures
     assert not pack.apart
     for seed, run in enumerate(runs):
-        assert largest_gap(candidate(name).run(ROUNDS, "stacked", seed=seed), run) < 1e-10
+        assert largest_gap(candidate(name).run(2, "loop", seed=seed, **options), run) < 1e-10
 
 
 def test_a_program_is_captured_once_for_each_size_of_the_stack() -> None:
@@ -270,3 +272,33 @@ def warnings_are_errors() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         yield
+
+
+@dataclass
+class Measured:
+    """A device on which each client takes 10 bytes."""
+
+    bytes: int
+    begun: int = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def peak(self) -> int:
+        return 30
+
+    def free(self) -> int:
+        return self.bytes
+
+
+def test_the_first_program_says_how_many_clients_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three clients a run, 10 bytes each: of 63 bytes 0.8 are used, which holds five."""
+    alone = [candidate("fedprox").run(ROUNDS, "stacked", seed=seed) for seed in (0, 1, 2, 3)]
+    pack = Pack([candidate("fedprox").simulate("stacked", seed=seed) for seed in (0, 1, 2, 3)])
+    meter = Measured(63)
+    pack.trainer = Stacked(meter=meter)
+    tried = limited(monkeypatch, 100)
+    pack.advance(ROUNDS)
+    assert tried == [3, 5, 4, *[5, 5, 2] * (ROUNDS - 1)]
+    assert meter.begun == 1
+    assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))

@@ -51,13 +51,15 @@ Scores = dict[tuple[int, int], Score]
 @torch.no_grad()
 def score(net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]]) -> Score:
     """A whole model's answers to all (inputs, labels) of `chunks`."""
-    right, loss, total = torch.zeros(net.num_classes, dtype=torch.int64), 0.0, 0
+    device = next(iter(params.values())).device
+    right, total = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
+    loss = torch.zeros((), dtype=torch.float64, device=device)  # asked for once: an answer would hold up the next chunk
     for x, y in chunks:
         logits = net.eval(params, x).logits
-        right = right.to(y.device).index_add_(0, y, (logits.argmax(1) == y).long())
-        loss += float(torch.nn.functional.cross_entropy(logits, y, reduction="sum"))
+        right.index_add_(0, y, (logits.argmax(1) == y).long())
+        loss += torch.nn.functional.cross_entropy(logits, y, reduction="sum")
         total += len(y)
-    return Score(right.cpu(), total, loss / total)
+    return Score(right.cpu(), total, float(loss) / total)
 
 
 def on_test(net: Network, federation: Federation, params: Params) -> list[Score]:

@@ -48,7 +48,7 @@ class Pack:
 
     def drop(self, member: Simulation) -> None:
         """Let a member go, as a scheduler may ask; the others go on without it."""
-        self.members.remove(member)
+        self.members = [other for other in self.members if other is not member]
 
     def _round(self) -> None:
         """One round of all active members that have made the fewest."""

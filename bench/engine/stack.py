@@ -24,7 +24,7 @@ from bench.engine.numbers import Place, packable_numbers, values_of, with_number
 from bench.engine.programs import NotCapturable, Program
 from bench.engine.steps import Steps
 from bench.engine.tasks import Job, Task, Trained, finish
-from bench.engine.trees import each, own, pairs, shapes, stack, tree_map
+from bench.engine.trees import each, own, pairs, shapes, stack, tree_map, unstack
 
 Entry = tuple[Job, Task]
 
@@ -70,12 +70,13 @@ class Stack:
 
     def run(self) -> list[tuple[Job, Trained]]:
         """All steps of all clients, and what came of each."""
-        done, made = list[tuple[Job, Trained]](), 0
-        for size in range(len(self.entries), 0, -1):
-            if times := self.entries[size - 1][1].steps - made:
-                self.program.run(size, _Active(self, size).step, times)
-                made += times
-            done.append(self._finish(size - 1))
+        done, made, size = list[tuple[Job, Trained]](), 0, len(self.entries)
+        while size:
+            least = self.entries[size - 1][1].steps
+            self.program.run(size, _Active(self, size).step, least - made)
+            staying = sum(task.steps > least for _, task in self.entries)
+            done += self._finish(staying, size)
+            made, size = least, staying
         return done
 
     def _tensor(self, value: Any) -> Tensor:
@@ -108,13 +109,15 @@ class Stack:
             shared = not self.several and all(model[key] is first[key] for model in models for key in first)
             yield name, (first if shared else stack(models), shared)
 
-    def _finish(self, position: int) -> tuple[Job, Trained]:
-        """The client's own copy of what it trained, and what its algorithm makes of it."""
-        job, task = self.entries[position]
-        local = own(tree_map(lambda tensor: tensor[position], self.local))
-        plan = replace(job.plan, num_steps=task.num_steps(job.problem.net.dtype))
-        loss = (self.total[position] / task.steps).clone()
-        return job, finish(job.problem, task, local, loss, job.message, plan)
+    def _finish(self, begin: int, end: int) -> list[tuple[Job, Trained]]:
+        """What the algorithms make of what these clients trained: of copies, for others train on in its place."""
+        copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), {**self.local, "": self.total})
+        done = []
+        for (job, task), local in zip(self.entries[begin:end], unstack(copied), strict=True):
+            loss = local.pop("") / task.steps
+            plan = replace(job.plan, num_steps=task.num_steps(job.problem.net.dtype))
+            done.append((job, finish(job.problem, task, local, loss, job.message, plan)))
+        return done
 
 
 class _Active:

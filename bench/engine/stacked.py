@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from bench.engine.memory import CudaMeter, Meter, clients_that_fit
 from bench.engine.numbers import Place, constants, differing
 from bench.engine.programs import Captured, Eager, NotCapturable, Program, cuda_graph
 from bench.engine.stack import Entry, Stack
@@ -21,7 +22,8 @@ class Stacked:
 
     Args:
         capture: makes the programs of runs on which a step can be captured; None makes each step as it comes.
-        limit: most clients of a program, or None for all.
+        meter: of the device's memory. With one, the clients of one run go first, and say how many more fit.
+        limit: most clients of a program; None for all, or as many as the meter says.
 
     Attributes:
         limit: halved whenever the device's memory did not suffice.
@@ -29,15 +31,19 @@ class Stacked:
 
     name = "stacked"
 
-    def __init__(self, capture: Callable[[], Program] | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, capture: Callable[[], Program] | None = None, meter: Meter | None = None, limit: int | None = None
+    ) -> None:
         self.limit = limit
-        self._capture = capture
+        self._capture, self._meter = capture, meter
         self._programs: dict[Hashable, Program] = {}
 
     @staticmethod
-    def on(device: torch.device, limit: int | None = None) -> Stacked:
-        """For a device: on a GPU steps are captured."""
-        return Stacked((lambda: Captured(cuda_graph())) if device.type == "cuda" else None, limit)
+    def on(device: torch.device) -> Stacked:
+        """For a device: on a GPU steps are captured, and memory is measured."""
+        if device.type != "cuda":
+            return Stacked()
+        return Stacked(lambda: Captured(cuda_graph()), CudaMeter(device))
 
     def train(self, jobs: Sequence[Job]) -> list[list[Trained]]:
         """Every client of every run to its end; for each run what came of its clients, in the order of its tasks.
@@ -65,15 +71,25 @@ class Stacked:
         waiting = sorted(((job, task) for job in jobs for task in job.tasks), key=lambda entry: -entry[1].steps)
         done: list[tuple[Job, Trained]] = []
         while waiting:
-            part = waiting[: self.limit]
+            first = len(jobs[0].tasks) if several and self._meter and self.limit is None else self.limit
+            part = waiting[:first]
             try:
-                done += self._run(part, several, places)
+                done += self._measured(part, several, places)
             except torch.OutOfMemoryError:
                 if len(part) == 1:
                     raise
                 self._halve(len(part))
                 continue
             waiting = waiting[len(part) :]
+        return done
+
+    def _measured(self, part: list[Entry], several: bool, places: tuple[Place, ...]) -> list[tuple[Job, Trained]]:
+        """The first program of several runs says how many clients fit."""
+        if self._meter is None or self.limit is not None or not several:
+            return self._run(part, several, places)
+        self._meter.begin()
+        done = self._run(part, several, places)
+        self.limit = clients_that_fit(len(part), self._meter)
         return done
 
     def _run(self, part: list[Entry], several: bool, places: tuple[Place, ...]) -> list[tuple[Job, Trained]]:

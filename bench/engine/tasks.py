@@ -190,8 +190,8 @@ def finish(problem: Problem, task: Task, local: Local, loss: Tensor, message: Me
     return Trained(
         client=task.client,
         params=local["params"],
-        upload=own(upload),
-        bytes_up=num_bytes(upload),  # before the copy, which tells one tensor under two names apart
+        upload=upload,  # no copies: before the round is over the server has made its own of all of them
+        bytes_up=num_bytes(upload),
         memory=own(tensors(memory, federation.device, federation.dtype)),
         loss=loss,
         steps=task.steps,

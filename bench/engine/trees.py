@@ -79,6 +79,17 @@ def stack(trees: Sequence[Any]) -> Any:
     return first
 
 
+def unstack(tree: Any) -> list[Any]:
+    """The trees that `stack` made one of; their tensors are views."""
+    rows = {id(tensor): tensor.unbind() for tensor in leaves(tree)}
+    count = len(next(iter(rows.values())))
+
+    def at(row: int) -> Any:
+        return tree_map(lambda tensor: rows[id(tensor)][row], tree)
+
+    return [at(row) for row in range(count)]
+
+
 def each(function: Callable[..., Any], parts: Mapping[str, Any]) -> Any:
     """`function(**parts)` of each entry of the leading axis, mapped; what is no tensor is passed on."""
     dims = pytree.tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, dict(parts))
