@@ -24,6 +24,7 @@ from bench.engine.rooms import FixedRoom
 from bench.engine.stack import Stack
 from bench.engine.stacked import Stacked
 from bench.selftest.candidate import candidate
+from bench.selftest.toy import EQUAL_SIZES
 
 ROUNDS = 3
 
@@ -53,7 +54,7 @@ def test_a_captured_step_fixes_nothing_that_changes(options: dict[str, Any]) -> 
 
 def test_every_algorithm_can_be_captured(name: str) -> None:
     """Round 2 replays what round 1 captured."""
-    options = {"sizes": (12, 12, 12, 12), "local_epochs": 3}
+    options = {"sizes": EQUAL_SIZES, "local_epochs": 3}
     runs = [candidate(name).simulate("stacked", seed=seed, **options) for seed in (0, 1)]
     pack = Pack(runs)
     pack.trainer = on_traces()
