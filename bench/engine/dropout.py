@@ -69,6 +69,7 @@ class Masks:
         self._length = length
         self._applied = 0
         self._elements = torch.empty(0, dtype=torch.int64)
+        self._outgrown: list[Tensor] = []
 
     @contextmanager
     def under(self, key: Tensor | None) -> Iterator[None]:
@@ -95,6 +96,7 @@ class Masks:
             return mix(_numbers(shape, self._length, device))
         count = math.prod(shape)
         if len(self._elements) < count or self._elements.device != device:
+            self._outgrown.append(self._elements)  # not freed: a captured step may read it as long as there are masks
             self._elements = mix(torch.arange(count, device=device))
         return self._elements[:count].view(shape)
 

@@ -95,7 +95,9 @@ class Network:
 
     def normalise(self, x: Tensor) -> Tensor:
         """Images (..., C, H, W) in [0, 1] as the network expects its inputs."""
-        return (x - self._pixel_mean.to(x)) / self._pixel_std.to(x)
+        if self._pixel_mean.device != x.device:  # once, for a captured step cannot wait for a copy from elsewhere
+            self._pixel_mean, self._pixel_std = self._pixel_mean.to(x.device), self._pixel_std.to(x.device)
+        return (x - self._pixel_mean.to(x.dtype)) / self._pixel_std.to(x.dtype)
 
     def _call(self, module: _Stateless, params: Params, x: Tensor) -> Outputs:
         with self._autocast(x):

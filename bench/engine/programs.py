@@ -7,6 +7,7 @@ captured stack has its tensors in a `FixedRoom`, and what changes from step to s
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
@@ -142,7 +143,9 @@ def _warm_up(step: Step, times: int) -> None:
     before = torch.cuda.get_sync_debug_mode()
     stream.wait_stream(torch.cuda.current_stream())
     try:
-        torch.cuda.set_sync_debug_mode("error")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it may overlook some: the capture itself sees those
+            torch.cuda.set_sync_debug_mode("error")
         with torch.cuda.stream(stream):
             for _ in range(times):
                 step()
