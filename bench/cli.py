@@ -16,6 +16,7 @@ COMMANDS = {
     "status": "what is done, failed, stopped or missing",
     "compare": "leaderboard tables",
     "report": "the same and more as one web page",
+    "figures": "the papers' figures from stored runs, as SVG and PNG",
     "boards": "merge, validate and compact result folders",
     "data": "data sets: list, prepare, and how a partition looks",
     "selftest": "certificates of algorithms",

@@ -1,0 +1,81 @@
+"""Still pictures: panels in rows under one title, on white, with one legend for all of them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from bench.charts.theme import BACKGROUNDS, FAINT, INKS, Spec, config
+
+PALE = "#F3F6FA"  # of the smallest number where colours tell numbers
+_TIED = "\u00a0"  # a space at which no line ends
+# Pixels.
+SIDE, WIDE_SIDE = 230, 320  # of a panel beside others, and of one alone
+_AROUND = 76  # what a panel has beside its plot: axis, its title, the gap to the next
+_CHARACTER = {"text": 6.4, "subtitle": 5.6}  # width of one, on the average
+_NUMBERS = 26  # least width of those beside an axis
+_NARROWEST = 500  # what words may take, however narrow the panels
+
+
+def print_config() -> Spec:
+    """The Vega-Lite configuration of pictures: the light theme on white."""
+    base = config(dark=False)
+    title = {"anchor": "start", "frame": "bounds", "offset": 14, "fontWeight": 600, "subtitleColor": FAINT[0]}
+    title |= {"subtitleFont": base["font"], "subtitleFontSize": 11, "subtitlePadding": 5}
+    return base | {
+        "background": BACKGROUNDS[0],
+        "padding": 12,
+        "title": base["title"] | title,
+        "legend": base["legend"] | {"orient": "bottom", "titleAnchor": "start", "offset": 14, "symbolOpacity": 1},
+        "concat": {"spacing": 20},
+        "mark": {"aria": False},  # a description of each point would be most of a file
+        "axisY": {"minExtent": _NUMBERS},  # panels below each other begin at one place
+    }
+
+
+def picture(
+    title: str, notes: Sequence[str], panels: Sequence[Sequence[Spec]], beside: float = _AROUND, **parts: Any
+) -> Spec:
+    """A whole specification of panels.
+
+    Args:
+        title: first line.
+        notes: what is shown and what must be known of it, in small lines below.
+        panels: rows of them, from top to bottom.
+        beside: pixels that a panel takes beside its plot.
+        parts: of the specification.
+    """
+    width = max(_NARROWEST, *(sum(panel["width"] + beside for panel in row) for row in panels))
+    small = [line for note in notes for line in _wrapped(note, width, "subtitle")]
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "description": ". ".join([title, *notes]),
+        "title": {"text": _wrapped(title.replace(" ", _TIED), width, "text"), "subtitle": small},
+        "vconcat": [{"hconcat": list(row)} for row in panels],
+        **parts,
+    }
+
+
+def panel(rows: Sequence[Any], title: str, width: int, height: int, **parts: Any) -> Spec:
+    """One panel around `parts`, which have layers; with its data and a small title above.
+
+    The title is a layer too: Vega's own would stand higher where the numbers of an axis do.
+    """
+    place = {"x": {"value": 0}, "y": {"value": -8}, "text": {"value": title}}
+    words = {"type": "text", "align": "left", "baseline": "bottom", "fontSize": 12, "fontWeight": 500, "color": INKS[0]}
+    head = {"data": {"values": [{}]}, "mark": words, "encoding": place | {"color": None, "order": None}}
+    return {
+        "data": {"values": [dict(row) for row in rows]},
+        "width": width,
+        "height": height,
+        **parts,
+        "layer": [*parts["layer"], *([head] if title else [])],
+    }
+
+
+def _wrapped(text: str, width: float, kind: str) -> list[str]:
+    """Lines of `width` pixels at most; a dot between two parts stays with the first."""
+    for dot in (" · ", f"{_TIED}·{_TIED}"):
+        text = text.replace(dot, f"{_TIED}· ")
+    return textwrap.wrap(text, round(width / _CHARACTER[kind]))

@@ -1,0 +1,125 @@
+"""FedGKD's Fig. 5: to which class a global model gives each point of the plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bench import tracked
+from bench.charts.panels import picture
+from bench.charts.points import points
+from bench.charts.theme import Spec
+from bench.errors import EnvironmentProblem, UsageError
+from bench.figures.comparisons import Comparison, comparisons, file_name, further
+from bench.figures.runs import Runs
+from bench.figures.sketch import Found, Sketch, untracked
+from bench.report.results import Run
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Edges = NDArray[np.float64]
+    Classes = NDArray[np.int64]
+
+_LACKING = untracked("the model of a task in the plane, such as toy2d", "models")
+_FINE = 160  # fields on either side
+_POINTS = 400
+_COLUMNS = 4
+_AGAIN = "delete it; --track models with --force makes it again"
+
+
+def find(runs: Runs, figure: str) -> Found:
+    """The pictures that some runs make: one for each setting."""
+    sketches = []
+    for one in comparisons(runs.records, ()):
+        kept = runs.keeping(one.records, "models") if _in_plane(one.setting["dataset"]) else {}
+        kept = {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
+        if kept:
+            sketches.append(Sketch(file_name(figure, [one]), partial(spec, runs, one, kept)))
+    return Found(tuple(sketches), _LACKING)
+
+
+def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
+    """One picture. `kept`: label -> run whose model is shown."""
+    from bench import data
+
+    found, classes = data.load(one.setting["dataset"]), data.info(one.setting["dataset"]).num_classes
+    xs, ys = (_edges(column) for column in np.concatenate([found.train_x, found.test_x]).T)
+    places = zip(found.test_x[:_POINTS].round(4).tolist(), found.test_y[:_POINTS].tolist(), strict=True)
+    shown = [{"x": x, "y": y, "class": label} for (x, y), label in places]
+    panels = []
+    for name, run in kept.items():
+        regions = list(rectangles(classified(runs, run, xs, ys), xs, ys))
+        title = f"{name}: {100 * run['final_accuracy']:.2f} %"
+        panels.append(points(shown, classes, title=title, size=14, regions=regions, axes=True))
+    seed = next(iter(kept.values()))["seed"]
+    notes = [
+        f"The class that the final global model gives to each point of the plane, and test accuracy; seed {seed}",
+        f"Points: {len(shown)} test samples, coloured by their own class",
+        *further([one], kept, "no model was kept, or each client has its own"),
+    ]
+    return picture(one.title, notes, [panels[at : at + _COLUMNS] for at in range(0, len(panels), _COLUMNS)])
+
+
+def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
+    """(rows, columns) the class that a run's final model gives to the middle of each field between edges.
+
+    Raises:
+        EnvironmentProblem: the kept model is not that of the run's setting.
+    """
+    import torch
+
+    from bench import data, models
+    from bench.engine.tracking import load_model
+
+    info, folder = data.info(run["dataset"]), runs.model_folder(run)
+    params = load_model(folder, run["run_key"])
+    module = models.make(run["model"], info.input_shape, info.num_classes)
+    try:
+        module.load_state_dict(params)
+    except RuntimeError as error:
+        path = tracked.path_of(folder, run["run_key"], "safetensors")
+        raise EnvironmentProblem(f"{path} does not hold a {run['model']} for {run['dataset']}: {_AGAIN}") from error
+    dtype = next(iter(params.values())).dtype
+    middles = np.stack(np.meshgrid(*((edges[1:] + edges[:-1]) / 2 for edges in (xs, ys))), axis=-1)
+    with torch.no_grad():
+        logits = module.to(dtype).eval()(torch.tensor(middles.reshape(-1, 2), dtype=dtype)).logits
+    return np.asarray(logits.argmax(1).numpy()).reshape(middles.shape[:2])
+
+
+def rectangles(grid: Classes, xs: Edges, ys: Edges) -> Iterator[dict[str, float]]:
+    """The fields of a grid, neighbours of one class in a row as one."""
+    for row, classes in enumerate(grid):
+        ends = [*np.flatnonzero(np.diff(classes)) + 1, len(classes)]
+        for start, end in zip([0, *ends], ends, strict=False):
+            corners = {"x": xs[start], "x2": xs[end], "y": ys[row], "y2": ys[row + 1]}
+            yield {name: round(float(value), 4) for name, value in corners.items()} | {"class": int(classes[start])}
+
+
+def _is_one(runs: Runs, run: Run) -> bool:
+    """Whether a run keeps one model, not one of each client."""
+    from safetensors import SafetensorError, safe_open
+
+    path = tracked.path_of(runs.model_folder(run), run["run_key"], "safetensors")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return all("/" not in name for name in file.keys())  # noqa: SIM118
+    except SafetensorError as error:
+        raise EnvironmentProblem(f"{path} is no readable model ({error}): {_AGAIN}") from error
+
+
+def _in_plane(dataset: str) -> bool:
+    from bench import data
+
+    try:
+        return data.info(dataset).input_shape == (2,)
+    except UsageError:  # of a package that is not installed here
+        return False
+
+
+def _edges(values: NDArray[np.float32]) -> Edges:
+    """Of the fields, from the smallest value to the largest."""
+    return np.linspace(float(values.min()), float(values.max()), _FINE + 1)

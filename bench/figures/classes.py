@@ -1,0 +1,81 @@
+"""FedCAD's Fig. 1: one client's data, and accuracy by class of global models and of its local models, as strips.
+
+In print, all local models are trained from one global model, FedAvg's after ten rounds. Here each is trained from the
+global model of its own algorithm, in the last round of a run: that is what a run keeps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from bench.charts.panels import picture
+from bench.charts.strips import DARK, Strips, label_width, strips
+from bench.charts.theme import Spec
+from bench.figures.comparisons import Comparison, comparisons, file_name, further
+from bench.figures.runs import Runs
+from bench.figures.sketch import Found, Sketch, untracked
+from bench.report.results import Run
+from bench.tracked import Arrays
+
+Field = dict[str, Any]
+
+_LACKING = untracked("accuracies by class", "classes")
+_NEEDED = tuple(f"classes/{name}" for name in ("rounds", "global", "counts", "clients", "local"))
+
+
+def find(runs: Runs, figure: str) -> Found:
+    """The pictures that some runs make: one for each setting."""
+    made = [(one, _kept(runs, one)) for one in comparisons(runs.records, ())]
+    sketches = [Sketch(file_name(figure, [one]), partial(spec, runs, one, kept)) for one, kept in made if kept]
+    return Found(tuple(sketches), _LACKING)
+
+
+def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
+    """One picture. `kept`: label -> run whose accuracies are shown."""
+    found = {name: runs.arrays(run, _NEEDED) for name, run in kept.items()}
+    first, seed = next(iter(found.values())), next(iter(kept.values()))["seed"]
+    client = int(first["classes/clients"][0])
+    counts = first["classes/counts"][client]
+    held = [_field(f"samples of client {client}", at, int(count), f"{count:,}") for at, count in enumerate(counts)]
+    rows = [row for name, arrays in found.items() for row in _accuracies(name, arrays, client)]
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    wide = label_width([*names, held[0]["name"]])
+    above = Strips([held[0]["name"]], "samples", max(1, int(counts.max())), DARK, numbered=False)
+    below = Strips(names, "accuracy, %", 100)
+    notes = [
+        f"Test accuracy by class, %, and the data of client {client}, whose local models these are; seed {seed}",
+        "Each local model is trained from the global model of its own algorithm; in print, all from one of FedAvg",
+        *further([one], found, "not tracked, or on pooled data"),
+    ]
+    panels = [[strips(own, look, len(counts), label_width=wide)] for own, look in ((held, above), (rows, below))]
+    return picture(one.title, notes, panels, beside=wide + 10, resolve={"scale": {"color": "independent"}})
+
+
+def _kept(runs: Runs, one: Comparison) -> dict[str, Run]:
+    """Label -> run that keeps what is needed; none on pooled data, which belong to no client."""
+    kept = runs.keeping(one.records, "classes")
+    clients = {name: len(runs.arrays(run, _NEEDED)["classes/counts"]) for name, run in kept.items()}
+    return {name: kept[name] for name in runs.labels if clients.get(name) == one.setting["num_clients"]}
+
+
+def _accuracies(name: str, arrays: Arrays, client: int) -> Iterator[Field]:
+    """The global model that the last round began with, if it was evaluated, and the client's at the round's end."""
+    rounds = arrays["classes/rounds"].tolist()
+    before = rounds.index(rounds[-1] - 1) if rounds[-1] - 1 in rounds else -1
+    which = "global" if not len(arrays.get("run/notes", ())) else "mean of clients"
+    position = arrays["classes/clients"].tolist().index(client)
+    strips_of = {
+        f"{name}, {which}, round {rounds[before]}": arrays["classes/global"][before],
+        f"{name}, local, round {rounds[-1]}": arrays["classes/local"][position],
+    }
+    for label, values in strips_of.items():
+        for at, value in enumerate(values.tolist()):
+            known = not math.isnan(value)
+            yield _field(label, at, 100 * value if known else None, f"{100 * value:.0f}" if known else "")
+
+
+def _field(name: str, label: int, value: float | None, text: str) -> Field:
+    return {"name": name, "class": label, "value": value, "print": text}

@@ -1,0 +1,179 @@
+"""`python -m bench.figures`: the papers' figures from stored runs, as SVG and PNG.
+
+The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 where the request is
+wrong, or the runs lack what a figure needs; 3 where a file cannot be read or written, or a package is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.compare_filters import filters, split
+from bench.console import exit_status
+from bench.errors import UsageError
+from bench.execution import default_out
+from bench.figures.draw import FORMATS, check_renderer, drawn, write
+from bench.figures.table import FIGURES, Figure
+from bench.names import unknown
+
+if TYPE_CHECKING:
+    from bench.figures.sketch import Found
+
+_EPILOG = """\
+examples:
+  python -m bench.figures                              what the runs of ./leaderboards can draw, what others lack
+  python -m bench.figures fedgkd-4 fedcad-4            two figures, a picture for each setting
+  python -m bench.figures --paper fedgkd --figure 4    the first of these
+  python -m bench.figures --all --out A B --to out     whatever can be drawn from two folders
+  python -m bench.figures fedgkd-2 --alpha 0.1 --participation 0.2 --algo fedavg,fedprox,fedgkd --format svg
+
+It needs the package vl-convert-python: pip install "fedkd-bench[report]".
+"""
+_INDENT = " " * 13
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    return exit_status(lambda: _figures(arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.figures",
+        description="Draw the papers' figures from stored runs, of whatever settings. Without a figure, say what these "
+        "runs\ncan draw, and what makes the runs of the others.",
+        epilog="\n".join(["figures:", *(f"  {f.name:<11}{f.shows}" for f in FIGURES.values()), "", _EPILOG]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")
+    add("--paper", metavar="NAME", help="only figures of this paper")
+    add("--figure", nargs="+", metavar="N", help="of --paper, as printed")
+    add("--all", action="store_true", help="whatever can be drawn")
+    add("--out", nargs="+", metavar="DIR", help="result folders (default: $FEDKD_OUT, else leaderboards)")
+    add("--to", type=Path, default=Path("figures"), metavar="DIR", help="folder of the pictures (default: figures)")
+    add("--format", nargs="+", metavar="F", default=list(FORMATS), help="svg, png (default: both)")
+    add("--dataset", nargs="+", metavar="NAME", help="only these data sets")
+    add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
+    add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
+    add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
+    add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
+    add("--dry-run", action="store_true", help="only name the files")
+    return parser
+
+
+def _figures(arguments: argparse.Namespace) -> None:
+    asked, formats, where = _asked(arguments), _formats(arguments.format), filters(arguments)
+    target: Path = arguments.to
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"--to names a folder, {target} is a file")
+    drawing = bool(arguments.names or arguments.figure or arguments.all)
+    if drawing and not arguments.dry_run:
+        check_renderer()
+    from bench.figures.runs import read
+
+    outs = _folders(arguments.out)
+    runs = read(outs, where)
+    found = {figure: figure.find(runs) for figure in asked}
+    if not drawing:
+        sys.stdout.write("\n".join(_listing(found, outs)) + "\n")
+        return
+    if not arguments.all or not any(one.sketches for one in found.values()):
+        _check_drawable(found, outs)
+    _draw(found, target, formats, arguments.dry_run)
+
+
+def _asked(arguments: argparse.Namespace) -> list[Figure]:
+    """The figures that are asked for, or those to be listed.
+
+    Raises:
+        UsageError: there is no such paper or figure, or options exclude each other.
+    """
+    names = split(arguments.names)
+    if names and (arguments.paper or arguments.all):
+        raise UsageError(f"{' '.join(names)} with {'--paper' if arguments.paper else '--all'}: give one of the two")
+    for name in names:
+        if name not in FIGURES:
+            raise unknown("figure", name, FIGURES)
+    if names:
+        return [FIGURES[name] for name in dict.fromkeys(names)]
+    if arguments.figure and not arguments.paper:
+        raise UsageError("--figure needs --paper: whose figure it is")
+    if not arguments.paper:
+        return list(FIGURES.values())
+    return _of_paper(arguments.paper, split(arguments.figure))
+
+
+def _of_paper(paper: str, numbers: Sequence[str]) -> list[Figure]:
+    own = {figure.number: figure for figure in FIGURES.values() if figure.paper == paper}
+    if not own:
+        raise unknown("paper with figures", paper, {figure.paper for figure in FIGURES.values()})
+    for number in numbers:
+        if number not in own:
+            raise UsageError(f"--figure {number}: of {paper} are drawn {', '.join(own)}")
+    return [own[number] for number in dict.fromkeys(numbers)] or list(own.values())
+
+
+def _folders(given: Sequence[str] | None) -> list[Path]:
+    names = list(dict.fromkeys(split(given)))
+    for name in names:
+        if name in FIGURES:
+            raise UsageError(f"{name} after --out is read as a folder: name figures before options")
+    return [Path(name) for name in names] or [default_out()]
+
+
+def _formats(given: Sequence[str]) -> list[str]:
+    names = list(dict.fromkeys(split(given)))
+    for name in names:
+        if name not in FORMATS:
+            raise UsageError(f"--format takes {' and '.join(FORMATS)}, got {name!r}")
+    return names or list(FORMATS)
+
+
+def _check_drawable(found: Mapping[Figure, Found], outs: Sequence[Path]) -> None:
+    """Raise UsageError for figures that the runs lack something for, saying what, and what makes it."""
+    lacking = [figure for figure, one in found.items() if not one.sketches]
+    if lacking:
+        lines = [line for figure in lacking for line in _missing(figure, found[figure], outs)]
+        raise UsageError(f"cannot be drawn from {_named(outs)}:\n" + "\n".join(lines))
+
+
+def _listing(found: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:
+    there = [figure for figure, one in found.items() if one.sketches]
+    yield f"{len(there)} of {len(found)} figures can be drawn from {_named(outs)}"
+    for figure in there:
+        names = [sketch.name for sketch in found[figure].sketches]
+        yield f"  {figure.name:<11}{figure.shows}"
+        yield f"{_INDENT}{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+    if len(there) < len(found):
+        yield "\nthe others lack runs, which these commands make:"
+    for figure in [figure for figure in found if figure not in there]:
+        yield from _missing(figure, found[figure], outs)
+
+
+def _missing(figure: Figure, found: Found, outs: Sequence[Path]) -> Iterator[str]:
+    yield f"  {figure.name:<11}{figure.shows}"
+    yield f"{_INDENT}{found.lacking}"
+    yield f"{_INDENT}{figure.command} --out {outs[0]}"
+
+
+def _draw(found: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool) -> None:
+    """Draw, one picture after another; each file appears whole or not at all."""
+    for sketch in [sketch for one in found.values() for sketch in one.sketches]:
+        paths = [target / f"{sketch.name}.{form}" for form in formats]
+        if not dry_run:
+            target.mkdir(parents=True, exist_ok=True)
+            spec = sketch.spec()
+            for path, form in zip(paths, formats, strict=True):
+                write(path, drawn(spec, form))
+        sys.stdout.write("".join(f"{path}\n" for path in paths))
+        sys.stdout.flush()
+
+
+def _named(outs: Sequence[Path]) -> str:
+    return ", ".join(map(str, outs))

@@ -1,0 +1,249 @@
+"""What one picture compares: cells that differ in the fields of its panels only, and the words that say so."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bench.report.groups import label_of
+from bench.report.results import Record
+from leaderboards.boards import base_model
+from leaderboards.captions import place_label, title
+from leaderboards.identity import canonical_json
+
+_SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
+_NAMED = ("dataset", "alpha", "participation", "local_epochs")  # said first in a file's name
+
+Place = tuple[Any, ...]  # values of the fields in which a picture's panels differ
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The algorithms of one setting.
+
+    Args:
+        place: values of the fields in which the picture's panels differ.
+        records: rows of the leaderboard.
+    """
+
+    place: Place
+    records: tuple[Record, ...]
+
+    @property
+    def selected(self) -> tuple[Record, ...]:
+        """The configuration of every algorithm that is shown, by name."""
+        found = (record for record in self.records if record["selected"] and record["seeds"])
+        return tuple(sorted(found, key=label_of))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Cells that share everything but some fields.
+
+    Args:
+        setting: what they share; the model without its variants.
+        across: the fields in which the panels differ.
+        cells: by place.
+        differing: fields in which others on its data set differ from it.
+    """
+
+    setting: Mapping[str, Any]
+    across: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    differing: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Data set, model, partition, rounds, alpha and participation, as far as all panels share them."""
+        return title(self.setting, self.across, [cell.place for cell in self.cells])
+
+    @property
+    def others(self) -> Iterator[str]:
+        """What tells this comparison from those beside it and the title does not say."""
+        for name in self.differing:
+            if name not in _SAID:
+                yield f"{name} {shown(self.setting[name])}" if name in self.setting else f"no {name}"
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """Of all cells."""
+        return tuple(record for cell in self.cells for record in cell.records)
+
+    def label(self, cell: Cell) -> str:
+        """What tells a cell from the others; empty where there is one."""
+        varying = {name for i, name in enumerate(self.across) if len({other.place[i] for other in self.cells}) > 1}
+        return place_label(cell.place, self.across, varying)
+
+
+def comparisons(
+    records: Iterable[Record],
+    across: Sequence[str],
+    where: Mapping[str, Any] | None = None,
+    only: Collection[str] | None = None,
+) -> tuple[Comparison, ...]:
+    """The comparisons that rows of a leaderboard make; those without a finished run are left out.
+
+    Args:
+        records: the rows, selected or not.
+        across: the fields in which the cells of one comparison may differ.
+        where: only these values of these fields.
+        only: the fields that matter; None for all.
+    """
+    found: dict[str, dict[str, list[Record]]] = {}
+    for record in records:
+        setting = setting_of(record)
+        if all(setting.get(name) == value for name, value in (where or {}).items()):
+            known = {name: value for name, value in setting.items() if only is None or name in only}
+            shared = canonical_json({name: value for name, value in known.items() if name not in across})
+            place = canonical_json({name: setting.get(name) for name in across})
+            found.setdefault(shared, {}).setdefault(place, []).append(record)
+    made = [Comparison(json.loads(shared), tuple(across), _cells(across, places)) for shared, places in found.items()]
+    made = [one for one in made if any(record["seeds"] for record in one.records)]
+    differing = _differing(made)
+    told = [replace(one, differing=differing[one.setting["dataset"]]) for one in made]
+    return tuple(sorted(told, key=lambda one: [sortable(one.setting.get(name)) for name in (*_NAMED, *one.differing)]))
+
+
+def setting_of(record: Record) -> dict[str, Any]:
+    """Every field of a row's setting; the model without its variants."""
+    setting: dict[str, Any] = json.loads(record["setting_json"])
+    return setting | {"model": base_model(setting["model"])}
+
+
+def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
+    """The name of a picture, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`.
+
+    Args:
+        figure: its name.
+        shown_here: what the picture compares.
+    """
+    one = shown_here[0]
+    values = {name: {repr(value): value for value in _values(name, shown_here)} for name in (*_NAMED, *one.differing)}
+    alike = {name: next(iter(found.values())) for name, found in values.items() if len(found) == 1}
+    usual = {"alpha": alike.get("alpha") is None, "local_epochs": "local_epochs" not in one.differing}
+    told = {name: value for name, value in alike.items() if not usual.get(name)}
+    parts = ["+".join(dict.fromkeys(str(value) for value in values["dataset"].values()))]
+    parts += [f"{name}{shown(value)}" for name, value in told.items() if name != "dataset"]
+    return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
+
+
+def shared_title(rows: Sequence[Comparison]) -> str:
+    """What all numbers of a picture have in common. `rows`: what it compares."""
+    if len(rows) == 1:
+        return rows[0].title
+    common = {name: value for name, value in rows[0].setting.items() if _agree(name, rows)}
+    names = ", ".join(str(one.setting["dataset"]) for one in rows)
+    return " · ".join([names, title(common, rows[0].across, [cell.place for one in rows for cell in one.cells])])
+
+
+def further(rows: Sequence[Comparison], drawn: Collection[str], why: str) -> list[str]:
+    """The small lines of a picture below what it measures.
+
+    Args:
+        rows: what it compares.
+        drawn: labels of the algorithms that it shows.
+        why: it does not show an algorithm that has a selected configuration.
+    """
+    found = [" · ".join([one.title, *one.others]) for one in rows] if len(rows) > 1 else [*rows[0].others]
+    return [*found, *remarks([record for one in rows for record in one.records], drawn, why)]
+
+
+def remarks(records: Iterable[Record], drawn: Collection[str], why: str) -> Iterator[str]:
+    """What must be known of the algorithms of a picture before it is trusted.
+
+    Args:
+        records: rows of the leaderboard in its cells, selected or not.
+        drawn: labels of the algorithms that it shows.
+        why: as for `further`.
+    """
+    rows = sorted(records, key=lambda record: (record["selected"], record["n"] > 0))  # whose reason counts comes last
+    seen = [record for record in rows if record["selected"] and label_of(record) in drawn]
+    words = {
+        "shortened": "Shortened, fewer rounds or less data than the paper's setting",
+        "diverged": "DIVERGED, a run left the numbers or ended at chance",
+        "versions_mixed": "Seeds run under different package versions",
+    }
+    for flag, meaning in words.items():
+        names = dict.fromkeys(label_of(record) for record in seen if record[flag])
+        everywhere = all(record[flag] for record in seen) and len(names) > 1
+        if names:
+            yield f"{meaning}: {'all' if everywhere else ', '.join(names)}"
+    absent = {label_of(record): _why(record, why) for record in rows if label_of(record) not in drawn}
+    for reason in dict.fromkeys(absent.values()):
+        yield f"Not shown: {', '.join(name for name, own in absent.items() if own == reason)} ({reason})"
+
+
+def seeds_said(counts: Collection[int]) -> str:
+    """How many seeds are behind lines and their bands."""
+    fewest, most = min(counts), max(counts)
+    if most == 1:
+        return "1 seed"
+    several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
+    return f"mean of {several}, band from the lowest to the highest"
+
+
+def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
+    """`mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; a single seed has no spread."""
+    several = len(values) > 1
+    low, high = (min(values), max(values)) if several else (None, None)
+    return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
+
+
+def shown(value: Any) -> str:
+    """A field's value as printed."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def sortable(value: Any) -> tuple[int, float, str]:
+    """Nothing, then numbers, then text."""
+    plain = isinstance(value, int | float)
+    return 0 if value is None else 1 + (not plain), float(value) if plain else 0.0, str(value)
+
+
+def _differing(made: Iterable[Comparison]) -> dict[str, tuple[str, ...]]:
+    """Data set -> fields in which the comparisons on it differ."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for one in made:
+        groups.setdefault(one.setting["dataset"], []).append(one.setting)
+    found = {}
+    for dataset, settings in groups.items():
+        names = sorted({name for setting in settings for name in setting})
+        found[dataset] = tuple(name for name in names if len({repr(setting.get(name)) for setting in settings}) > 1)
+    return found
+
+
+def _cells(across: Sequence[str], places: Mapping[str, Sequence[Record]]) -> tuple[Cell, ...]:
+    values = {text: tuple(json.loads(text)[name] for name in across) for text in places}
+    order = sorted(places, key=lambda text: [sortable(value) for value in values[text]])
+    return tuple(Cell(values[text], tuple(places[text])) for text in order)
+
+
+def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
+    """What a field is in a picture; nothing if its settings do not have it."""
+    for one in shown_here:
+        if name in one.across:
+            yield from (cell.place[one.across.index(name)] for cell in one.cells)
+        elif name in one.setting or name in one.differing:
+            yield one.setting.get(name)
+
+
+def _agree(name: str, shown_here: Sequence[Comparison]) -> bool:
+    return len({repr(one.setting.get(name)) for one in shown_here}) == 1
+
+
+def _why(record: Record, why: str) -> str:
+    if record["diverged"]:
+        return "diverged"
+    if record["selected"]:
+        return why
+    if record["n"]:
+        return "none of its configurations could be selected"
+    return "every run failed" if record["failed"] else "every run was stopped"

@@ -1,0 +1,137 @@
+"""The figures made of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from bench.charts.lines import MARKED, Axis, Keys, lines
+from bench.charts.panels import SIDE, WIDE_SIDE, picture
+from bench.charts.theme import Spec
+from bench.figures.comparisons import (
+    Cell,
+    Comparison,
+    comparisons,
+    file_name,
+    further,
+    mean_and_spread,
+    seeds_said,
+    shared_title,
+)
+from bench.figures.runs import Runs
+from bench.figures.sketch import Found, Sketch
+from bench.report.groups import label_of
+from bench.report.results import Record
+
+Row = dict[str, Any]
+
+ROUND = Axis("round", "round")
+COMMUNICATIONS = Axis("communications", "communications")
+STEPS = Axis("train_steps", "local steps of a client")
+ACCURACY = Axis("accuracy", "test accuracy, %", 100)
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A figure whose panels are curves, a line per algorithm.
+
+    Args:
+        what: in the picture's first small line.
+        lacking: what runs lack where none has such curves.
+        x: the axis below.
+        ys: what is measured; panels from top to bottom, or from left to right where `across` is empty.
+        across: fields of the setting; panels from left to right.
+        where: only settings with these values.
+        equal: lines end where the first of them does, so that all have spent the same.
+        rows: a row for each data set, where each has one setting.
+        whole: nothing is drawn where one of `ys` is not measured.
+        several: nor where there is only one panel to a row.
+    """
+
+    what: str
+    lacking: str
+    x: Axis = ROUND
+    ys: tuple[Axis, ...] = (ACCURACY,)
+    across: tuple[str, ...] = ()
+    where: Mapping[str, Any] = field(default_factory=dict)
+    equal: bool = False
+    rows: bool = False
+    whole: bool = False
+    several: bool = False
+
+    def __call__(self, runs: Runs, figure: str) -> Found:
+        """The pictures of this figure that some runs make."""
+        made = [one for one in comparisons(runs.records, self.across, self.where) if self._measured(runs, one)]
+        together = _by_dataset(made) if self.rows else [(one,) for one in made]
+        sketches = [Sketch(file_name(figure, rows), partial(self.spec, runs, rows)) for rows in together]
+        return Found(tuple(sketches), self.lacking)
+
+    def spec(self, runs: Runs, rows: Sequence[Comparison]) -> Spec:
+        """One picture. `rows`: what it compares, from top to bottom."""
+        panels = [
+            [(_heading(one, cell, rows), y, self._lines(runs, cell, y)) for y in ys for cell in one.cells]
+            for one in rows
+            for ys in ([self.ys] if not self.across else [(y,) for y in self.ys])
+        ]
+        drawn = [own for row in panels for _, _, own in row if own]
+        points = [point for own in drawn for point in own]
+        names = {point["algorithm"] for point in points}
+        longest = max(Counter(point["algorithm"] for point in own).most_common(1)[0][1] for own in drawn)
+        keys = Keys(runs.labels, [name for name in runs.labels if name in names], signs=longest <= MARKED)
+        width = SIDE if max(map(len, panels)) > 1 else WIDE_SIDE
+        made = [
+            [lines(own, keys, self.x, y, title=title, width=width) for title, y, own in row if own] for row in panels
+        ]
+        notes = [f"{self.what}; {seeds_said({point['n'] for point in points})}"]
+        notes += [f"As many {self.x.title} for all: lines end where the first of them does"] * self.equal
+        notes += further(rows, names, "no round of it lies within these" if self.equal else "not measured")
+        return picture(shared_title(rows), notes, [row for row in made if row])
+
+    def _measured(self, runs: Runs, comparison: Comparison) -> bool:
+        known = [sum(bool(self._lines(runs, cell, y)) for cell in comparison.cells) for y in self.ys]
+        least = 2 if self.several else 1
+        return (min(known) if self.whole else max(known)) >= least
+
+    def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
+        """The points of a panel."""
+        found = {label_of(record): list(self._line(runs, record, y)) for record in cell.selected}
+        if self.equal:
+            # One that never communicates has spent nothing, whatever it has learnt.
+            found = {name: own for name, own in found.items() if own and own[-1]["x"] > 0}
+            end = min((own[-1]["x"] for own in found.values()), default=0.0)
+            found = {name: [row for row in own if row["x"] <= end] for name, own in found.items()}
+        return [row for own in found.values() for row in own]
+
+    def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:
+        """The points of one algorithm: the rounds that all its seeds have."""
+        seeds = list(record["seeds"].values())
+        values = [runs.curve(run, y.field) for run in seeds]
+        places = values if self.x == ROUND else [runs.curve(run, self.x.field) for run in seeds]
+        for at in sorted(set.intersection(*map(set, values), *map(set, places))):
+            yield {
+                "algorithm": label_of(record),
+                "round": at,
+                "x": at if self.x == ROUND else math.fsum(own[at] for own in places) / len(places),
+                **mean_and_spread([own[at] for own in values]),
+            }
+
+
+def _by_dataset(made: Sequence[Comparison]) -> list[tuple[Comparison, ...]]:
+    """Those that differ in their data set, one of each, together; else each for itself."""
+    groups: dict[Any, list[Comparison]] = {}
+    for one in made:
+        groups.setdefault(one.setting["participation"], []).append(one)
+    found: list[tuple[Comparison, ...]] = []
+    for own in groups.values():
+        distinct = len({one.setting["dataset"] for one in own}) == len(own)
+        found += [tuple(own)] if distinct else [(one,) for one in own]
+    return found
+
+
+def _heading(one: Comparison, cell: Cell, rows: Sequence[Comparison]) -> str:
+    parts = (one.setting["dataset"] if len(rows) > 1 else "", one.label(cell))
+    return ", ".join(part for part in parts if part)

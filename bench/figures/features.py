@@ -1,0 +1,96 @@
+"""FedGKD's Fig. 2: t-SNE of penultimate features, above of global models, below of a local model of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench.charts.panels import picture
+from bench.charts.points import points
+from bench.charts.theme import Spec
+from bench.figures.comparisons import Comparison, comparisons, file_name, further
+from bench.figures.runs import Runs
+from bench.figures.sketch import Found, Sketch, untracked
+from bench.report.results import Run
+from bench.tracked import Arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_LACKING = untracked("features", "local,features")
+_NEEDED = ("features/labels", "features/client", "features/local")
+_PERPLEXITY = 30.0  # the usual one, which scikit-learn has
+_COLUMNS = 6
+
+
+def find(runs: Runs, figure: str) -> Found:
+    """The pictures that some runs make: one for each setting."""
+    made = [(one, runs.keeping(one.records, "features")) for one in comparisons(runs.records, ())]
+    sketches = [Sketch(file_name(figure, [one]), partial(spec, runs, one, kept)) for one, kept in made if kept]
+    return Found(tuple(sketches), _LACKING)
+
+
+def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
+    """One picture. `kept`: label -> run whose features are shown."""
+    found = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
+    classes = 1 + max(int(arrays["features/labels"].max()) for arrays in found.values())
+    above = [_panel(arrays, "global", _global(name, arrays, kept[name]), classes) for name, arrays in found.items()]
+    below = [_panel(arrays, "local", _local(name, arrays), classes) for name, arrays in found.items()]
+    rows = []
+    for start in range(0, len(found), _COLUMNS):
+        rows += [above[start : start + _COLUMNS], below[start : start + _COLUMNS]]
+    return picture(one.title, [*_notes(kept, found), *further([one], found, "not tracked")], rows)
+
+
+def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """(n, 2) places of (n, D) features by t-SNE, the same whenever it is computed from the same features."""
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    flat = features.shape[1] < 2 or not np.ptp(features, axis=0).any()
+    made = TSNE(
+        n_components=2,
+        perplexity=min(_PERPLEXITY, (len(features) - 1) / 3),
+        init="random" if flat else "pca",
+        random_state=0,
+    )
+    with threadpool_limits(1):  # sums of several threads differ in their last bits, and t-SNE makes much of little
+        return np.asarray(made.fit_transform(np.asarray(features, np.float32)), np.float64)
+
+
+def _panel(arrays: Arrays, which: str, title: str, classes: int) -> Spec:
+    """Empty where each client has a model of its own, and there is no global one."""
+    rows = []
+    if f"features/{which}" in arrays:
+        places = embedded(arrays[f"features/{which}"])
+        triples = zip(places.round(3).tolist(), arrays["features/labels"].tolist(), strict=True)
+        rows = [{"x": x, "y": y, "class": label} for (x, y), label in triples]
+    return points(rows, classes, title=title)
+
+
+def _global(name: str, arrays: Arrays, run: Run) -> str:
+    if "features/global" not in arrays:
+        return f"{name}: no global model"
+    return f"{name}, global: {100 * run['final_accuracy']:.2f} %"
+
+
+def _local(name: str, arrays: Arrays) -> str:
+    """With its accuracy where that was tracked too."""
+    if "local/accuracy" not in arrays:
+        return f"{name}, local"
+    position = arrays["local/clients"][-1].tolist().index(int(arrays["features/client"]))
+    return f"{name}, local: {100 * arrays['local/accuracy'][-1][position]:.2f} %"
+
+
+def _notes(kept: Mapping[str, Run], found: Mapping[str, Arrays]) -> Sequence[str]:
+    count = max(len(arrays["features/labels"]) for arrays in found.values())
+    clients = sorted({int(arrays["features/client"]) for arrays in found.values()})
+    seed = next(iter(kept.values()))["seed"]
+    whose = f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
+    return [
+        f"Penultimate features of {count:,} test samples at the end, by t-SNE, and test accuracy; seed {seed}",
+        f"Local: the model of {whose} as the last round's training left it",
+    ]

@@ -1,0 +1,125 @@
+"""What figures are drawn from: the stored runs that are asked for, and what was tracked of them. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench import tracked
+from bench.compare_filters import chosen
+from bench.errors import EnvironmentProblem, UsageError
+from bench.report.groups import label_of, labels_of
+from bench.report.results import Record, Results, Run
+from bench.report.results import read as read_results
+from bench.tracked import Arrays
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Stored runs as figures see them.
+
+    Args:
+        outs: the result folders.
+        results: all that they hold.
+        records: rows of their leaderboard that are asked for.
+    """
+
+    outs: tuple[Path, ...]
+    results: Results
+    records: tuple[Record, ...]
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Every algorithm of the folders, in the order of the colours; as in the report of the same folders."""
+        return labels_of(self.results.records)
+
+    @cached_property
+    def _held(self) -> dict[str, set[str]]:
+        return {}
+
+    def curve(self, run: Run, metric: str) -> Mapping[int, float]:
+        """Round -> value; empty where the run has no such curve."""
+        return self.results.curves.get(run["run_key"], {}).get(metric, {})
+
+    def held(self, run: Run) -> set[str]:
+        """Which names of `bench.execution.TRACKS` have files, in any of the folders.
+
+        Raises:
+            EnvironmentProblem: a file is damaged.
+        """
+        key = run["run_key"]
+        if key not in self._held:
+            self._held[key] = set().union(*(tracked.held(out, key) for out in self.outs))
+        return self._held[key]
+
+    def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:
+        """Label -> run that keeps something, all of one seed: of those that most algorithms have, the lowest.
+
+        Args:
+            records: rows of the leaderboard in one cell; of those that are selected and did not diverge.
+            track: one of `bench.execution.TRACKS`.
+
+        Raises:
+            EnvironmentProblem: a file is damaged.
+        """
+        found: dict[int, dict[str, Run]] = {}
+        for record in records:
+            if record["selected"] and not record["diverged"]:
+                for seed, run in record["seeds"].items():
+                    if track in self.held(run):
+                        found.setdefault(seed, {})[label_of(record)] = run
+        return found[min(found, key=lambda seed: (-len(found[seed]), seed))] if found else {}
+
+    def arrays(self, run: Run, names: Iterable[str]) -> Arrays:
+        """Tracked arrays of a run, where `held` says that there are some.
+
+        Args:
+            run: whose.
+            names: what is needed of them.
+
+        Raises:
+            EnvironmentProblem: a file is damaged, or none of ours.
+        """
+        found: Arrays = {}
+        for out in self.outs:
+            if tracked.path_of(out, run["run_key"]).exists():
+                found = {**tracked.arrays(out, run["run_key"]), **found}
+        missing = [name for name in names if name not in found]
+        if missing:
+            path = self._first(run, "npz")
+            raise EnvironmentProblem(
+                f"{path} lacks {', '.join(missing)}, which a file of tracked data has: delete it; --track with --force "
+                "makes it again"
+            )
+        return found
+
+    def model_folder(self, run: Run) -> Path:
+        """The folder that keeps the final model of a run, where `held` says that one does."""
+        return self._first(run, "safetensors").parent.parent
+
+    def _first(self, run: Run, ending: str) -> Path:
+        paths = [tracked.path_of(out, run["run_key"], ending) for out in self.outs]
+        return next((path for path in paths if path.exists()), paths[0])
+
+
+def read(outs: Sequence[Path], where: Mapping[str, Sequence[Any]]) -> Runs:
+    """Read result folders.
+
+    Args:
+        outs: the folders.
+        where: field -> values asked for, as `bench.compare_filters.filters` gives them.
+
+    Raises:
+        UsageError: there is no run in any of them, or none of those asked for.
+        leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
+    """
+    missing = [str(out) for out in outs if len(outs) > 1 and not out.exists()]
+    if missing:
+        raise UsageError(f"no such folder: {', '.join(missing)}")
+    results = read_results(outs)
+    keys = set(chosen(results.folders.runs(), where, ", ".join(map(str, outs)))["run_key"])
+    records = [record for record in results.records if any(run["run_key"] in keys for run in record["runs"])]
+    return Runs(tuple(outs), results, tuple(records))

@@ -1,0 +1,777 @@
+"""The papers' figures: their pictures hold the stored numbers, are whole, and what cannot be drawn is said."""
+
+from __future__ import annotations
+
+import io
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from rows import failed_row, make_row
+from safetensors.numpy import save_file
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from bench import cli, data, models, sweep, tracked
+from bench.charts.panels import print_config
+from bench.charts.theme import LIGHT
+from bench.data.splits import split
+from bench.engine.tracking import load_model
+from bench.figures import main
+from bench.figures.boundaries import classified, rectangles
+from bench.figures.features import embedded
+from bench.figures.runs import Runs, read
+from bench.figures.table import FIGURES
+from bench.report.groups import labels_of
+from leaderboards import Store
+from leaderboards.files import write_together
+from leaderboards.frames import concatenate, curve_table, run_table
+from search_spaces import Setting
+
+pytest.importorskip("vl_convert", reason="figures need vl-convert-python: pip install fedkd-bench[report]")
+
+SVG = "{http://www.w3.org/2000/svg}"
+SETTING = {"dataset": "digits", "rounds": 4, "num_clients": 3}
+Pair = tuple[dict[str, Any], list[tuple[int, str, float]]]
+
+
+def pair(
+    algorithm: str = "fedavg",
+    seed: int = 0,
+    final: float = 0.5,
+    a_round: int = 1,
+    hyperparameters: dict[str, Any] | None = None,
+    fields: dict[str, Any] | None = None,
+    **columns: Any,
+) -> Pair:
+    """A finished run whose accuracy rises straight to `final`. `a_round`: its communications in each round."""
+    setting = SETTING | (fields or {})
+    known = {"partition_hash": None, "best_accuracy": final, "final_accuracy": final, "best_val_accuracy": final}
+    row = make_row(algorithm, hyperparameters, setting, seed, **(known | columns))
+    points: list[tuple[int, str, float]] = []
+    for at in range(1, row["rounds"] + 1):
+        points += [(at, "accuracy", final * at / row["rounds"]), (at, "communications", a_round * at)]
+        points += [(at, "train_steps", 10.0 * at * (1 + seed)), (at, "train_loss", 1 / at)]
+    return row, points
+
+
+def write(out: Path, pairs: list[Pair]) -> Path:
+    """All runs in one file: a store finds rows by content, and one file is quick to write."""
+    runs = concatenate([run_table(row) for row, _ in pairs])
+    curves = pa.concat_tables([curve_table(row, points) for row, points in pairs])
+    write_together([(curves, out / "curves" / "all.parquet"), (runs, out / "runs" / "all.parquet")])
+    return out
+
+
+def of(out: Path, figure: str, *others: Path, **where: list[Any]) -> dict[str, dict[str, Any]]:
+    """Name -> specification of a figure's pictures."""
+    runs = read([out, *others], where)
+    return {sketch.name: sketch.spec() for sketch in FIGURES[figure].find(runs).sketches}
+
+
+def panels(spec: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    return [row["hconcat"] for row in spec["vconcat"]]
+
+
+def rows(panel: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(panel["data"]["values"])
+
+
+def line(panel: dict[str, Any], algorithm: str) -> list[tuple[float, float]]:
+    return [(row["x"], row["mean"]) for row in rows(panel) if row["algorithm"] == algorithm]
+
+
+def headings(spec: dict[str, Any]) -> list[list[str]]:
+    """What stands above each panel."""
+    marks = [[[layer.get("encoding", {}).get("text", {}) for layer in p["layer"]] for p in row] for row in panels(spec)]
+    return [[next((text["value"] for text in own if "value" in text), "") for own in row] for row in marks]
+
+
+def words(spec: dict[str, Any]) -> str:
+    return " ".join([*spec["title"]["text"], *spec["title"]["subtitle"]]).replace("\u00a0", " ")
+
+
+@pytest.fixture(scope="module")
+def runs_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real runs with everything tracked: two algorithms, two alphas, two shares of participants."""
+    out = tmp_path_factory.mktemp("digits")
+    asked = "--algo fedavg,fedgkd --dataset digits --alpha 0.1 1 --participation 0.3 0.5 --rounds 2 --seeds 2"
+    asked += " --set local_epochs=1 buffer=1 gamma=0.2 local_test_fraction=0.2 --executor inline -q"
+    assert sweep.main([*asked.split(), "--track", "local,classes,features,models", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def runs_of_toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real runs in the plane, with their models; FedBN's, whose clients have their own, among them."""
+    out = tmp_path_factory.mktemp("toy")
+    asked = "--algo fedavg,fedbn --dataset toy2d --rounds 2 --executor inline -q --track models --out"
+    assert sweep.main([*asked.split(), str(out)]) == 0
+    return out
+
+
+# Curves
+
+
+def test_a_line_is_the_mean_of_its_seeds_and_a_band_goes_to_the_outermost(tmp_path):
+    write(tmp_path, [pair(seed=seed, final=final) for seed, final in enumerate((0.4, 0.5, 0.9))])
+    (spec,) = of(tmp_path, "fedgkd-4").values()
+    ((panel,),) = panels(spec)
+    last = rows(panel)[-1]
+    assert np.array(line(panel, "fedavg")) == pytest.approx(np.array([(1, 0.15), (2, 0.3), (3, 0.45), (4, 0.6)]))
+    assert (last["low"], last["high"], last["n"]) == (0.4, 0.9, 3)
+    assert "mean of 3 seeds, band from the lowest to the highest" in words(spec)
+
+
+def test_one_seed_has_no_band(tmp_path):
+    write(tmp_path, [pair(), pair("fedgkd")])
+    (spec,) = of(tmp_path, "fedgkd-4").values()
+    ((panel,),) = panels(spec)
+    assert {(row["low"], row["high"], row["n"]) for row in rows(panel)} == {(None, None, 1)}
+    assert "1 seed" in words(spec)
+    assert not any(layer["mark"]["type"] == "area" for layer in panel["layer"])
+
+
+def test_axes_do_not_round(tmp_path):
+    out = write(tmp_path, [pair(final=0.096, fields={"rounds": 1})])
+    assert ">9.6</text>" in drawn(out, tmp_path / "to", "fedgkd-4", "--format", "svg")[0].read_text()
+
+
+def test_only_rounds_that_all_seeds_have_are_drawn(tmp_path):
+    first, second = pair(seed=0, final=0.4), pair(seed=1, final=0.8)
+    write(tmp_path, [first, (second[0], [point for point in second[1] if point[0] != 3])])
+    ((panel,),) = panels(next(iter(of(tmp_path, "fedgkd-4").values())))
+    assert [x for x, _ in line(panel, "fedavg")] == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("rounds", "ticks"), [(1, [1]), (2, [1, 2]), (5, [1, 2, 3, 4, 5]), (8, [2, 4, 6, 8]), (100, [20, 40, 60, 80, 100])]
+)
+def test_rounds_are_numbered_in_whole_numbers(tmp_path, rounds, ticks):
+    write(tmp_path, [pair(fields={"rounds": rounds})])
+    ((panel,),) = panels(next(iter(of(tmp_path, "fedgkd-4").values())))
+    assert panel["encoding"]["x"]["axis"]["values"] == ticks
+    svg = ElementTree.parse(drawn(tmp_path, tmp_path / "to", "fedgkd-4", "--format", "svg")[0])
+    numbers = [element.text for element in svg.getroot().iter(f"{SVG}text")]
+    assert all(str(tick) in numbers for tick in ticks)
+
+
+def test_panels_are_alphas_and_pictures_are_participations(tmp_path):
+    cells = [(alpha, share) for alpha in (1.0, 0.1, 0.5) for share in (0.2, 0.5)]
+    write(tmp_path, [pair(final=a * c, fields={"alpha": a, "participation": c}) for a, c in cells])
+    found = of(tmp_path, "fedgkd-4")
+    assert list(found) == ["fedgkd-4-digits-participation0.2", "fedgkd-4-digits-participation0.5"]
+    for share, spec in zip((0.2, 0.5), found.values(), strict=True):
+        assert headings(spec) == [["α = 0.1", "α = 0.5", "α = 1"]]
+        assert [rows(panel)[-1]["mean"] for panel in panels(spec)[0]] == pytest.approx(
+            [a * share for a in (0.1, 0.5, 1)]
+        )
+        assert f"digits · mlp · lda, 3 clients · 4 rounds × 10 local epochs · participation {share}" in words(spec)
+
+
+def test_data_sets_are_rows_where_each_has_one_setting(tmp_path):
+    images = {"dataset": "cifar10", "model": "cnn_cifar"}
+    pairs = [pair(fields=own | {"alpha": alpha}) for own in ({}, images) for alpha in (0.1, 0.5)]
+    write(tmp_path / "two", pairs)
+    ((name, spec),) = of(tmp_path / "two", "fedgkd-4").items()
+    assert name == "fedgkd-4-cifar10+digits-participation1"
+    assert headings(spec) == [["cifar10, α = 0.1", "cifar10, α = 0.5"], ["digits, α = 0.1", "digits, α = 0.5"]]
+    assert "cifar10 · cnn_cifar · lda" in words(spec)
+    write(tmp_path / "more", [*pairs, pair(fields={"lr": 0.05})])
+    found = of(tmp_path / "more", "fedgkd-4")
+    assert len(found) == 3
+    assert [len(panels(spec)) for spec in found.values()] == [1, 1, 1]
+
+
+def test_pictures_of_unlike_settings_have_unlike_names_and_say_what_differs(tmp_path):
+    write(tmp_path, [pair(fields={"lr": lr, "local_epochs": epochs}) for lr in (0.1, 0.01) for epochs in (1, 5)])
+    found = of(tmp_path, "fedcad-3") | of(tmp_path, "feddkd-7")
+    assert sorted(found) == [
+        f"feddkd-7-digits-alpha0.5-participation1-local_epochs{epochs}-lr{lr}"
+        for epochs in (1, 5)
+        for lr in (0.01, 0.1)
+    ]
+    for name, spec in found.items():
+        assert f"lr {name.rpartition('lr')[2]}" in words(spec)
+
+
+def test_equal_communication_ends_where_the_cheapest_does(tmp_path):
+    pairs = [pair(), pair("feddkd", a_round=3), pair("local", a_round=0)]
+    write(tmp_path, pairs)
+    (spec,) = of(tmp_path, "feddkd-2").values()
+    ((panel,),) = panels(spec)
+    assert [x for x, _ in line(panel, "fedavg")] == [1, 2, 3, 4]
+    assert line(panel, "feddkd") == [(3, 0.125)]
+    assert line(panel, "local") == []
+    assert "Not shown: local (no round of it lies within these)" in words(spec)
+
+
+def test_equal_steps_are_means_over_seeds(tmp_path):
+    write(tmp_path, [pair(seed=0, final=0.4), pair(seed=1, final=0.8)])  # 10 and 20 local steps a round
+    ((panel,),) = panels(next(iter(of(tmp_path, "feddkd-3").values())))
+    expected = np.array([(15, 0.15), (30, 0.3), (45, 0.45), (60, 0.6)])
+    assert np.array(line(panel, "fedavg")) == pytest.approx(expected)
+
+
+def test_the_second_half_of_feddkd_is_of_15_local_epochs(tmp_path):
+    write(tmp_path, [pair(fields={"local_epochs": e, "weight_decay": e * 1e-4, "alpha": 0.1}) for e in (5, 15)])
+    assert len(of(tmp_path, "feddkd-2")) == 2
+    for figure in ("feddkd-4", "feddkd-5"):
+        (spec,) = of(tmp_path, figure).values()
+        assert "15 local epochs" in words(spec)
+    (spec,) = of(tmp_path, "feddkd-6").values()
+    assert headings(spec) == [["E = 5, weight_decay = 0.0005", "E = 15, weight_decay = 0.0015"]]
+    write(tmp_path / "one", [pair()])
+    assert not of(tmp_path / "one", "feddkd-6")
+
+
+def test_local_accuracy_stands_beside_the_global_one(tmp_path):
+    row, points = pair(final=0.8)
+    points += [(at, "local_accuracy", 0.1 * at) for at in range(1, 5)]
+    write(tmp_path, [(row, points), pair("fedgkd")])
+    (spec,) = of(tmp_path, "fedcad-4").values()
+    ((left, right),) = panels(spec)
+    assert [y for _, y in line(left, "fedavg")] == pytest.approx([0.2, 0.4, 0.6, 0.8])
+    assert [y for _, y in line(right, "fedavg")] == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert line(left, "fedgkd")
+    assert not line(right, "fedgkd")
+
+
+def test_fairness_has_a_row_for_each_measure(tmp_path):
+    pairs = []
+    for alpha in (0.1, 1.0):
+        row, points = pair(fields={"alpha": alpha})
+        points += [(4, "amp", 0.7 * alpha), (4, "fm", 0.02 * alpha), (4, "wlp", 0.3 * alpha)]
+        pairs.append((row, points))
+    (spec,) = of(write(tmp_path, pairs), "fedkf-3").values()
+    means = [[rows(panel)[0]["mean"] for panel in row] for row in panels(spec)]
+    assert means == [pytest.approx([0.1 * value, value]) for value in (0.7, 0.02, 0.3)]
+    titles = [row[0]["layer"][0]["encoding"]["y"]["title"] for row in panels(spec)]
+    assert titles == ["AMP, %", "FM, × 0.01", "WLP, %"]
+
+
+def test_what_must_be_known_of_the_lines_is_said(tmp_path):
+    failed = failed_row("moon", {}, SETTING, 0), []
+    untold = [pair("fedgkd", hyperparameters={"gamma": g}, selected_on="none") for g in (0.1, 0.2)]
+    shown = [pair(shortened=True), pair("fedprox", diverged=True)]
+    (spec,) = of(write(tmp_path, [*shown, *untold, failed]), "fedgkd-4").values()
+    text = words(spec)
+    assert "Shortened, fewer rounds or less data than the paper's setting: fedavg" in text
+    assert "DIVERGED, a run left the numbers or ended at chance: fedprox" in text
+    assert "fedgkd (none of its configurations could be selected)" in text
+    assert "moon (every run failed)" in text
+
+
+def test_the_selected_configuration_is_drawn(tmp_path):
+    tried = [(0.1, 0.3), (0.2, 0.6), (0.5, 0.4)]
+    write(tmp_path, [pair("fedgkd", final=final, hyperparameters={"gamma": gamma}) for gamma, final in tried])
+    ((panel,),) = panels(next(iter(of(tmp_path, "fedgkd-4").values())))
+    assert line(panel, "fedgkd")[-1] == (4, 0.6)
+
+
+def test_colours_are_those_of_the_report_whatever_is_left_out(tmp_path):
+    out = write(tmp_path, [pair(name) for name in ("fedavg", "fedprox", "fedgkd", "fedcad")])
+    (spec,) = of(out, "fedgkd-4", algorithm=["fedcad", "fedgkd"]).values()
+    colour = panels(spec)[0][0]["encoding"]["color"]
+    assert colour["scale"]["domain"] == list(labels_of(read([out], {}).results.records))
+    assert colour["legend"]["values"] == ["fedgkd", "fedcad"]
+    svg = drawn(out, tmp_path / "to", "fedgkd-4", "--algo", "fedcad,fedgkd")[0].read_text()
+    place = {name: at for at, name in enumerate(colour["scale"]["domain"])}
+    assert LIGHT[place["fedcad"]] in svg
+    assert LIGHT[place["fedprox"]] not in svg
+
+
+# Partitions, and accuracy over them
+
+
+def test_accuracy_over_participation_stands_below_the_partition_of_each_alpha(tmp_path):
+    cells = [(alpha, share) for alpha in (0.1, 0.5) for share in (0.5, 0.75, 1.0)]
+    pairs = [pair(final=a * c, fields={"alpha": a, "participation": c}) for a, c in cells]
+    write(tmp_path, pairs)
+    keep_counts(tmp_path, pairs[0][0], [[1, 0], [0, 2], [3, 0]])
+    keep_counts(tmp_path, pairs[4][0], [[0, 4], [5, 0], [0, 6]])
+    ((name, spec),) = of(tmp_path, "fedgkd-3").items()
+    assert name == "fedgkd-3-digits"
+    above, below = panels(spec)
+    assert headings(spec) == [["α = 0.1", "α = 0.5"]] * 2
+    assert [[row["samples"] for row in rows(panel)] for panel in above] == [[1, 2, 3], [4, 5, 6]]
+    assert line(below[1], "fedavg") == [(0.5, 0.25), (0.75, 0.375), (1.0, 0.5)]
+    svg = drawn(tmp_path, tmp_path / "to", "fedgkd-3")[0].read_text()
+    assert ">0.75</text>" in svg  # not rounded
+
+
+def test_accuracy_over_alpha_where_there_is_one_participation(tmp_path):
+    write(tmp_path, [pair(final=a, fields={"alpha": a}) for a in (0.1, 0.5)])
+    (spec,) = of(tmp_path, "fedgkd-3").values()
+    ((panel,),) = panels(spec)
+    assert line(panel, "fedavg") == [(0.1, 0.1), (0.5, 0.5)]
+    assert panel["encoding"]["x"]["scale"]["type"] == "log"
+    assert not of(write(tmp_path / "one", [pair()]), "fedgkd-3")
+
+
+def keep_counts(out: Path, row: dict[str, Any], counts: list[list[int]]) -> None:
+    tracked.write_arrays(out, row["run_key"], {"classes/counts": np.array(counts)})
+
+
+@pytest.mark.parametrize(("figure", "mark"), [("fedkf-2", "circle"), ("fedcad-3", "rect")])
+def test_a_partition_is_that_of_the_lowest_seed(tmp_path, figure, mark):
+    pairs = [pair(seed=1), pair(seed=0), pair(seed=0, fields={"participation": 0.5, "lr": 0.5})]
+    write(tmp_path, pairs)
+    for (row, _), samples in zip(pairs, (5, 7, 7), strict=True):
+        keep_counts(tmp_path, row, [[samples, 0], [0, 2], [0, 0]])
+    ((name, spec),) = of(tmp_path, figure).items()  # one: neither participation nor lr move samples
+    assert name == f"{figure}-digits-alpha0.5"
+    ((panel,),) = panels(spec)
+    assert rows(panel) == [{"client": 0, "class": 0, "samples": 7}, {"client": 1, "class": 1, "samples": 2}]
+    kind = panel["layer"][0]["mark"]
+    assert (kind if isinstance(kind, str) else kind["type"]) == mark
+    assert panel["encoding"]["x"]["scale"]["domain"] == [0, 1, 2]
+    assert panel["encoding"]["y"]["scale"]["domain"] == [1, 0]
+
+
+def test_a_partition_that_was_not_tracked_is_counted_if_it_is_the_runs(tmp_path):
+    setting = Setting(**(SETTING | {"validation_fraction": 0.1}))
+    labels = data.labels("digits")
+    shares = split(setting, labels, 0)
+    ((panel,),) = panels(next(iter(of(write(tmp_path, [pair(partition_hash=shares.hash)]), "fedkf-2").values())))
+    found = np.zeros((3, 10), int)
+    for row in rows(panel):
+        found[row["client"], row["class"]] = row["samples"]
+    np.testing.assert_array_equal(found, [np.bincount(labels[index], minlength=10) for index in shares.clients])
+    write(tmp_path / "other", [pair(partition_hash="another")])
+    assert not of(tmp_path / "other", "fedkf-2")
+
+
+def test_pooled_data_are_no_partition(tmp_path):
+    pairs = [pair("centralized"), pair()]
+    write(tmp_path, pairs)
+    keep_counts(tmp_path, pairs[0][0], [[9, 9]])
+    assert not of(tmp_path, "fedcad-3")
+    keep_counts(tmp_path, pairs[1][0], [[1, 0], [0, 2], [3, 0]])
+    ((panel,),) = panels(next(iter(of(tmp_path, "fedcad-3").values())))
+    assert [row["samples"] for row in rows(panel)] == [1, 2, 3]
+
+
+# What is tracked
+
+
+def keep_classes(out: Path, row: dict[str, Any], **changed: Any) -> None:
+    arrays = {
+        "rounds": [2, 3, 4],
+        "global": [[0.1, 0.2], [0.3, np.nan], [0.5, 0.6]],
+        "counts": [[4, 0], [0, 1200], [1, 1]],
+        "clients": [1, 2],
+        "local": [[0.0, 0.876], [0.4, 0.4]],
+    }
+    named = {f"classes/{name}": np.array(value) for name, value in (arrays | changed).items()}
+    tracked.write_arrays(out, row["run_key"], named | {"run/notes": []})
+
+
+def test_classes_are_of_the_models_before_and_after_local_training(tmp_path):
+    pairs = [pair(), pair("fedcad")]
+    write(tmp_path, pairs)
+    keep_classes(tmp_path, pairs[0][0])
+    keep_classes(tmp_path, pairs[1][0], rounds=[1, 2, 4])  # the round before the last was not evaluated
+    (spec,) = of(tmp_path, "fedcad-1").values()
+    ((held,), (accuracies,)) = panels(spec)
+    assert [(row["name"], row["value"], row["print"]) for row in rows(held)] == [
+        ("samples of client 1", 0, "0"),
+        ("samples of client 1", 1200, "1,200"),
+    ]
+    found = [(row["name"], row["class"], row["print"]) for row in rows(accuracies)]
+    assert found == [
+        ("fedavg, global, round 3", 0, "30"),
+        ("fedavg, global, round 3", 1, ""),
+        ("fedavg, local, round 4", 0, "0"),
+        ("fedavg, local, round 4", 1, "88"),
+        ("fedcad, global, round 4", 0, "50"),
+        ("fedcad, global, round 4", 1, "60"),
+        ("fedcad, local, round 4", 0, "0"),
+        ("fedcad, local, round 4", 1, "88"),
+    ]
+    assert "in print, all from one of FedAvg" in words(spec)
+
+
+def test_tracked_runs_are_of_the_seed_that_most_algorithms_have(tmp_path):
+    pairs = {(name, seed): pair(name, seed) for name in ("fedavg", "fedcad") for seed in (0, 1)}
+    write(tmp_path, list(pairs.values()))
+    for name, seed in (("fedavg", 0), ("fedavg", 1), ("fedcad", 1)):
+        keep_classes(tmp_path, pairs[name, seed][0])
+    (spec,) = of(tmp_path, "fedcad-1").values()
+    assert "seed 1" in words(spec)
+    assert {row["name"].partition(",")[0] for row in rows(panels(spec)[1][0])} == {"fedavg", "fedcad"}
+
+
+def test_tracked_data_are_found_in_any_of_the_folders(tmp_path):
+    own = pair()
+    write(tmp_path / "first", [own])
+    write(tmp_path / "second", [own])
+    keep_classes(tmp_path / "second", own[0])
+    assert of(tmp_path / "first", "fedcad-1", tmp_path / "second")
+    assert not of(tmp_path / "first", "fedcad-1")
+
+
+def test_features_are_embedded_alike_each_time_and_by_their_distances():
+    features = np.random.default_rng(0).normal(size=(60, 8)) + 20 * (np.arange(60) % 2)[:, None]
+    places = embedded(features)
+    np.testing.assert_array_equal(places, embedded(features))
+    groups = [places[np.arange(60) % 2 == kind] for kind in (0, 1)]
+    apart = np.linalg.norm(groups[0].mean(0) - groups[1].mean(0))
+    assert apart > max(np.linalg.norm(group - group.mean(0), axis=1).max() for group in groups)
+
+
+def test_features_are_embedded_by_one_thread_so_that_cores_do_not_matter(monkeypatch):
+    threads = set()
+
+    def fit_transform(self: TSNE, features: np.ndarray) -> np.ndarray:
+        threads.update(pool["num_threads"] for pool in threadpool_info())
+        return np.zeros((len(features), 2))
+
+    monkeypatch.setattr(TSNE, "fit_transform", fit_transform)
+    with threadpool_limits(2):
+        embedded(np.eye(12))
+    assert threads == {1}
+
+
+@pytest.mark.parametrize("features", [np.zeros((12, 4)), np.arange(12.0)[:, None]], ids=["constant", "one number"])
+def test_features_without_two_directions_are_placed_too(features):
+    assert np.isfinite(embedded(features)).all()
+
+
+def test_features_say_the_accuracy_of_the_models_that_they_are_of(runs_of_digits):
+    where = {"alpha": [0.1], "participation": [0.5]}
+    (spec,) = of(runs_of_digits, "fedgkd-2", **where).values()
+    runs = read([runs_of_digits], where)
+    expected: list[list[str]] = [[], []]
+    for record in sorted(runs.records, key=lambda record: record["algorithm"]):
+        run = record["seeds"][0]
+        found = tracked.arrays(runs_of_digits, run["run_key"])
+        assert found["local/clients"][-1][0] == found["features/client"]
+        for row, which, value in zip(
+            expected, ("global", "local"), (run["final_accuracy"], found["local/accuracy"][-1][0]), strict=True
+        ):
+            row.append(f"{run['algorithm']}, {which}: {100 * value:.2f} %")
+    assert headings(spec) == expected
+    labels = [row["class"] for row in rows(panels(spec)[1][1])]
+    assert labels == tracked.arrays(runs_of_digits, run["run_key"])["features/labels"].tolist()
+
+
+def test_rectangles_are_the_grid():
+    grid = np.random.default_rng(0).integers(0, 3, (7, 9))
+    xs, ys = np.linspace(-4, 4, 10), np.linspace(0, 1, 8)
+    made = list(rectangles(grid, xs, ys))
+    again = np.full_like(grid, -1)
+    for one in made:
+        columns = (xs[:-1] >= one["x"] - 1e-3) & (xs[1:] <= one["x2"] + 1e-3)
+        lines_ = (ys[:-1] >= one["y"] - 1e-3) & (ys[1:] <= one["y2"] + 1e-3)
+        again[np.ix_(lines_, columns)] = one["class"]
+    np.testing.assert_array_equal(again, grid)
+    assert len(made) == grid.shape[0] + int((np.diff(grid) != 0).sum())
+
+
+def test_regions_are_what_the_kept_model_answers(runs_of_toy):
+    runs = read([runs_of_toy], {"algorithm": ["fedavg"]})
+    run = runs.records[0]["seeds"][0]
+    module = models.make("mlp_vectors", (2,), 4)
+    module.load_state_dict(load_model(runs_of_toy, run["run_key"]))
+    xs, ys = np.array([-3.0, -1.0, 2.0]), np.array([-4.0, 0.0, 1.0, 3.0])
+    grid = classified(runs, run, xs, ys)
+    for row, y in enumerate((-2.0, 0.5, 2.0)):
+        for column, x in enumerate((-2.0, 0.5)):
+            with torch.no_grad():
+                assert grid[row, column] == int(module.eval()(torch.tensor([[x, y]])).logits.argmax())
+    (spec,) = of(runs_of_toy, "fedgkd-5").values()
+    assert headings(spec) == [[f"fedavg: {100 * run['final_accuracy']:.2f} %"]]
+    assert "Not shown: fedbn (+bn) (no model was kept, or each client has its own)" in words(spec)
+
+
+# Files
+
+
+def drawn(out: Path, to: Path, *arguments: str) -> list[Path]:
+    """The pictures of a command, in the order of their names."""
+    assert main([*arguments, "--out", str(out), "--to", str(to)]) == 0
+    return sorted(to.glob("*.svg"))
+
+
+def shapes(svg: Path, kind: str) -> int:
+    """How many marks of a kind a picture has, such as `mark-line`."""
+    groups = ElementTree.parse(svg).getroot().iter(f"{SVG}g")
+    return sum(len(list(group)) for group in groups if kind in group.get("class", "").split())
+
+
+def test_all_is_drawn_whole_in_both_forms(runs_of_digits, tmp_path):
+    where = ("--alpha", "0.1", "--participation", "0.3", "0.5")
+    names = [path.stem for path in drawn(runs_of_digits, tmp_path, "--all", *where)]
+    cell = [f"digits-alpha0.1-participation{share}" for share in (0.3, 0.5)]
+    both = ("fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedkf-3")
+    expected = [f"{figure}-{own}" for figure in both for own in cell]
+    expected += [f"{figure}-digits-alpha0.1" for figure in ("fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")]
+    assert names == sorted(expected)
+    for svg in tmp_path.glob("*.svg"):
+        root = ElementTree.parse(svg).getroot()
+        assert "digits" in "".join(piece for element in root.iter(f"{SVG}text") for piece in element.itertext())
+        assert root.find(f"{SVG}title").text.startswith("digits · ")
+        assert next(root.iter(f"{SVG}rect")).get("fill") == print_config()["background"] == "#FFFFFF"
+        with Image.open(svg.with_suffix(".png")) as image:
+            assert image.size == tuple(2 * round(float(root.get(side))) for side in ("width", "height"))
+            assert image.convert("RGB").getpixel((2, 2)) == (255, 255, 255)
+            assert len(image.convert("RGB").getcolors(1 << 20)) > 10
+
+
+@pytest.mark.parametrize(
+    ("figure", "kind", "count"),
+    [
+        ("fedgkd-4", "mark-line", 2),  # two algorithms
+        ("fedcad-4", "mark-line", 4),  # global and local
+        ("fedkf-3", "mark-line", 6),  # three measures
+        ("fedgkd-2", "mark-symbol", 4 * 359 + 10),  # two algorithms, global and local, all test samples; the legend
+        ("fedcad-1", "mark-rect", 10 + 4 * 10),  # the client's data, and two models of two algorithms
+    ],
+)
+def test_pictures_have_as_many_marks_as_there_are_numbers(runs_of_digits, tmp_path, figure, kind, count):
+    where = ("--alpha", "0.1", "--participation", "0.5")
+    (svg,) = drawn(runs_of_digits, tmp_path, figure, *where, "--format", "svg")
+    more = 4 if figure == "fedgkd-2" else 0  # frames of its panels are rectangles
+    assert shapes(svg, kind) == count
+    assert not more or shapes(svg, "mark-rect") == more
+
+
+def test_the_toy_example_is_drawn(runs_of_toy, tmp_path):
+    (svg,) = drawn(runs_of_toy, tmp_path, "--paper", "fedgkd", "--figure", "5")
+    assert svg.stem == "fedgkd-5-toy2d-alpha0.1-participation1"
+    assert shapes(svg, "mark-symbol") == 400
+    assert shapes(svg, "mark-rect") > 160
+
+
+def test_wicked_names_and_values_do_no_harm(tmp_path):
+    name = "mine:'\"<script>&\\\n"
+    pairs = [pair(name, fields={"dataset": "../a b:<c>"}), pair(final=float("1e-9"))]
+    write(tmp_path / "out", pairs)
+    found = drawn(tmp_path / "out", tmp_path / "to", "fedgkd-4", "feddkd-7")
+    assert {path.parent for path in found} == {tmp_path / "to"}
+    assert "fedgkd-4-.._a_b__c_+digits-alpha0.5-participation1" in [path.stem for path in found]
+    for path in found:
+        assert ElementTree.parse(path).getroot().tag == f"{SVG}svg"
+        assert "<script>" not in path.read_text()
+
+
+# The command
+
+
+def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(p.relative_to(folder)): (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.rglob("*") if p.is_file()
+    }
+
+
+def test_nothing_is_changed_by_reading(runs_of_digits, tmp_path, capsys):
+    before = snapshot(runs_of_digits)
+    assert main(["--out", str(runs_of_digits)]) == 0
+    drawn(runs_of_digits, tmp_path, "fedcad-1", "fedgkd-3", "--alpha", "0.1", "--participation", "0.3,0.5")
+    assert snapshot(runs_of_digits) == before
+
+
+def test_the_list_says_what_can_be_drawn_and_what_makes_the_others(tmp_path, capsys):
+    out = write(tmp_path, [pair()])
+    assert main(["--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    able, _, lacking = said.partition("the others lack runs")
+    assert able.startswith(f"4 of 15 figures can be drawn from {out}\n")
+    assert "fedgkd-4-digits-alpha0.5-participation1" in able
+    assert f"python -m bench.sweep --paper fedgkd --table fig2 --track local,features --out {out}" in lacking
+    assert "--track classes" in lacking
+    assert "local_test_fraction is 0 in all" in lacking
+    assert main(["--paper", "fedkf", "--out", str(out)]) == 0
+    assert "0 of 2 figures" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", sorted({figure.arguments for figure in FIGURES.values()}))
+def test_the_commands_that_are_named_can_be_given(arguments, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FEDKD_DATA", str(tmp_path))
+    assert sweep.main([*shlex.split(arguments), "--dry-run", "--out", str(tmp_path)]) == 0
+
+
+def test_the_page_has_every_figure_with_its_command():
+    page = (Path(__file__).parent.parent / "docs" / "figures.md").read_text()
+    for figure in FIGURES.values():
+        assert f"`{figure.name}`" in page
+        assert f"`{figure.arguments}`" in page
+
+
+def test_paths_are_printed_and_a_dry_run_writes_nothing(tmp_path, capsys):
+    out, to = write(tmp_path / "out", [pair()]), tmp_path / "to"
+    asked = ["fedgkd-4,feddkd-7", "--out", str(out), "--to", str(to), "--format", "svg"]
+    assert main([*asked, "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert not to.exists()
+    assert main(asked) == 0
+    assert capsys.readouterr().out == said
+    assert [Path(line) for line in said.splitlines()] == sorted(to.iterdir(), reverse=True)
+
+
+def test_the_same_runs_give_the_same_pictures(runs_of_digits, tmp_path):
+    where = ("fedgkd-2", "--algo", "fedavg", "--alpha", "1", "--participation", "0.3", "--format", "svg")
+    first, second = (drawn(runs_of_digits, tmp_path / name, *where)[0].read_bytes() for name in "ab")
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fedcat-1"], "no figure 'fedcat-1'; known: fedcad-1"),
+        (
+            ["--paper", "fedkg"],
+            "no paper with figures 'fedkg'; known: fedcad, feddkd, fedgkd, fedkf (did you mean fedkf?)",
+        ),
+        (["--paper", "fedgkd", "--figure", "9"], "--figure 9: of fedgkd are drawn 2, 3, 4, 5"),
+        (["--figure", "2"], "--figure needs --paper"),
+        (["fedgkd-4", "--all"], "give one of the two"),
+        (["fedgkd-4", "--paper", "fedcad"], "give one of the two"),
+        (["fedgkd-4", "--format", "pdf"], "--format takes svg and png, got 'pdf'"),
+        (["--all", "--out", "here", "fedgkd-4"], "fedgkd-4 after --out is read as a folder"),
+        (["fedgkd-4", "--where", "lrr=1"], "--where takes FIELD=VALUE"),
+        (["fedgkd-4", "--alpha", "0.7"], "no alpha 0.7 in {out} (did you mean 0.5?); there are: 0.5"),
+        (["fedgkd-4", "--algo", "fedgdk"], "no algorithm fedgdk in {out}"),
+    ],
+)
+def test_requests_that_cannot_be_met(tmp_path, capsys, monkeypatch, arguments, said):
+    monkeypatch.setenv("FEDKD_OUT", str(write(tmp_path, [pair()])))
+    assert main(arguments) == 2
+    assert said.format(out=tmp_path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [
+        ("fedgkd-2", "--track local,features"),
+        ("fedgkd-5", "--track models"),
+        ("fedcad-1", "--track classes"),
+        ("fedcad-3", "--track classes"),
+        ("fedcad-4", "--track local"),
+        ("fedkf-3", "local_test_fraction is 0 in all"),
+        ("feddkd-4", "15 local epochs"),
+    ],
+)
+def test_what_runs_lack_is_said_with_the_command_that_makes_it(tmp_path, capsys, figure, said):
+    out, to = write(tmp_path / "out", [pair()]), tmp_path / "to"
+    assert main([figure, "feddkd-7", "--out", str(out), "--to", str(to)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: cannot be drawn from {out}:")
+    assert said in error
+    assert f"{FIGURES[figure].command} --out {out}" in error
+    assert "feddkd-7" not in error
+    assert not to.exists()  # nothing of a request that cannot be met
+
+
+def test_folders_without_runs(tmp_path, capsys):
+    assert main(["--out", str(tmp_path)]) == 2
+    assert f"no results in {tmp_path}: run `python -m bench.sweep" in capsys.readouterr().err
+    write(tmp_path / "there", [pair()])
+    assert main(["--out", str(tmp_path / "there"), str(tmp_path / "typo")]) == 2
+    assert f"no such folder: {tmp_path / 'typo'}" in capsys.readouterr().err
+    failed = failed_row("fedavg", {}, SETTING, 0), []
+    assert main(["--all", "--out", str(write(tmp_path / "failed", [failed]))]) == 2
+    assert "no finished run here" in capsys.readouterr().err
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def foreign(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), path)
+
+
+@pytest.mark.parametrize("spoil", [truncate, foreign])
+@pytest.mark.parametrize("kind", ["runs", "curves"])
+def test_parquet_files_that_cannot_be_used(tmp_path, capsys, spoil: Callable[[Path], None], kind):
+    path = write(tmp_path, [pair()]) / kind / "all.parquet"
+    spoil(path)
+    assert main(["--out", str(tmp_path)]) == 3
+    assert str(path) in capsys.readouterr().err
+
+
+def test_tracked_files_that_cannot_be_used(tmp_path, capsys):
+    own = pair()
+    write(tmp_path, [own])
+    keep_classes(tmp_path, own[0])
+    path = tracked.path_of(tmp_path, own[0]["run_key"])
+    buffer = io.BytesIO()
+    np.savez(buffer, **{"classes/other": np.zeros(3)})
+    for content, said in (
+        (path.read_bytes()[:100], "is no readable file"),
+        (buffer.getvalue(), "lacks classes/rounds"),
+    ):
+        path.write_bytes(content)
+        assert main(["fedcad-1", "--out", str(tmp_path)]) == 3
+        error = capsys.readouterr().err
+        assert said in error
+        assert str(path) in error
+        assert "delete it" in error
+
+
+def test_models_that_cannot_be_used(tmp_path, capsys):
+    own = pair(fields={"dataset": "toy2d", "model": "mlp_vectors"})
+    write(tmp_path, [own])
+    path = tracked.path_of(tmp_path, own[0]["run_key"], "safetensors")
+    path.parent.mkdir()
+    path.write_bytes(b"nothing")
+    assert main(["fedgkd-5", "--out", str(tmp_path), "--to", str(tmp_path / "to")]) == 3
+    assert f"{path} is no readable model" in capsys.readouterr().err
+    save_file({"weight": np.zeros(3, np.float32)}, path)
+    assert main(["fedgkd-5", "--out", str(tmp_path), "--to", str(tmp_path / "to")]) == 3
+    assert f"{path} does not hold a mlp_vectors for toy2d" in capsys.readouterr().err
+
+
+def test_places_that_cannot_be_written(tmp_path, capsys):
+    out, file = write(tmp_path / "out", [pair()]), tmp_path / "file"
+    file.write_text("mine")
+    assert main(["fedgkd-4", "--out", str(out), "--to", str(file)]) == 2
+    assert f"--to names a folder, {file} is a file" in capsys.readouterr().err
+    assert main(["fedgkd-4", "--out", str(out), "--to", str(file / "below")]) == 3
+    assert file.read_text() == "mine"
+
+
+def test_a_missing_renderer_is_said_before_anything_is_read(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert main(["fedgkd-4", "--out", str(tmp_path)]) == 3
+    assert 'pip install "fedkd-bench[report]"' in capsys.readouterr().err
+    assert main(["--out", str(write(tmp_path, [pair()]))]) == 0  # the list needs none
+
+
+def test_help_and_lists_load_nothing_heavy(tmp_path):
+    out = write(tmp_path, [pair()])
+    script = f"""if True:
+        import sys
+        from bench.figures import main
+        heavy = {{"torch", "ray", "pandas", "sklearn", "vl_convert"}}
+        assert not heavy & set(sys.modules)
+        assert main(["--out", {str(out)!r}]) == 0
+        assert not heavy - {{"pandas"}} & set(sys.modules)
+    """
+    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, cwd=Path(__file__).parent.parent)
+
+
+def test_it_is_a_sub_command(tmp_path, capsys):
+    assert cli.main(["figures", "--out", str(write(tmp_path, [pair()]))]) == 0
+    assert "figures can be drawn" in capsys.readouterr().out
+
+
+def test_stored_runs_of_a_real_sweep_are_read_as_they_are(runs_of_digits):
+    runs: Runs = read([runs_of_digits], {})
+    assert len(runs.records) == 8
+    curve = Store(runs_of_digits).curves()
+    run = runs.records[0]["seeds"][1]
+    stored = curve[(curve.run_key == run["run_key"]) & (curve.metric == "accuracy")]
+    assert dict(runs.curve(run, "accuracy")) == dict(zip(stored["round"], stored["value"], strict=True))
