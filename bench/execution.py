@@ -11,6 +11,8 @@ from typing import Any
 from bench.errors import UsageError
 
 DEFAULT_OUT = "leaderboards"
+AUTO_PACK = 32  # runs of a trial on a GPU; where memory does not hold all their clients, they train in parts
+UNPACKED_SHARE = 0.25  # of a GPU, of a trial that does not fill it
 # What a run can keep besides its row and curve of the evaluated models; `bench.tracked` says where and how.
 TRACKS = {
     "local": "accuracy of the clients' own models, every evaluated round",
@@ -31,6 +33,7 @@ class Execution:
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
         threads: of each trial.
+        rungs: rounds after which a trial of several configurations lets the worse of them go; none by default.
         force: run again what is finished.
         keep_stopped: leave a run alone that a scheduler stopped before.
         rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
@@ -47,6 +50,7 @@ class Execution:
     device: str = "cpu"
     backend: str = "auto"
     threads: int = 1
+    rungs: tuple[int, ...] = ()
     force: bool = False
     keep_stopped: bool = False
     rounds_per_report: int = 0
@@ -67,21 +71,54 @@ def default_out() -> Path:
     return Path(os.environ.get("FEDKD_OUT") or DEFAULT_OUT)
 
 
-def count_gpus() -> int:
-    """CUDA devices that this process may use, asked of the driver itself: no torch is imported."""
+def _driver() -> Any:
+    """The CUDA driver, or None; asking it imports no torch."""
     for library in ("libcuda.so.1", "nvcuda.dll"):
         try:
             cuda = ctypes.CDLL(library)
         except OSError:
             continue
-        count = ctypes.c_int(0)
-        if cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:
-            return count.value
-    return 0
+        if cuda.cuInit(0) == 0:
+            return cuda
+    return None
 
 
-def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> tuple[str, float]:
-    """The device and the share of a GPU that each trial gets.
+def count_gpus() -> int:
+    """CUDA devices that this process may use."""
+    cuda, count = _driver(), ctypes.c_int(0)
+    return count.value if cuda and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
+
+
+def gpu_memory() -> int:
+    """Bytes of the smallest of these devices; 0 where there is none."""
+    cuda, found = _driver(), []
+    for device in range(count_gpus()):
+        size = ctypes.c_size_t(0)
+        if cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0:
+            found.append(size.value)
+    return min(found, default=0)
+
+
+def resolve_pack(pack: int | str, device: str, backend: str) -> int:
+    """The most runs of a trial.
+
+    Args:
+        pack: as asked, or `auto`.
+        device: `cpu` or `cuda`.
+        backend: `auto`, `loop` or `stacked`.
+
+    Raises:
+        UsageError: less than one.
+    """
+    if isinstance(pack, str):
+        return AUTO_PACK if device == "cuda" and backend != "loop" else 1
+    if pack < 1:
+        raise UsageError(f"--pack must be auto or at least 1, got {pack}")
+    return pack
+
+
+def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> tuple[str, float | None]:
+    """The device, and the share of a GPU that each trial gets: 0.0 on the CPU, None on a GPU if nobody said.
 
     Args:
         device: `auto`, `cpu` or `cuda`.
@@ -103,7 +140,7 @@ def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> t
     if device == "cuda" and gpus_per_trial == 0:
         raise UsageError("--device cuda needs --gpus-per-trial above 0, got 0")
     if wants or (device == "auto" and present and not remote and gpus_per_trial is None):
-        return "cuda", 0.25 if gpus_per_trial is None else gpus_per_trial
+        return "cuda", gpus_per_trial
     return "cpu", 0.0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.unit import Unit
@@ -34,13 +34,19 @@ def varied_names(units: Sequence[Unit]) -> dict[str, Varied]:
 
 
 def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
-    """The name of a trial that runs these seeds of one configuration."""
+    """The name of a trial that runs these seeds of one configuration, or these runs of one algorithm."""
     unit = units[0]
     own, fields = varied.get(unit.algorithm, Varied()), unit.setting.as_dict()
-    parts = [f"{name}={fields[name]}" for name in own.fields]
-    parts += [f"{name}={unit.hyperparameters[name]}" for name in own.hyperparameters]
-    seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
-    return " ".join([unit.algorithm, *parts, seeds])
+    inside = varied_names(units)[unit.algorithm]
+    parts = [f"{name}={fields[name]}" for name in own.fields if name not in inside.fields]
+    parts += [
+        f"{name}={unit.hyperparameters[name]}" for name in own.hyperparameters if name not in inside.hyperparameters
+    ]
+    one = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
+    alike = len({replace(member, seed=0).key for member in units}) == 1
+    if not alike and len({member.seed for member in units}) == 1:
+        parts.append(f"seed {unit.seed}")
+    return " ".join([unit.algorithm, *parts, one if alike else f"{len(units)} runs"])
 
 
 def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UsageError
-from bench.execution import TRACKS
+from bench.execution import AUTO_PACK, TRACKS, UNPACKED_SHARE
 from bench.names import unknown
 from bench.request import EMBEDDED_DATASET, Request
+from bench.tuning.logs import LOGS
 
 # Options that are settings under a shorter name.
 SETTING_OPTIONS = {
@@ -111,7 +112,20 @@ def _execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--executor", choices=("ray", "inline"), help="Ray Tune, or one after another here (ray)")
     group.add_argument("--max-concurrent", type=int, metavar="N", help="trials at once (default: as many as fit)")
     group.add_argument("--cpus-per-trial", type=int, metavar="N", help="cores, and threads, of a trial (1)")
-    group.add_argument("--gpus-per-trial", type=float, metavar="F", help="share of a GPU of a trial (0.25 with a GPU)")
+    group.add_argument(
+        "--pack",
+        type=pack_size,
+        metavar="N",
+        help="runs of a trial, trained as one program: configurations of a seed first, then further seeds; auto: "
+        f"{AUTO_PACK} on a GPU, 1 on a CPU (auto)",
+    )
+    group.add_argument(
+        "--gpus-per-trial",
+        type=gpu_share,
+        metavar="F",
+        help="share of a GPU of a trial; auto: what the peak memory of stored runs leaves room for (1 for packs, "
+        f"else {UNPACKED_SHARE})",
+    )
     group.add_argument(
         "--address", metavar="HOST", help="an existing Ray cluster, or auto; all its nodes must see --out"
     )
@@ -127,6 +141,8 @@ def _execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--force", action="store_true", help="run again what is finished")
     kinds = "; ".join(f"{name}: {meaning}" for name, meaning in TRACKS.items())
     _list(group, "--track", "WHAT", f"keep more of each run, in OUT/tracked and its curve. {kinds}")
+    tools = "; ".join(f"{name}: {meaning}" for name, meaning in LOGS.items())
+    _list(group, "--log", "TOOL", f"show curves elsewhere, as they grow. {tools}")
 
 
 def _output(group: argparse._ArgumentGroup) -> None:
@@ -150,6 +166,7 @@ DEFAULTS: dict[str, Any] = {
     "executor": "ray",
     "max_concurrent": None,
     "cpus_per_trial": 1,
+    "pack": "auto",
     "gpus_per_trial": None,
     "address": None,
     "device": "auto",
@@ -161,6 +178,7 @@ DEFAULTS: dict[str, Any] = {
     "save_seconds": 15.0,
     "force": False,
     "track": [],
+    "log": [],
     "dry_run": False,
     "show": False,
     "list": False,
@@ -243,17 +261,40 @@ def split_list(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
 
 
+def pack_size(text: str) -> int | str:
+    """What `--pack` takes: `auto`, or a number of runs."""
+    return text if text == "auto" else int(text)
+
+
+def gpu_share(text: str) -> float | str:
+    """What `--gpus-per-trial` takes: `auto`, or a share of a GPU, or GPUs."""
+    return text if text == "auto" else float(text)
+
+
 def tracks_of(words: Iterable[str]) -> tuple[str, ...]:
     """What `--track` asks for, each once, in the order of `TRACKS`.
 
     Raises:
         UsageError: a name that is none of them.
     """
+    return _some_of(words, TRACKS, "way to --track")
+
+
+def logs_of(words: Iterable[str]) -> tuple[str, ...]:
+    """The tools that `--log` asks for, each once, in the order of `LOGS`.
+
+    Raises:
+        UsageError: a name that is none of them.
+    """
+    return _some_of(words, LOGS, "tool for --log")
+
+
+def _some_of(words: Iterable[str], known: Mapping[str, str], kind: str) -> tuple[str, ...]:
     asked = split_list(words)
     for name in asked:
-        if name not in TRACKS:
-            raise unknown("way to --track", name, TRACKS)
-    return tuple(name for name in TRACKS if name in asked)
+        if name not in known:
+            raise unknown(kind, name, known)
+    return tuple(name for name in known if name in asked)
 
 
 def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Request:

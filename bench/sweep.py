@@ -15,9 +15,10 @@ from bench import options as command
 from bench.budget import TUNED
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
-from bench.execution import Execution, cpu_count, default_out, resolve_device
+from bench.execution import Execution, cpu_count, default_out, resolve_device, resolve_pack
 from bench.identity import identity_json
 from bench.plan import Plan, make_plan
+from bench.shares import default_share, share
 from bench.tuning.runner import Resources, group, missing_units, run_plan
 from bench.unit import Unit
 from leaderboards import Store, StoreError
@@ -25,6 +26,7 @@ from search_spaces import Setting
 
 if TYPE_CHECKING:
     from bench.data.splits import Split
+    from bench.tuning.progress import Observer
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,6 +57,7 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
     if given.show and not hasattr(given, "algo"):
         given.algo = ["all"]
     given.track = command.tracks_of(given.track)
+    given.log = command.logs_of(given.log)
     request = command.make_request(given, layers)
     plan = make_plan(request)
     if given.show:
@@ -64,7 +67,10 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
         return EXIT_OK
     _check_numbers(given)
     out = Path(given.out).resolve() if given.out else default_out().resolve()
-    device, gpus = resolve_device(given.device, given.gpus_per_trial, bool(given.address))
+    gpus = None if given.gpus_per_trial == "auto" else given.gpus_per_trial
+    device, gpus = resolve_device(given.device, gpus, bool(given.address))
+    given.pack = resolve_pack(given.pack, device, given.backend)
+    _check_scheduler(given)
     if given.dry_run:
         from bench.dry_run import print_dry_run
 
@@ -82,11 +88,18 @@ def _check_numbers(given: argparse.Namespace) -> None:
         raise UsageError(
             f"--cpus-per-trial {given.cpus_per_trial} is more than the {cpu_count()} cores of this machine"
         )
-    if given.executor == "inline" and given.scheduler != "none":
-        raise UsageError(f"--scheduler {given.scheduler} compares running trials: use --executor ray")
 
 
-def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, device: str, gpus: float) -> int:
+def _check_scheduler(given: argparse.Namespace) -> None:
+    """One trial at a time leaves nothing to compare, unless it holds several configurations."""
+    if given.executor == "inline" and given.scheduler != "none" and (given.pack == 1 or given.search == "optuna"):
+        raise UsageError(
+            f"--scheduler {given.scheduler} compares running trials: use --executor ray, or, without Optuna, a --pack "
+            "of several runs, whose configurations are compared within their trial"
+        )
+
+
+def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, device: str, gpus: float | None) -> int:
     """Run what is missing, rebuild the leaderboard, print it.
 
     Raises:
@@ -96,6 +109,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     if plan.cells and not plan.units:
         raise UsageError("nothing to run: " + "; ".join(plan.notes))
     from bench.track import Tracking
+    from bench.tuning.log_writer import logged
 
     check_out(out)
     store = Store(out)
@@ -104,11 +118,14 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     _announce(plan, units)
     _say(tracking.before())
     status = EXIT_OK
-    if units or plan.searches:
-        execution = _execution(given, argv, out, device)
-        prepare_data(plan, units, execution)
-        status = _run_missing(plan, units, execution, _resources(given, gpus), given.quiet)
-        _say(tracking.after())
+    with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force, say=_say) as observers:
+        if units or plan.searches:
+            execution = _execution(given, argv, out, device)
+            prepare_data(plan, units, execution)
+            if gpus is None:
+                gpus = share(units, given.pack, store) if given.gpus_per_trial else default_share(given.pack)
+            status = _run_missing(plan, units, execution, _resources(given, gpus), given.quiet, observers)
+            _say(tracking.after())
     _compact(store)
     _rebuild(store)
     _print_board(plan, out, given.json)
@@ -140,19 +157,27 @@ def _resources(given: argparse.Namespace, gpus: float) -> Resources:
         gpus=gpus,
         address=given.address,
         time_budget=given.time_budget,
+        pack=given.pack,
     )
 
 
-def _run_missing(plan: Plan, units: Sequence[Unit], execution: Execution, resources: Resources, quiet: bool) -> int:
+def _run_missing(
+    plan: Plan,
+    units: Sequence[Unit],
+    execution: Execution,
+    resources: Resources,
+    quiet: bool,
+    observers: Sequence[Observer],
+) -> int:
     """Run the units and searches with a display; returns the exit status."""
     from bench.tuning.progress import make_display
     from bench.tuning.search import remaining
 
-    trials = len(group(units, plan.request.scheduler == "asha"))
+    trials = len(group(units, plan.request.scheduler == "asha", resources.pack))
     trials += sum(remaining(plan, search, execution.out) for search in plan.searches)
-    display = make_display(trials, quiet)
+    display, table = make_display(trials, quiet)
     try:
-        outcome = run_plan(plan, units, execution, resources, display)
+        outcome = run_plan(plan, units, execution, resources, display, [*table, *observers])
     finally:
         display.close()
     if outcome.interrupted:

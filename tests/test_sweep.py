@@ -45,7 +45,7 @@ def test_a_sweep_ends_in_rows_curves_and_a_leaderboard(swept: Path) -> None:
 def test_the_same_command_again_runs_nothing(
     swept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.tuning.trial.Simulation", None)
+    monkeypatch.setattr("bench.tuning.run.Simulation", None)
     assert run(swept, *SHORT) == 0
     assert "6 already stored, 0 to do" in capsys.readouterr().err
 
@@ -330,8 +330,8 @@ def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
         "import os, sys\nfrom algorithms.fedcad import FedCAD\n"
         "from bench.tuning import cluster\n"
         "original = cluster._listed\n"
-        "def deadly(trials, execution):\n"
-        "    made = original(trials, execution)\n"
+        "def deadly(*given):\n"
+        "    made = original(*given)\n"
         "    def step(self):\n"
         "        if self.trial.runs[0].unit.algorithm == 'fedcad':\n"
         "            os._exit(9)\n"

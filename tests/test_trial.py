@@ -87,10 +87,10 @@ def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Ex
 def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Trial([unit(0), unit(1)], execution)
 
-    def broken(rounds: int) -> None:
+    def broken() -> None:
         raise ArithmeticError("seed 0 is unlucky")
 
-    monkeypatch.setattr(trial.runs[0], "advance", broken)
+    monkeypatch.setattr(trial.runs[0], "settle", broken)
     while not (report := trial.step())["done"]:
         pass
     trial.close()

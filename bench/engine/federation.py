@@ -53,17 +53,23 @@ class Samples(Protocol):
 
 @lru_cache(maxsize=KEPT_PARTS)
 def _pixels(dataset: Dataset, part: str, device: torch.device) -> Pixels:
-    """One copy serves all runs of a process."""
     return Pixels(getattr(dataset, f"{part}_x"), device)
 
 
+@lru_cache(maxsize=KEPT_PARTS)
 def samples(
-    dataset: Dataset, part: str, info: DatasetInfo, setting: Setting, device: torch.device, dtype: torch.dtype
+    dataset: Dataset,
+    part: str,
+    info: DatasetInfo,
+    normalization: str,
+    augmentation: str,
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Samples:
-    """The `train` or `test` part of a data set, of whichever kind its samples are."""
+    """The `train` or `test` part of a data set, of whichever kind its samples are. One copy serves a process's runs."""
     labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
     if info.kind == "images":
-        return Images(_pixels(dataset, part, device), labels, info, setting, dtype)
+        return Images(_pixels(dataset, part, device), labels, info, normalization, augmentation, dtype)
     x = getattr(dataset, f"{part}_x")
     return Texts(x, labels) if info.kind == "texts" else Vectors(x, labels, dtype)
 
@@ -89,8 +95,8 @@ class Federation:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        self.train = samples(dataset, "train", info, setting, device, dtype)
-        self.test = samples(dataset, "test", info, setting, device, dtype)
+        how = (info, setting.normalization, setting.augmentation, device, dtype)
+        self.train, self.test = samples(dataset, "train", *how), samples(dataset, "test", *how)
         self.device, self.dtype = device, dtype
         self.clients = tuple(torch.from_numpy(index).to(device) for index in split.clients)
         self.test_parts = _test_parts(dataset, setting, device)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from bench.data import DatasetInfo
 from bench.engine.crops import Crops
-from search_spaces.setting import Setting
 
 READY_BYTES = 16 * 2**20  # inputs up to this size are made once: small batches are bound by calls, not by memory
 
@@ -78,15 +77,24 @@ class Images:
         pixels: of one part of a data set.
         labels: (N,) int64, on the same device.
         info: the data set's constants.
-        setting: its normalisation and augmentation are read.
+        normalization: a value of `Setting.normalization`.
+        augmentation: one of `Setting.augmentation`.
         dtype: of inputs.
     """
 
-    def __init__(self, pixels: Pixels, labels: Tensor, info: DatasetInfo, setting: Setting, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        pixels: Pixels,
+        labels: Tensor,
+        info: DatasetInfo,
+        normalization: str,
+        augmentation: str,
+        dtype: torch.dtype,
+    ) -> None:
         self.pixels, self.labels = pixels.images, labels
-        self._normalise = Normaliser(info, setting.normalization, labels.device, dtype)
+        self._normalise = Normaliser(info, normalization, labels.device, dtype)
         _, height, width, _ = self.pixels.shape
-        self._crops = Crops(pixels.flat, height, width, setting.augmentation)
+        self._crops = Crops(pixels.flat, height, width, augmentation)
         self._dtype = dtype
 
     def at(self, index: Tensor | slice) -> Tensor:

@@ -18,10 +18,11 @@ from ray.tune.experiment import Trial as TuneTrial
 import bench
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution, cpu_count
-from bench.labels import Varied, trial_name, varied_names
+from bench.labels import Varied, varied_names
 from bench.plan import Plan, Search, units_of
-from bench.tuning.progress import Display
-from bench.tuning.runner import Interruption, Outcome, Resources
+from bench.tuning.logs import Feed
+from bench.tuning.progress import Events, Watched, watched
+from bench.tuning.runner import Interruption, Outcome, Resources, halving
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
 from bench.tuning.trainable import SweepTrial
 from bench.unit import Unit
@@ -35,7 +36,7 @@ def run_ray(
     trials: Sequence[Sequence[Unit]],
     execution: Execution,
     resources: Resources,
-    display: Display,
+    events: Events,
     outcome: Outcome,
     interruption: Interruption,
 ) -> None:
@@ -53,7 +54,7 @@ def run_ray(
         return
     interruption.arm()  # Ray takes SIGTERM for itself
     try:
-        sweep = _Sweep(execution, resources, _concurrent(resources), display, outcome)
+        sweep = _Sweep(execution, resources, _concurrent(resources), events, outcome)
         _run_trials(plan, trials, sweep)
         for search in plan.searches:
             _search(plan, search, sweep)
@@ -72,16 +73,18 @@ def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> 
         if sweep.execution.stopping:
             return
         setting = members[0][0].setting
-        execution = _reporting(plan, setting, sweep.execution)
-        names = [trial_name(units, differing) for units in members]
+        execution = _reporting(plan, setting, sweep.execution, sweep.resources.pack)
         space = {"index": tune.grid_search(list(range(len(members))))}
-        sweep.run(_listed(members, execution), names, space, _scheduler(plan, setting))
+        scheduler = None if execution.rungs else _scheduler(plan, setting)
+        sweep.run(_listed(members, differing, execution), space, scheduler)
 
 
-def _reporting(plan: Plan, setting: Setting, execution: Execution) -> Execution:
+def _reporting(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
     """Under ASHA, whose rungs are rounds, trials report after a number of them instead of by the clock."""
     if plan.request.scheduler == "none":
         return execution
+    if pack > 1:
+        return halving(execution, setting, pack)
     return replace(execution, rounds_per_report=max(1, setting.rounds // 20), keep_stopped=True)
 
 
@@ -124,13 +127,15 @@ def _concurrent(resources: Resources) -> int:
     return min([*fits, resources.concurrent] if resources.concurrent else fits)
 
 
-def _listed(trials: Sequence[Sequence[Unit]], execution: Execution) -> type[SweepTrial]:
+def _listed(
+    trials: Sequence[Sequence[Unit]], differing: Mapping[str, Varied], execution: Execution
+) -> type[SweepTrial]:
     """A trainable whose configuration is an index into these trials."""
 
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         return list(trials[config["index"]]), execution
 
-    return type("federated", (SweepTrial,), {"resolve": resolve})
+    return type("federated", (SweepTrial,), {"resolve": resolve, "varied": dict(differing)})
 
 
 def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTrial]:
@@ -165,7 +170,7 @@ def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
             return
         known = known_results(plan, search, sweep.execution.out)
         searcher = _searcher(search, known, seed=len(known) + attempt)
-        sweep.run(trainable, None, {}, _scheduler(plan, search.setting), searcher, missing)
+        sweep.run(trainable, {}, _scheduler(plan, search.setting), searcher, missing)
 
 
 def _searcher(search: Search, known: list[tuple[dict[str, Any], float]], seed: int) -> Any:
@@ -185,18 +190,17 @@ def _searcher(search: Search, known: list[tuple[dict[str, Any], float]], seed: i
 
 
 class _Sweep:
-    """One `Tuner.fit`, its results given to the display as they come."""
+    """One `Tuner.fit`, its results told as they come."""
 
     def __init__(
-        self, execution: Execution, resources: Resources, concurrent: int, display: Display, outcome: Outcome
+        self, execution: Execution, resources: Resources, concurrent: int, events: Events, outcome: Outcome
     ) -> None:
         self.execution, self.resources, self.concurrent = execution, resources, concurrent
-        self.display, self.outcome = display, outcome
+        self.events, self.outcome = events, outcome
 
     def run(
         self,
         trainable: type[SweepTrial],
-        names: Sequence[str] | None,
         space: Mapping[str, Any],
         scheduler: Any,
         searcher: Any = None,
@@ -205,7 +209,9 @@ class _Sweep:
         """Fit, then clear away what Tune wrote: the rows are stored by then."""
         root = Path(self.execution.out) / "state"
         name = f".tune-{uuid.uuid4().hex[:8]}"
-        watcher = _Watcher(trainable, names, self.execution, self.display, self.outcome)
+        watcher = _Watcher(trainable, self.execution, self.events, self.outcome)
+        if self.events.needs_curves:
+            trainable = type(trainable.__name__, (_WithCurves, trainable), {})
         tuner = tune.Tuner(
             tune.with_resources(trainable, {"cpu": self.resources.cpus, "gpu": self.resources.gpus}),
             param_space=dict(space),
@@ -224,30 +230,40 @@ class _Sweep:
             shutil.rmtree(root / name, ignore_errors=True)
 
 
+class _WithCurves(SweepTrial):
+    """Its reports carry what the curves gained."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Begin a trial, its curves from the first round on."""
+        super().setup(config)
+        self._feed = Feed(self.trial)
+
+    def step(self) -> dict[str, Any]:
+        """Some rounds, then a report."""
+        return self._feed.attach(super().step())
+
+
 class _Watcher(tune.Callback):
     """Passes Tune's events on."""
 
-    def __init__(
-        self,
-        trainable: type[SweepTrial],
-        names: Sequence[str] | None,
-        execution: Execution,
-        display: Display,
-        outcome: Outcome,
-    ) -> None:
-        self._trainable, self._names, self._execution = trainable, names, execution
-        self._display, self._outcome = display, outcome
+    def __init__(self, trainable: type[SweepTrial], execution: Execution, events: Events, outcome: Outcome) -> None:
+        self._trainable, self._execution = trainable, execution
+        self._events, self._outcome = events, outcome
+        self._known: dict[str, Watched] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         # Tune pickles its callbacks into a checkpoint that is never restored; a live display cannot be pickled.
         return {}
 
+    def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
+        """Say it."""
+        self._events.started(self._watched(trial))
+
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **_: Any
     ) -> None:
         """Show it; a machine that is not ready ends the whole sweep."""
-        units = self._units(trial)
-        self._display.update(self._name(trial), result, result["round"] / units[0].setting.rounds)
+        self._events.reported(self._watched(trial), result)
         if result["status"] == "environment" and self._execution.stop_file:
             Path(self._execution.stop_file).touch()
 
@@ -256,31 +272,28 @@ class _Watcher(tune.Callback):
         report = dict(trial.last_result)
         if report.get("status") == "running":  # the scheduler ended it
             report["status"] = "stopped"
-        self._display.finish(self._name(trial), report)
+        self._events.ended(self._watched(trial), report)
         self._outcome.note(report)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
         """The worker itself died: its rows are written here, unless an interruption took it."""
-        from bench.tuning.trial import record_failure
+        from bench.tuning.run import record_failure
 
-        if self._execution.stopping:
-            self._display.finish(self._name(trial), {"status": "interrupted"})
-            self._outcome.note({"status": "interrupted"})
-            return
-        reason = f"the worker died: {_last_line(trial)}"
-        for unit in self._units(trial):
-            record_failure(unit, self._execution, reason)
-        report = {"status": "failed", "error": f"{self._name(trial)}: {reason}"}
-        self._display.finish(self._name(trial), report)
+        told = self._watched(trial)
+        report = {"status": "interrupted"}
+        if not self._execution.stopping:
+            reason = f"the worker died: {_last_line(trial)}"
+            for unit in told.units:
+                record_failure(unit, self._execution, reason)
+            report = {"status": "failed", "error": f"{told.name}: {reason}"}
+        self._events.ended(told, report)
         self._outcome.note(report)
 
-    def _units(self, trial: TuneTrial) -> list[Unit]:
-        return self._trainable.resolve(None, trial.config)[0]  # type: ignore[arg-type]
-
-    def _name(self, trial: TuneTrial) -> str:
-        if self._names is not None:
-            return str(self._names[trial.config["index"]])
-        return trial_name(self._units(trial), self._trainable.varied)
+    def _watched(self, trial: TuneTrial) -> Watched:
+        if trial.trial_id not in self._known:
+            units = self._trainable.resolve(None, trial.config)[0]  # type: ignore[arg-type]
+            self._known[trial.trial_id] = watched(units, self._trainable.varied)
+        return self._known[trial.trial_id]
 
 
 def _last_line(trial: TuneTrial) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.errors import UsageError
 from bench.execution import Execution
-from bench.labels import Varied, trial_name, varied_names
+from bench.labels import Varied, varied_names
 from bench.plan import Plan, Search, units_of
-from bench.tuning.progress import Display
-from bench.tuning.runner import Interruption, Outcome, Resources
+from bench.tuning.logs import Feed
+from bench.tuning.progress import Events, Watched, watched
+from bench.tuning.runner import Interruption, Outcome, Resources, halving
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, varied
 from bench.tuning.trial import Trial
 from bench.unit import Unit
@@ -22,40 +22,38 @@ def run_inline(
     trials: Sequence[Sequence[Unit]],
     execution: Execution,
     resources: Resources,
-    display: Display,
+    events: Events,
     outcome: Outcome,
     interruption: Interruption,
 ) -> None:
-    """Every trial in order, until one finds that the machine is not ready.
-
-    Raises:
-        UsageError: a scheduler is asked for: one trial at a time leaves nothing to compare.
-    """
-    if plan.request.scheduler != "none":
-        raise UsageError(f"--scheduler {plan.request.scheduler} compares running trials: use --executor ray")
+    """Every trial in order, until one finds that the machine is not ready."""
     differing = varied_names([unit for units in trials for unit in units])
     for units in trials:
-        report = _run(list(units), trial_name(units, differing), execution, display, outcome)
+        how = halving(execution, units[0].setting, resources.pack) if plan.request.scheduler == "asha" else execution
+        report = _run(watched(units, differing), how, events, outcome)
         if report["status"] == "environment":
             return
     for search in plan.searches:
         if "environment" not in outcome.statuses:
-            _search(plan, search, execution, display, outcome)
+            _search(plan, search, execution, events, outcome)
 
 
-def _run(units: list[Unit], name: str, execution: Execution, display: Display, outcome: Outcome) -> dict[str, Any]:
-    trial = Trial(units, execution)
+def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) -> dict[str, Any]:
+    events.started(told)
+    trial = Trial(told.units, execution)
+    feed = Feed(trial)
     report = trial.report()
     while not report["done"]:
         report = trial.step()
-        display.update(name, report, report["round"] / units[0].setting.rounds)
+        events.reported(told, feed.attach(report) if events.needs_curves else report)
+    ended = feed.attach(report) if events.needs_curves else report
     trial.close()
-    display.finish(name, report)
+    events.ended(told, ended)
     outcome.note(report)
     return report
 
 
-def _search(plan: Plan, search: Search, execution: Execution, display: Display, outcome: Outcome) -> None:
+def _search(plan: Plan, search: Search, execution: Execution, events: Events, outcome: Outcome) -> None:
     """Optuna's ask and tell, the sampler filled with what is stored."""
     known = known_results(plan, search, execution.out)
     study = study_for(search, known)
@@ -68,8 +66,8 @@ def _search(plan: Plan, search: Search, execution: Execution, display: Display, 
         tried.add(canonical_json(asked.params))
         configuration = decode(search, asked.params)
         units = units_of(search, configuration, plan.request.seeds)
-        name = trial_name(units, {search.algorithm: Varied((), tuple(varied(search)))})
-        report = _run(units, name, execution, display, outcome)
+        told = watched(units, {search.algorithm: Varied((), tuple(varied(search)))})
+        report = _run(told, execution, events, outcome)
         if report["status"] == "environment":
             return
         if report["status"] == "finished":

@@ -1,12 +1,21 @@
-"""What a person sees while a sweep runs: one live display on a terminal, plain lines elsewhere. All on stderr."""
+"""What a person sees while a sweep runs: a live table on a terminal, plain lines elsewhere. All on stderr.
+
+Executors tell `Events` what happens; a `Display` hears of trials by name, an `Observer` of the trials themselves.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
+
+from bench.labels import Varied, trial_name
+from bench.unit import Unit
 
 PLAIN_SECONDS = 10.0
 
@@ -25,6 +34,83 @@ class Display(Protocol):
 
     def close(self) -> None:
         """The sweep is over."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A trial as observers know it: its name, its runs, and what is varied of them."""
+
+    name: str
+    units: tuple[Unit, ...]
+    varied: Varied
+
+
+class Observer(Protocol):
+    """Watches the trials of a sweep. `needs_curves`: reports shall carry what `bench.tuning.logs.Feed` attaches."""
+
+    needs_curves: bool
+
+    def started(self, trial: Watched) -> None:
+        """A trial begins."""
+
+    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """A trial reported."""
+
+    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """A trial ended, its status in the report."""
+
+
+class Events:
+    """Passes on what happens in a sweep.
+
+    Args:
+        display: told of reports and ends.
+        observers: told of everything.
+    """
+
+    def __init__(self, display: Display, observers: Sequence[Observer] = ()) -> None:
+        self._display, self._observers = display, observers
+        self._known: dict[str, Watched] = {}
+        self._names: Counter[str] = Counter()
+
+    @property
+    def needs_curves(self) -> bool:
+        """Whether somebody reads the curves of the reports."""
+        return any(observer.needs_curves for observer in self._observers)
+
+    def started(self, trial: Watched) -> None:
+        """A trial begins."""
+        trial = self._distinct(trial)
+        for observer in self._observers:
+            observer.started(trial)
+
+    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """A trial reported."""
+        trial = self._distinct(trial)
+        for observer in self._observers:
+            observer.reported(trial, report)
+        self._display.update(trial.name, report, report["round"] / trial.units[0].setting.rounds)
+
+    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """A trial ended."""
+        trial = self._distinct(trial)
+        for observer in self._observers:
+            observer.ended(trial, report)
+        self._display.finish(trial.name, report)
+
+    def _distinct(self, trial: Watched) -> Watched:
+        """With a name that no other trial has: what several runs have in common, others may have as well."""
+        key = trial.units[0].key
+        if key not in self._known:
+            self._names[trial.name] += 1
+            number = self._names[trial.name]
+            self._known[key] = trial if number == 1 else replace(trial, name=f"{trial.name} ({number})")
+        return self._known[key]
+
+
+def watched(units: Sequence[Unit], varied: Mapping[str, Varied]) -> Watched:
+    """The trial of these runs. `varied`: of the sweep, by algorithm."""
+    return Watched(trial_name(units, varied), tuple(units), varied.get(units[0].algorithm, Varied()))
 
 
 class Tally:
@@ -118,49 +204,6 @@ class Plain:
         sys.stderr.flush()
 
 
-class Live:
-    """One bar on a terminal, redrawn in place."""
-
-    def __init__(self, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self.tally = Tally(total)
-        columns = (
-            BarColumn(24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("{task.description}"),
-        )
-        self._progress = Progress(*columns, console=Console(stderr=True))
-        self._bar = self._progress.add_task(self.tally.line(), total=1.0)
-        self._progress.start()
-
-    def update(self, trial: str, report: Mapping[str, Any], share: float) -> None:
-        """Redraw."""
-        self.tally.update(trial, report, share)
-        self._redraw()
-
-    def finish(self, trial: str, report: Mapping[str, Any]) -> None:
-        """Redraw, and keep a line of a failure."""
-        self.tally.finish(trial, report)
-        if trouble(report):
-            self.say(trouble(report, trial))
-        self._redraw()
-
-    def say(self, line: str) -> None:
-        """A line above the bar."""
-        self._progress.console.print(line, markup=False, highlight=False)
-
-    def close(self) -> None:
-        """Leave the terminal as it was."""
-        self._redraw()
-        self._progress.stop()
-
-    def _redraw(self) -> None:
-        self._progress.update(self._bar, completed=self.tally.fraction, description=self.tally.line())
-
-
 class Quiet:
     """Nothing but failures."""
 
@@ -187,11 +230,16 @@ def trouble(report: Mapping[str, Any], trial: str = "") -> str:
     return f"diverged: {trial}: {report['diverged']}" if report.get("diverged") else ""
 
 
-def make_display(total: int, quiet: bool) -> Display:
-    """The display that fits where stderr goes."""
+def make_display(total: int, quiet: bool) -> tuple[Display, list[Observer]]:
+    """The display that fits where stderr goes, and what of it watches the trials themselves."""
     if quiet:
-        return Quiet()
-    return Live(total) if sys.stderr.isatty() else Plain(total)
+        return Quiet(), []
+    if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+        return Plain(total), []
+    from bench.tuning.live import Live
+
+    live = Live(total)
+    return live, [live.table]
 
 
 def duration(seconds: float) -> str:

@@ -14,10 +14,13 @@ from typing import Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from bench.execution import Execution
+from bench.packs import packs_of
 from bench.plan import Plan
-from bench.tuning.progress import Display
+from bench.tuning.halving import rungs_of
+from bench.tuning.progress import Display, Events, Observer
 from bench.unit import Unit
 from leaderboards import Store
+from search_spaces import Setting
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Resources:
         gpus: share of a GPU of each trial.
         address: of an existing Ray cluster, or None to start one here.
         time_budget: seconds after which the sweep stops as if interrupted, or None.
+        pack: most runs of a trial, which one program trains.
     """
 
     executor: str = "ray"
@@ -39,6 +43,7 @@ class Resources:
     gpus: float = 0.0
     address: str | None = None
     time_budget: float | None = None
+    pack: int = 1
 
 
 @dataclass
@@ -75,15 +80,33 @@ def missing_units(plan: Plan, store: Store, force: bool, asha: bool) -> list[Uni
     return [unit for unit in plan.units if not all(statuses.get(key) in enough for key in unit.rows.values())]
 
 
-def group(units: Sequence[Unit], by_configuration: bool) -> list[list[Unit]]:
-    """Units as trials: each alone, or all seeds of a configuration together (ASHA compares means over seeds)."""
+def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[list[Unit]]:
+    """Units as trials.
+
+    Args:
+        units: the runs.
+        by_configuration: all seeds of a configuration together, and in a pack only configurations of one algorithm in
+            one setting: ASHA compares these, by means over their seeds.
+        pack: most runs of a trial; a configuration's seeds may be more.
+    """
     if not by_configuration:
-        return [[unit] for unit in units]
+        return packs_of([[unit] for unit in units], pack) if pack > 1 else [[unit] for unit in units]
 
     def same(unit: Unit) -> str:
         return replace(unit, seed=0).key
 
-    return [list(members) for _, members in groupby(sorted(units, key=lambda u: (same(u), u.seed)), key=same)]
+    trials = [list(members) for _, members in groupby(sorted(units, key=lambda u: (same(u), u.seed)), key=same)]
+    if pack == 1:
+        return trials
+    contests: dict[tuple[str, Setting], list[list[Unit]]] = {}
+    for members in trials:
+        contests.setdefault((members[0].algorithm, members[0].setting), []).append(members)
+    return [found for members in contests.values() for found in packs_of(members, pack)]
+
+
+def halving(execution: Execution, setting: Setting, pack: int) -> Execution:
+    """How trials are executed under ASHA whose packs hold several configurations: they compare these themselves."""
+    return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds)) if pack > 1 else execution
 
 
 class Interruption:
@@ -137,7 +160,12 @@ class Interruption:
 
 
 def run_plan(
-    plan: Plan, units: Sequence[Unit], execution: Execution, resources: Resources, display: Display
+    plan: Plan,
+    units: Sequence[Unit],
+    execution: Execution,
+    resources: Resources,
+    display: Display,
+    observers: Sequence[Observer] = (),
 ) -> Outcome:
     """Run what is missing of a plan.
 
@@ -147,6 +175,7 @@ def run_plan(
         execution: how each trial runs.
         resources: how many at once.
         display: shows progress.
+        observers: watch the trials.
 
     Raises:
         EnvironmentProblem: no cluster, or no trial could be placed.
@@ -159,7 +188,15 @@ def run_plan(
     execute = _executor(resources.executor)
     try:
         with interruption:
-            execute(plan, group(units, asha), execution, resources, display, outcome, interruption)
+            execute(
+                plan,
+                group(units, asha, resources.pack),
+                execution,
+                resources,
+                Events(display, observers),
+                outcome,
+                interruption,
+            )
     finally:
         if timer:
             timer.cancel()

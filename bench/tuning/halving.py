@@ -1,0 +1,75 @@
+"""Successive halving among the configurations of a trial: ASHA's rule where all of them stand at one round.
+
+Nothing is remembered between rungs. Who goes on follows from the curves, of stored runs too, so a trial that is
+interrupted at any moment goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
+
+from bench.unit import Unit
+
+FACTOR = 4  # one configuration in so many goes on, as in Tune's ASHA
+
+
+class Contestant(Protocol):
+    """A run, as far as a rung asks."""
+
+    unit: Unit
+    status: str
+
+    @property
+    def round(self) -> int:
+        """Finished rounds."""
+
+    def measure(self, metric: str, until: float = math.inf) -> float:
+        """The best value of a metric up to a round, NaN before there is any."""
+
+
+Some = TypeVar("Some", bound=Contestant)
+
+
+def rungs_of(rounds: int) -> tuple[int, ...]:
+    """The rounds after which configurations are compared: a tenth of all, then `FACTOR` times as many each."""
+    found = [max(1, rounds // 10)]
+    while found[-1] * FACTOR < rounds:
+        found.append(found[-1] * FACTOR)
+    return tuple(rung for rung in found if rung < rounds)
+
+
+def next_rung(rungs: Iterable[int], round: int) -> float:
+    """The first rung after a round; infinite where there is none."""
+    return min((rung for rung in rungs if rung > round), default=math.inf)
+
+
+def losers(runs: Sequence[Some], rungs: Iterable[int]) -> list[Some]:
+    """The running ones that do not go on after these rungs.
+
+    At a rung stand all runs that made as many rounds, whatever became of them later. A configuration's value is the
+    mean over its seeds of the best validation accuracy up to there; the best of every `FACTOR` configurations go on,
+    at least one; of equal ones those that were given first.
+    """
+    found: list[Some] = []
+    for rung in rungs:
+        standing: dict[str, list[Some]] = {}
+        for run in runs:
+            if run.round >= rung:
+                standing.setdefault(replace(run.unit, seed=0).key, []).append(run)
+        values = {key: _objective(seeds, rung) for key, seeds in standing.items()}
+        best_first = sorted(values, key=lambda key: values[key], reverse=True)
+        lost = best_first[math.ceil(len(best_first) / FACTOR) :]
+        found += [run for key in lost for run in standing[key] if run.status == "running" and run not in found]
+    return found
+
+
+def _objective(seeds: Sequence[Contestant], rung: int) -> float:
+    """-inf if a seed failed, or none has a value: nothing is worse."""
+    values = [run.measure("val_accuracy", rung) for run in seeds]
+    known = [value for value in values if not math.isnan(value)]
+    if not known or any(run.status == "failed" for run in seeds):
+        return -math.inf
+    return math.fsum(known) / len(known)

@@ -1,0 +1,234 @@
+"""One run from its state, or from the beginning, to its rows. Knows nothing of Ray."""
+
+from __future__ import annotations
+
+import math
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+from algorithms import build
+from bench import data, provenance
+from bench.data.splits import split
+from bench.engine.simulation import Simulation
+from bench.engine.state import StateFolder
+from bench.engine.tracking import write as write_tracked
+from bench.execution import Execution
+from bench.models import weights
+from bench.results import Point, failed_rows, now, rows_of, series
+from bench.unit import Unit
+from leaderboards import Store
+
+WAIT_SECONDS = 0.5
+
+
+class Run:
+    """One unit from its state, or from the beginning, to its rows.
+
+    Args:
+        unit: what to run.
+        execution: how.
+
+    Attributes:
+        status: `running`, `finished`, `failed`, `stopped` or `interrupted`.
+        error: why it failed.
+        pack: runs that share its program.
+        complaint: what stopped being finite.
+    """
+
+    def __init__(self, unit: Unit, execution: Execution) -> None:
+        self.unit, self.execution = unit, execution
+        self.status, self.error, self.complaint = "running", "", ""
+        self.simulation: Simulation | None = None
+        self.pack = 1
+        self.store = Store(Path(execution.out))
+        self.folder = StateFolder(Path(execution.out) / "state" / unit.key)
+        self._lock = FileLock(f"{self.folder.path}.lock")
+        self._started = now()
+        self._saved = time.monotonic()
+        self._split_hash = ""
+        self._recalled: Sequence[Point] = ()
+
+    def open(self) -> None:
+        """Claim the run, and load its data and state. Another sweep's claim is waited for."""
+        self.folder.path.parent.mkdir(parents=True, exist_ok=True)
+        if not self._claim():
+            self.status = "interrupted"
+        elif self._is_stored():
+            self.status = "finished"
+            self._recall()
+        else:
+            if self.execution.force:
+                self.folder.remove()
+            self._build()
+
+    def settle(self) -> None:
+        """After some rounds: store the rows when the last is done, or the state, where it is time for that."""
+        simulation = self._running()
+        if simulation.done:
+            self._store("finished")
+            self.folder.remove()
+        elif self.execution.stopping:
+            simulation.save()
+            self.status = "interrupted"
+        elif time.monotonic() - self._saved > self.execution.save_seconds:
+            self.save()
+
+    def save(self) -> None:
+        """Write the state now."""
+        if self.status == "running" and self.simulation is not None:
+            self.simulation.save()
+            self._saved = time.monotonic()
+
+    def stop(self) -> None:
+        """End a run that the scheduler gave up: its rows say so, its state stays for a later command to go on."""
+        if self.status == "running" and self.simulation is not None and self.simulation.progress.curves:
+            self.simulation.save()
+            self._store("stopped")
+
+    def fail(self, error: BaseException) -> None:
+        """Keep why the run failed in its row."""
+        self.status, self.error = "failed", describe(error)
+        for row in failed_rows(self.unit, self.error, self._facts("failed")):
+            self.store.write(row, [])
+
+    def release(self) -> None:
+        """Give the claim back, and what the run holds in memory."""
+        if self.status == "finished":
+            # Safe under a waiting sweep: whoever gets the claim next, on this file or a new one, finds the rows.
+            Path(self._lock.lock_file).unlink(missing_ok=True)
+        self._lock.release(force=True)
+        self.simulation = None
+
+    @property
+    def curve(self) -> Sequence[Point]:
+        """(round, metric, value) of the run's own row so far, also of a run that was stored before."""
+        if self.simulation is None:
+            return self._recalled
+        return self.simulation.progress.curves.get(self.unit.own_suffix, [])
+
+    @property
+    def round(self) -> int:
+        """Finished rounds; of a stored run, evaluated ones."""
+        return self.simulation.round if self.simulation else max((at for at, _, _ in self._recalled), default=0)
+
+    def measure(self, metric: str, until: float = math.inf) -> float:
+        """The best value of one metric of `curve` up to a round; NaN before there is any."""
+        return max((value for at, value in series(self.curve, metric).items() if at <= until), default=math.nan)
+
+    def latest(self) -> float:
+        """The test accuracy of the last evaluated round."""
+        return next(reversed(series(self.curve, "accuracy").values()), math.nan)
+
+    def _claim(self) -> bool:
+        while True:
+            try:
+                self._lock.acquire(timeout=WAIT_SECONDS)
+                return True
+            except Timeout:
+                if self.execution.stopping:
+                    return False
+
+    def _is_stored(self) -> bool:
+        if self.execution.force:
+            return False
+        enough = ("finished", "stopped") if self.execution.keep_stopped else ("finished",)
+        keys = list(self.unit.rows.values())
+        statuses = self.store.status(keys)
+        return all(statuses.get(key) in enough for key in keys)
+
+    def _recall(self) -> None:
+        """What a stored run reached: a sampler that proposes it again, or a rung that it stood at, must know."""
+        stored = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
+        self._recalled = list(zip(stored["round"].astype(int), stored["metric"], stored["value"], strict=True))
+
+    def _build(self) -> None:
+        unit, execution = self.unit, self.execution
+        directory = Path(execution.data_dir) if execution.data_dir else None
+        dataset = data.load(unit.setting.dataset, directory, execution.offline)
+        weights.provide(unit.setting.model, directory, execution.offline)
+        shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
+        self._split_hash = shares.hash
+        self._dataset = dataset
+        self.simulation = Simulation(
+            build(unit.algorithm, **unit.hyperparameters),
+            unit.setting,
+            unit.seed,
+            dataset,
+            data.info(unit.setting.dataset),
+            shares,
+            device=execution.device,
+            backend=execution.backend,
+            folder=self.folder,
+            track=execution.track,
+        )
+        self.simulation.load()
+
+    def _running(self) -> Simulation:
+        assert self.simulation is not None, "open() comes before advance()"
+        return self.simulation
+
+    def _store(self, status: str) -> None:
+        info = data.info(self.unit.setting.dataset)
+        facts = self._facts(status)
+        samples = len(self._dataset.test_y)
+        simulation = self._running()
+        progress = simulation.progress
+        self.complaint = progress.complaint
+        if status == "finished":  # before the rows: what is stored as finished has its tracked data
+            write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
+        for row, curve in rows_of(self.unit, progress, facts, num_classes=info.num_classes, test_samples=samples):
+            self.store.write(row, curve, replace=self.execution.force)
+        self.status = status
+
+    def _facts(self, status: str) -> dict[str, Any]:
+        """Cost, state and provenance of this run."""
+        execution, simulation = self.execution, self.simulation
+        seconds = simulation.progress.seconds if simulation else None
+        process = provenance.of_process(execution.device)
+        # Another file of weights is another environment: their results lie side by side.
+        started_from = weights.versions(self.unit.setting.model) if simulation else {}
+        return {
+            **execution.provenance,
+            **process,
+            "versions": {**process["versions"], **started_from},
+            "dataset_hash": self._dataset.hash if simulation else None,
+            "partition_hash": self._split_hash or None,
+            "seconds": seconds,
+            "samples_per_second": simulation.progress.samples / seconds if simulation and seconds else None,
+            "peak_memory_bytes": peak_memory(execution.device),
+            "threads": execution.threads,
+            "backend": simulation.backend if simulation else execution.backend,
+            "pack": self.pack,
+            "started": self._started,
+            "finished": now(),
+            "status": status,
+        }
+
+
+def peak_memory(device: str) -> int:
+    """Bytes: the accelerator's largest allocation, or the process's largest resident size."""
+    if device == "cuda":
+        return int(torch.cuda.max_memory_allocated())
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def describe(error: BaseException) -> str:
+    """An error's type, message and place: what a row keeps of it."""
+    first = error.__cause__ or error
+    frames = traceback.extract_tb(first.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(first).__name__}: {error}{place}"
+
+
+def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
+    """Write the failed rows of a run whose process is gone."""
+    run = Run(unit, execution)
+    run.fail(RuntimeError(reason))

@@ -1,0 +1,481 @@
+"""`--log`: each row's series in a tool is its stored curve, whatever happened on the way, and no run notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import assert_equal_results, command, kill_all, saved_round, start, wait_for
+
+from bench.errors import EnvironmentProblem, UsageError
+from bench.options import logs_of
+from bench.sweep import main
+from bench.tuning import log_tools, log_writer
+from bench.tuning.logs import LOGS, Log, Rounds, Series
+from leaderboards import Store
+
+Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> value
+
+# FedAvg with T1 yields two rows; the configurations of FedCAD differ in beta.
+SMALL = ("--algo", "fedavg_t1,fedcad", "--set", "gamma=0.5", "beta=0.3,0.5", "--rounds", "5")
+INLINE = (*SMALL, "--executor", "inline", "--quiet")
+LONG = ("--algo", "fedgkd_t1", "--set", "gamma=0.5", "buffer=3", "--rounds", "60", "--save-seconds", "0", "--executor")
+
+
+def stored(out: Path) -> Curves:
+    """What the logs of a results folder must hold: its curves, with the best accuracy so far."""
+    found: Curves = {}
+    curves = Store(out).curves().sort_values("round")
+    for (key, algorithm, metric), points in curves.groupby(["run_key", "algorithm", "metric"]):
+        series = found.setdefault(f"{algorithm}-{key[:16]}", {})
+        series[metric] = dict(zip(points["round"].astype(int), points["value"].astype(float), strict=True))
+    for series in found.values():
+        accuracy = series["accuracy"]
+        series["best_accuracy"] = dict(zip(accuracy, accumulate(accuracy.values(), max), strict=True))
+    return found
+
+
+def in_tensorboard(out: Path) -> Curves:
+    """What TensorBoard reads of its folder. A step that is there twice is an error."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found: Curves = {}
+    for folder in (out / "logs" / "tensorboard").glob("*-*"):
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+        events.Reload()
+        points = {tag: [(point.step, point.value) for point in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+        assert all(len(values) == len(dict(values)) for values in points.values()), "a step is there twice"
+        found[folder.name] = {tag: dict(values) for tag, values in points.items()}
+    return found
+
+
+def assert_same(logged: Curves, expected: Curves) -> None:
+    """Equal names, metrics and rounds, and values but for single precision."""
+    assert logged.keys() == expected.keys()
+    for name, metrics in expected.items():
+        assert logged[name].keys() == metrics.keys()
+        for metric, points in metrics.items():
+            assert list(logged[name][metric]) == list(points), f"{name} {metric}"
+            np.testing.assert_array_equal(
+                np.float32(list(logged[name][metric].values())), np.float32(list(points.values()))
+            )
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small sweep without any log."""
+    out = tmp_path_factory.mktemp("plain")
+    assert main([*INLINE, "--out", str(out)]) == 0
+    return out
+
+
+def test_every_row_is_a_series_and_no_result_changes(plain: Path, tmp_path: Path) -> None:
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "tensorboard"]) == 0
+    assert_equal_results(plain, tmp_path)
+    logged = in_tensorboard(tmp_path)
+    assert sorted(name.rpartition("-")[0] for name in logged) == ["fedavg", "fedavg_t1", "fedcad", "fedcad"]
+    assert_same(logged, stored(tmp_path))
+
+
+def test_seeds_of_one_trial_have_a_series_each(tmp_path: Path) -> None:
+    arguments = ("--algo", "fedcad", "--set", "gamma=0.5", "--seeds", "2", "--rounds", "4", "--search", "optuna")
+    few = ("--num-samples", "2", "--executor", "inline", "--quiet")
+    assert main([*arguments, *few, "--out", str(tmp_path), "--log", "tensorboard"]) == 0
+    logged = in_tensorboard(tmp_path)
+    assert len(logged) == len(Store(tmp_path).finished()) == 4
+    assert_same(logged, stored(tmp_path))
+
+
+def test_stopped_runs_are_logged_as_far_as_they_went(tmp_path: Path) -> None:
+    asha = ("--algo", "fedprox", "--set", "mu=0,0.01,10,15", "--rounds", "20", "--seeds", "2", "--scheduler", "asha")
+    done = command(*asha, "--out", str(tmp_path), "--log", "tensorboard")
+    assert done.returncode == 0, done.stderr
+    assert set(Store(tmp_path).runs().status) == {"finished", "stopped"}
+    assert_same(in_tensorboard(tmp_path), stored(tmp_path))
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_a_killed_sweep_that_goes_on_has_every_step_once(executor: str, tmp_path: Path) -> None:
+    long = (*LONG, executor, "--out", str(tmp_path), "--log", "tensorboard")
+    process = start(*long)
+    wait_for(lambda: saved_round(tmp_path) >= 8)
+    kill_all(process)
+    assert not Store(tmp_path).finished()
+    done = command(*long)
+    assert done.returncode == 0, done.stderr
+    assert f"note: curves: tensorboard --logdir {tmp_path / 'logs' / 'tensorboard'}" in done.stderr
+    assert_same(in_tensorboard(tmp_path), stored(tmp_path))
+
+
+def test_an_interrupted_sweep_leaves_readable_files(tmp_path: Path) -> None:
+    process = start(*LONG, "inline", "--out", str(tmp_path), "--log", "tensorboard")
+    wait_for(lambda: saved_round(tmp_path) >= 6)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    logged = in_tensorboard(tmp_path)
+    assert len(logged) == 2
+    for series in logged.values():
+        assert list(series["accuracy"]) == list(range(1, saved_round(tmp_path) + 1))
+
+
+def test_stored_runs_are_logged_when_asked_for_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*INLINE, "--out", str(tmp_path)]) == 0
+    capsys.readouterr()
+    logged = [*INLINE, "--out", str(tmp_path), "--log", "tensorboard"]
+    assert main(logged) == 0
+    assert "curves of 4 stored runs are logged, too" in capsys.readouterr().err
+    assert_same(in_tensorboard(tmp_path), stored(tmp_path))
+    assert main(logged) == 0
+    assert "are logged, too" not in capsys.readouterr().err, "they are there"
+    for file in (tmp_path / "logs" / "tensorboard").glob("fedcad-*/*"):
+        file.unlink()
+    (tmp_path / "logs" / "tensorboard" / ".written").unlink()
+    assert main(logged) == 0
+    assert_same(in_tensorboard(tmp_path), stored(tmp_path))
+
+
+def test_a_forced_run_is_logged_anew(tmp_path: Path) -> None:
+    forced = ["--algo", "fedavg", "--rounds", "3", "--executor", "inline", "-q", "--out", str(tmp_path), "--force"]
+    for _ in range(2):
+        assert main([*forced, "--log", "tensorboard"]) == 0
+        assert_same(in_tensorboard(tmp_path), stored(tmp_path))
+
+
+def test_an_open_tensorboard_follows_a_run_that_goes_on(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tool = log_tools.make_tools(["tensorboard"], tmp_path, offline=True)["tensorboard"]
+    series = Series("ab" * 32, "fedavg", {"seed": 0})
+    tool.open(series, False).scalars({at: {"accuracy": at / 100} for at in range(1, 31)})  # and is killed
+    watching = EventAccumulator(str(tmp_path / "logs" / "tensorboard" / series.name))
+    assert [point.step for point in watching.Reload().Scalars("accuracy")] == list(range(1, 31))
+    time.sleep(1.1)  # event files are named after the second
+    tool.open(series, False).scalars({at: {"accuracy": at / 100} for at in range(1, 41)})
+    assert [point.step for point in watching.Reload().Scalars("accuracy")] == list(range(1, 41))
+
+
+def test_configuration_and_end_of_a_series_are_tensorboards_hyperparameters(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    arguments = ("--algo", "fedcad", "--set", "gamma=0.5", "beta=0.3", "--rounds", "2", "--executor", "inline", "-q")
+    assert main([*arguments, "--out", str(tmp_path), "--log", "tensorboard"]) == 0
+    (folder,) = (tmp_path / "logs" / "tensorboard").glob("fedcad-*")
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    content = events.PluginTagToContent("hparams")
+    began = plugin_data_pb2.HParamsPluginData.FromString(content["_hparams_/session_start_info"])
+    config = began.session_start_info.hparams
+    row = Store(tmp_path).runs().iloc[0]
+    assert config["run_key"].string_value == row.run_key
+    assert (config["hp_beta"].number_value, config["hp_gamma"].number_value) == (0.3, 0.5)
+    assert (config["algorithm"].string_value, config["alpha"].number_value) == ("fedcad", row.alpha)
+    text = events.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert all(f"| {name} | {value} |" in text for name, value in json.loads(row.setting_json).items())
+    assert "_hparams_/session_end_info" in content
+
+
+class Memory:
+    """A tool that keeps what it is given, and fails or waits if told to."""
+
+    where, look = "memory", "look into memory"
+    begins = 0
+
+    def __init__(self, fails_at: str = "", waits: threading.Event | None = None, begins: int = 0) -> None:
+        self.fails_at, self.waits, self.begins = fails_at, waits, begins
+        self.given: dict[str, dict[int, Mapping[str, float]]] = {}
+        self.ends: list[tuple[str, Mapping[str, float]]] = []
+        self.asked = 0
+
+    def open(self, series: Series, fresh: bool) -> Log:
+        """Itself is the log, of the last series opened."""
+        self._do("open")
+        self.rounds = self.given.setdefault(series.name, {})
+        return self
+
+    def scalars(self, rounds: Rounds) -> None:
+        """Keep them."""
+        self._do("scalars")
+        self.rounds.update(rounds)
+
+    def end(self, status: str, summary: Mapping[str, float]) -> None:
+        """Keep it."""
+        self._do("end")
+        self.ends.append((status, summary))
+
+    def _do(self, what: str) -> None:
+        self.asked += 1
+        if self.waits:
+            self.waits.wait()
+        if what == self.fails_at:
+            raise OSError(28, "No space left on device")
+
+
+@pytest.fixture
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def use(*tools: Memory) -> None:
+        made = dict(zip(LOGS, tools, strict=False))
+        monkeypatch.setattr(log_tools, "make_tools", lambda names, out, offline: {name: made[name] for name in names})
+
+    return use
+
+
+@pytest.mark.parametrize(("moment", "calls"), [("open", 1), ("scalars", 2), ("end", 5)])  # of two rows
+def test_a_tool_that_fails_loses_no_run(
+    moment: str, calls: int, plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], in_memory: Any
+) -> None:
+    broken, sound = Memory(fails_at=moment), Memory()
+    in_memory(broken, sound)
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "tensorboard,wandb"]) == 0
+    err = capsys.readouterr().err
+    assert err.count("warning: --log tensorboard failed and is left out, the runs go on: [Errno 28]") == 1
+    assert "look into memory" in err
+    assert broken.asked == calls, "it is not asked again"
+    assert [status for status, _ in sound.ends] == ["finished"] * 4
+    assert_equal_results(plain, tmp_path)
+
+    mended = Memory()
+    in_memory(mended, sound)
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "tensorboard,wandb"]) == 0
+    assert mended.given.keys() == sound.given.keys() == stored(tmp_path).keys()
+    assert len(sound.ends) == 4, "what it had is not given again"
+
+
+def test_a_folder_that_cannot_be_written_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "tensorboard"]) == 0
+    assert "warning: --log tensorboard failed" in capsys.readouterr().err
+    assert len(Store(tmp_path).finished()) == 4
+
+
+def test_a_tool_that_hangs_does_not_keep_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], in_memory: Any
+) -> None:
+    monkeypatch.setattr(log_writer, "CLOSE_SECONDS", 0.2)
+    released = threading.Event()
+    in_memory(Memory(waits=released))
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "tensorboard"]) == 0
+    released.set()
+    assert "warning: --log tensorboard has not finished and is left" in capsys.readouterr().err
+    assert len(Store(tmp_path).finished()) == 4
+
+
+def test_a_tool_is_given_only_what_it_lacks(tmp_path: Path, in_memory: Any) -> None:
+    tool = Memory(begins=3)
+    in_memory(tool)
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "tensorboard"]) == 0
+    expected = stored(tmp_path)
+    for name, rounds in tool.given.items():
+        assert list(rounds) == [4, 5]
+        assert rounds[5]["best_accuracy"] == expected[name]["best_accuracy"][5], "over all rounds"
+
+
+def test_the_summary_is_best_and_final_accuracy(tmp_path: Path, in_memory: Any) -> None:
+    tool = Memory()
+    in_memory(tool)
+    arguments = ["--algo", "fedavg", "--rounds", "4", "--executor", "inline", "-q", "--out", str(tmp_path)]
+    assert main([*arguments, "--log", "tensorboard"]) == 0
+    row = Store(tmp_path).runs().iloc[0]
+    expected = {"best_accuracy": row.best_accuracy, "final_accuracy": row.final_accuracy}
+    assert tool.ends == [("finished", expected)]
+
+
+def test_names() -> None:
+    assert logs_of(["mlflow,tensorboard", "mlflow"]) == ("tensorboard", "mlflow")
+    with pytest.raises(UsageError, match="no tool for --log 'tensorbord'; known: mlflow, tensorboard, wandb"):
+        logs_of(["tensorbord"])
+
+
+def test_an_unknown_tool_is_exit_2_before_anything_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "foo"]) == 2
+    assert "known: mlflow, tensorboard, wandb" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("tool", "module"),
+    [("tensorboard", "tensorboardX.event_file_writer"), ("wandb", "wandb.sdk"), ("mlflow", "mlflow.tracking")],
+)
+def test_a_missing_package_is_exit_3_and_says_how_to_get_it(
+    tool: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main([*INLINE, "--out", str(tmp_path), "--log", tool]) == 3
+    assert f'pip install "fedkd-bench[{tool}]"' in capsys.readouterr().err
+    assert not Store(tmp_path).status(), "nothing ran"
+
+
+def in_mlflow(out: Path) -> Curves:
+    """What MLflow's store of a results folder holds. A step that is there twice is an error."""
+    found: Curves = {}
+    client, runs = mlflow_runs(out)
+    for run in runs:
+        series = found.setdefault(run.info.run_name, {})
+        for metric in run.data.metrics:
+            points = [(point.step, point.value) for point in client.get_metric_history(run.info.run_id, metric)]
+            assert len(points) == len(dict(points)), f"{metric}: a step is there twice"
+            series[metric] = dict(sorted(points))
+    return found
+
+
+def mlflow_runs(out: Path) -> tuple[Any, Sequence[Any]]:
+    """Its client and its runs."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{out / 'logs' / 'mlflow' / 'mlflow.db'}")
+    return client, client.search_runs([client.get_experiment_by_name("fedkd-bench").experiment_id])
+
+
+@pytest.fixture
+def _mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow", reason="needs MLflow: pip install 'fedkd-bench[mlflow]'")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+
+
+@pytest.mark.usefixtures("_mlflow")
+def test_mlflow_has_the_curves_the_parameters_and_the_end(plain: Path, tmp_path: Path) -> None:
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "mlflow"]) == 0
+    assert_equal_results(plain, tmp_path)
+    assert_same(in_mlflow(tmp_path), stored(tmp_path))
+    rows = Store(tmp_path).runs().set_index("run_key")
+    for run in mlflow_runs(tmp_path)[1]:
+        row = rows.loc[run.data.tags["run_key"]]
+        assert run.info.status == "FINISHED"
+        assert run.data.tags["status"] == "finished"
+        assert float(run.data.tags["best_accuracy"]) == pytest.approx(row.best_accuracy, abs=1e-6)
+        assert (run.data.params["algorithm"], run.data.params["alpha"]) == (row.algorithm, str(row.alpha))
+
+
+@pytest.mark.usefixtures("_mlflow")
+def test_mlflow_goes_on_with_a_killed_run(tmp_path: Path) -> None:
+    long = (*LONG, "inline", "--out", str(tmp_path), "--log", "mlflow")
+    process = start(*long)
+    wait_for(lambda: saved_round(tmp_path) >= 12)
+    kill_all(process)
+    before = mlflow_runs(tmp_path)[1]
+    assert [run.info.status for run in before] == ["RUNNING", "RUNNING"]
+    done = command(*long)
+    assert done.returncode == 0, done.stderr
+    after = mlflow_runs(tmp_path)[1]
+    assert [run.info.status for run in after] == ["FINISHED", "FINISHED"]
+    assert {run.info.run_id for run in after} == {run.info.run_id for run in before}
+    assert_same(in_mlflow(tmp_path), stored(tmp_path))
+
+
+@pytest.mark.usefixtures("_mlflow")
+def test_offline_reaches_no_server_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(EnvironmentProblem, match="unset MLFLOW_TRACKING_URI"):
+        log_tools.make_tools(["mlflow"], tmp_path, offline=True)
+
+
+@pytest.mark.usefixtures("_mlflow")
+def test_a_store_of_mlflow_that_cannot_be_used_is_exit_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://nowhere")
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "mlflow"]) == 3
+    assert "--log mlflow: nonsense://nowhere cannot be used" in capsys.readouterr().err
+
+
+def records(content: bytes) -> Iterator[bytes]:
+    """The records of a file of Weights & Biases: LevelDB's log format, its magic number in front."""
+    at, parts = 7, b""
+    while at + 7 <= len(content):
+        if 32768 - at % 32768 < 7:  # the rest of a block that holds no header
+            at += 32768 - at % 32768
+            continue
+        size, kind = struct.unpack_from("<HB", content, at + 4)
+        parts += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # whole, or the last part
+            yield parts
+            parts = b""
+
+
+def in_wandb(out: Path) -> tuple[Curves, dict[str, Any]]:
+    """The history of each offline run, and its last summary with its configuration."""
+    from wandb.proto import wandb_internal_pb2
+
+    found: Curves = {}
+    about: dict[str, Any] = {}
+    for file in (out / "logs" / "wandb").glob("offline-run-*/run-*.wandb"):
+        name = file.stem.removeprefix("run-")
+        assert name not in found, "a run is there twice"
+        series, known = found.setdefault(name, {}), about.setdefault(name, {})
+        for data in records(file.read_bytes()):
+            record = wandb_internal_pb2.Record.FromString(data)
+            items = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+            for metric in items.keys() - {"_step", "_runtime", "_timestamp"}:
+                series.setdefault(metric, {})[items["_step"]] = items[metric]
+            known |= {item.key: json.loads(item.value_json) for item in record.summary.update}
+            known |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+    return found, about
+
+
+@pytest.fixture
+def _wandb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("wandb.sdk", reason="needs Weights & Biases: pip install 'fedkd-bench[wandb]'")
+    # WANDB_SERVICE: where a test in this process has left its helper, which commands would share.
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_PROJECT", "WANDB_ENTITY", "WANDB_SERVICE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("_wandb")
+def test_wandb_offline_has_the_curves_the_configuration_and_the_end(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert main([*INLINE, "--out", str(tmp_path), "--log", "wandb"]) == 0
+    assert_equal_results(plain, tmp_path)
+    logged, about = in_wandb(tmp_path)
+    assert_same(logged, stored(tmp_path))
+    for row in Store(tmp_path).runs().itertuples():
+        known = about[f"{row.algorithm}-{row.run_key[:16]}"]
+        assert (known["run_key"], known["status"]) == (row.run_key, "finished")
+        assert (known["final_accuracy"], known["best_accuracy"]) == (row.final_accuracy, row.best_accuracy)
+
+
+@pytest.mark.usefixtures("_wandb")
+def test_wandb_offline_writes_a_killed_run_anew(tmp_path: Path) -> None:
+    long = (*LONG, "inline", "--offline", "--out", str(tmp_path), "--log", "wandb")
+    process = start(*long)
+    wait_for(lambda: saved_round(tmp_path) >= 12)
+    kill_all(process)
+    done = command(*long)
+    assert done.returncode == 0, done.stderr
+    assert_same(in_wandb(tmp_path)[0], stored(tmp_path))
+
+
+@pytest.mark.usefixtures("_wandb")
+def test_wandb_online_needs_a_key_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    with pytest.raises(EnvironmentProblem, match="WANDB_MODE=offline"):
+        log_tools.make_tools(["wandb"], tmp_path, offline=False)
+
+
+@pytest.mark.usefixtures("_wandb")
+def test_what_ends_a_sweep_at_the_terminal_leaves_wandb_whole(tmp_path: Path) -> None:
+    process = start(*LONG, "inline", "--offline", "--out", str(tmp_path), "--log", "wandb")
+    wait_for(lambda: saved_round(tmp_path) >= 6)
+    os.killpg(process.pid, signal.SIGINT)  # Ctrl-C reaches wandb's own process as well
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "warning" not in err
+    logged, about = in_wandb(tmp_path)
+    assert {known["status"] for known in about.values()} == {"interrupted"}
+    assert all(list(series["accuracy"])[-1] == saved_round(tmp_path) for series in logged.values())

@@ -1,0 +1,277 @@
+"""Packs in a sweep: which runs they hold, what a trial makes of them, halving within them, their share of a GPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from algorithms import ALGORITHMS
+from bench import shares
+from bench.errors import UsageError
+from bench.execution import AUTO_PACK, Execution, resolve_pack
+from bench.labels import trial_name, varied_names
+from bench.packs import FREE, packs_of, program_of
+from bench.provenance import of_command
+from bench.sweep import main
+from bench.tuning.halving import losers, next_rung, rungs_of
+from bench.tuning.runner import group
+from bench.tuning.trial import Trial
+from bench.unit import Unit
+from leaderboards import Store
+from search_spaces import SETTINGS, Setting
+
+SETTING = replace(SETTINGS["fedkd", "digits"], rounds=10, local_epochs=1)
+
+
+def unit(mu: float = 0.01, seed: int = 0, algorithm: str = "fedprox", **fields: Any) -> Unit:
+    values = {**ALGORITHMS[algorithm].defaults(), **({"mu": mu} if algorithm == "fedprox" else {})}
+    return Unit(algorithm, values, replace(SETTING, **fields), seed)
+
+
+@pytest.fixture
+def execution(tmp_path: Path) -> Execution:
+    return Execution(
+        out=str(tmp_path),
+        backend="stacked",
+        rounds_per_report=1,
+        stop_file=str(tmp_path / "stop"),
+        provenance=of_command([]),
+    )
+
+
+def finish(trial: Trial) -> dict[str, Any]:
+    while not (report := trial.step())["done"]:
+        pass
+    trial.close()
+    return report
+
+
+# Which runs share a program.
+
+
+def test_free_fields_are_fields() -> None:
+    assert set(SETTING.as_dict()) >= FREE
+    assert isinstance(SETTING, Setting)
+
+
+@pytest.mark.parametrize("changed", [{"alpha": 5.0}, {"lr": 0.01}, {"rounds": 3}, {"participation": 1.0}])
+def test_runs_that_differ_in_clients_length_or_rates_share_a_program(changed: dict[str, Any]) -> None:
+    assert program_of(unit()) == program_of(unit(0.5, seed=7, **changed))
+
+
+@pytest.mark.parametrize("changed", [{"batch_size": 8}, {"momentum": 0.9}, {"model": "mlp+bn"}, {"precision": "bf16"}])
+def test_runs_whose_steps_differ_do_not(changed: dict[str, Any]) -> None:
+    assert program_of(unit()) != program_of(unit(**changed))
+
+
+def test_what_shapes_a_program_parts_runs() -> None:
+    mean = replace(unit(), hyperparameters={"mu": 0.01, "prox_reduction": "mean_per_tensor"})
+    assert program_of(unit()) != program_of(mean)
+    assert program_of(unit()) != program_of(unit(algorithm="fedavg"))
+
+
+def test_a_seeds_configurations_come_first_then_further_seeds() -> None:
+    units = [unit(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
+    packs = packs_of([[one] for one in units], 4)
+    assert [[(one.hyperparameters["mu"], one.seed) for one in pack] for pack in packs] == [
+        [(0.1, 0), (0.2, 0), (0.3, 0), (0.1, 1)],
+        [(0.2, 1), (0.3, 1)],
+    ]
+
+
+def test_what_belongs_together_stays_together() -> None:
+    units = [unit(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1, 2)] + [unit(algorithm="fedavg")]
+    assert sorted(len(pack) for pack in group(units, by_configuration=True, pack=4)) == [1, 3, 3, 3]
+    assert sorted(len(pack) for pack in group(units, by_configuration=True, pack=6)) == [1, 3, 6]
+
+
+def test_only_one_settings_configurations_compare() -> None:
+    units = [unit(mu, alpha=alpha) for mu in (0.1, 0.2) for alpha in (0.1, 5.0)]
+    assert [len(pack) for pack in group(units, by_configuration=True, pack=8)] == [2, 2]
+    assert [len(pack) for pack in group(units, by_configuration=False, pack=8)] == [4]
+
+
+def test_names_say_what_the_runs_of_a_trial_have_in_common() -> None:
+    units = [unit(mu, seed, alpha=alpha) for mu in (0.1, 0.2) for seed in (0, 1) for alpha in (0.1, 5.0)]
+    varied = varied_names(units)
+    assert trial_name(units[:1], varied) == "fedprox alpha=0.1 mu=0.1 seed 0"
+    assert trial_name([one for one in units if one.setting.alpha == 5.0], varied) == "fedprox alpha=5.0 4 runs"
+    alone = [one for one in units if one.setting.alpha == 5.0 and one.seed == 1]
+    assert trial_name(alone, varied) == "fedprox alpha=5.0 seed 1 2 runs"
+    same = [one for one in units if one.setting.alpha == 5.0 and one.hyperparameters["mu"] == 0.1]
+    assert trial_name(same, varied) == "fedprox alpha=5.0 mu=0.1 2 seeds"
+
+
+# A trial of several runs.
+
+
+def test_the_rows_of_a_pack_are_those_of_lone_runs(execution: Execution, tmp_path: Path) -> None:
+    units = [unit(mu, seed, rounds=4) for mu in (0.01, 1.0) for seed in (0, 1)]
+    assert finish(Trial(units, execution))["status"] == "finished"
+    for one in units:
+        finish(Trial([one], replace(execution, out=str(tmp_path / "alone"), backend="loop")))
+    packed, alone = (Store(out).runs().set_index("run_key").sort_index() for out in (tmp_path, tmp_path / "alone"))
+    assert list(packed.index) == list(alone.index)
+    assert set(packed["pack"]) == {4}
+    assert set(alone["pack"]) == {1}
+    assert (packed.best_accuracy - alone.best_accuracy).abs().max() < 0.02
+    exact = ["communications", "bytes_down", "bytes_up", "train_steps", "partition_hash", "hp_mu", "seed"]
+    assert packed[exact].equals(alone[exact])
+    assert (packed.seconds > 0).all()
+
+
+def test_in_a_loop_rows_do_not_know_of_a_pack(execution: Execution, tmp_path: Path) -> None:
+    units = [unit(mu, rounds=3) for mu in (0.01, 1.0)]
+    finish(Trial(units, replace(execution, backend="loop")))
+    for one in units:
+        finish(Trial([one], replace(execution, out=str(tmp_path / "alone"), backend="loop")))
+    packed, alone = (Store(out).runs().set_index("run_key").sort_index() for out in (tmp_path, tmp_path / "alone"))
+    results = ["best_accuracy", "final_accuracy", "best_val_accuracy", "ema_accuracy", "pack"]
+    assert packed[results].equals(alone[results])
+
+
+def test_a_pack_goes_on_after_an_interruption(execution: Execution, tmp_path: Path) -> None:
+    units = [unit(mu, rounds=4) for mu in (0.01, 1.0)]
+    first = Trial(units, execution)
+    first.step()
+    (tmp_path / "stop").touch()
+    assert first.step()["status"] == "interrupted"
+    first.close()
+    (tmp_path / "stop").unlink()
+    again = Trial(units, execution)
+    assert [run.round for run in again.runs] == [2, 2]
+    finish(again)
+    finish(Trial(units, replace(execution, out=str(tmp_path / "whole"))))
+    stopped, whole = (Store(out).runs().set_index("run_key").sort_index() for out in (tmp_path, tmp_path / "whole"))
+    results = ["best_accuracy", "final_accuracy", "best_val_accuracy", "ema_accuracy", "train_steps"]
+    assert stopped[results].equals(whole[results])
+
+
+# Halving within a trial.
+
+
+@dataclass
+class Stood:
+    """A run at a rung."""
+
+    unit: Unit
+    value: float
+    round: int = 100
+    status: str = "running"
+
+    def measure(self, metric: str, until: float = math.inf) -> float:
+        assert metric == "val_accuracy"
+        return self.value
+
+
+def test_rungs_are_a_tenth_and_four_times_as_many_each() -> None:
+    assert rungs_of(100) == (10, 40)
+    assert rungs_of(20) == (2, 8)
+    assert rungs_of(5) == (1, 4)
+    assert rungs_of(1) == ()
+    assert next_rung((10, 40), 10) == 40
+    assert next_rung((10, 40), 40) == math.inf
+
+
+def test_the_best_quarter_goes_on_by_means_over_seeds() -> None:
+    values = {0.1: (0.9, 0.1), 0.2: (0.6, 0.6), 0.3: (0.2, 0.2), 0.4: (0.3, math.nan), 0.5: (0.1, 0.1)}
+    runs = [Stood(unit(mu, seed), value) for mu, pair in values.items() for seed, value in enumerate(pair)]
+    lost = {run.unit.hyperparameters["mu"] for run in losers(runs, [10])}
+    assert lost == {0.3, 0.4, 0.5}, "two of five go on: 0.6, and the mean of 0.9 and 0.1"
+
+
+def test_a_failed_seed_loses_and_equal_ones_keep_their_order() -> None:
+    runs = [Stood(unit(mu), value) for mu, value in ((0.1, 0.5), (0.2, 0.5), (0.3, 0.4))]
+    runs.append(Stood(unit(0.4), 0.9, status="failed"))
+    assert [run.unit.hyperparameters["mu"] for run in losers(runs, [10])] == [0.2, 0.3]
+
+
+def test_a_rung_judges_alike_however_often_and_when_it_is_asked() -> None:
+    runs = [Stood(unit(0.1 * i), 0.1 * i) for i in range(8)]
+    first = losers(runs, [10])
+    assert len(first) == 6
+    for run in first[:4]:
+        run.status, run.round = "stopped", 10
+    assert losers(runs, [10]) == first[4:], "those that were told to stop before a crash count still"
+    for run in first[4:]:
+        run.status, run.round = "stopped", 10
+    assert losers(runs, [10]) == []
+    assert losers(runs, [10, 40]) == [runs[6]]
+
+
+def test_asha_within_a_pack(execution: Execution, tmp_path: Path) -> None:
+    """Four configurations, two seeds each: after the first rung one of them is left, in a stack that has shrunk."""
+    rates = (1e-4, 1e-3, 0.1, 1e-5)
+    units = [unit(seed=seed, lr=lr) for lr in rates for seed in (0, 1)]
+    trial = Trial(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
+    trial.step()
+    assert len(trial._packs[0].active) == 8
+    trial.step()
+    assert len(trial._packs[0].active) == 2
+    finish(trial)
+    runs = Store(tmp_path).runs()
+    assert runs.groupby("lr").status.unique().map(list).to_dict() == {
+        1e-5: ["stopped"],
+        1e-4: ["stopped"],
+        1e-3: ["stopped"],
+        0.1: ["finished"],
+    }
+    assert set(runs[runs.status == "stopped"].communications) == {1}
+    again = Trial(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
+    assert again.report()["status"] == "finished", "nothing is left to do, and nothing is judged again"
+    assert [run.round for run in again.runs] == [1, 1, 1, 1, 10, 10, 1, 1]
+    again.close()
+
+
+def test_asha_in_packs_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--algo", "fedprox", "--set", "mu=0,0.01,1,3", "--rounds", "10", "--local-epochs", "1"]
+    options += ["--executor", "inline", "--scheduler", "asha", "--seeds", "2", "--out", str(tmp_path)]
+    assert main(options) == 2
+    assert "use --executor ray" in capsys.readouterr().err
+    assert main([*options, "--pack", "8", "--backend", "stacked"]) == 0
+    runs = Store(tmp_path).runs()
+    assert runs[runs.status == "finished"].hp_mu.nunique() == 1
+    assert len(runs) == 8
+    assert main([*options, "--pack", "8", "--backend", "stacked"]) == 0
+    assert "0 to do" in capsys.readouterr().err
+
+
+# How large a pack is, and its share of a GPU.
+
+
+def test_packs_are_the_choice_on_a_gpu() -> None:
+    assert resolve_pack("auto", "cpu", "stacked") == 1
+    assert resolve_pack("auto", "cuda", "loop") == 1
+    assert resolve_pack("auto", "cuda", "auto") == AUTO_PACK
+    assert resolve_pack(3, "cpu", "auto") == 3
+    with pytest.raises(UsageError, match="--pack must be auto or at least 1, got 0"):
+        resolve_pack(0, "cpu", "auto")
+
+
+def test_as_many_trials_share_a_gpu_as_their_peaks_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shares, "cpu_count", lambda: 16)
+    gib = 2**30
+    assert shares.measured_share([10 * gib, 20 * gib], 100 * gib) == 1 / 4, "4 x 20 < 90 < 5 x 20"
+    assert shares.measured_share([gib], 100 * gib) == 1 / 16, "no more than cores"
+    assert shares.measured_share([200 * gib], 100 * gib) == 1.0
+
+
+def test_the_share_follows_stored_peaks_of_like_runs(
+    execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(Trial([unit(rounds=1)], execution))
+    store = Store(tmp_path)
+    runs = store.runs()
+    runs["device"], runs["peak_memory_bytes"] = "NVIDIA H200", 30 * 2**30
+    monkeypatch.setattr(Store, "runs", lambda self: runs)
+    monkeypatch.setattr(shares, "gpu_memory", lambda: 140 * 2**30)
+    monkeypatch.setattr(shares, "cpu_count", lambda: 16)
+    assert shares.share([unit(mu=1.0, alpha=0.1)], 1, store) == 1 / 4
+    assert shares.share([unit(batch_size=8)], 1, store) == shares.default_share(1), "none like it was measured"
+    assert shares.share([unit()], 8, store) == 1.0
+    monkeypatch.setattr(shares, "gpu_memory", lambda: 0)
+    assert shares.share([unit()], 1, store) == shares.default_share(1)
