@@ -24,7 +24,7 @@ from bench.engine.numbers import Place, packable_numbers, values_of, with_number
 from bench.engine.programs import NotCapturable, Program
 from bench.engine.steps import Steps
 from bench.engine.tasks import Job, Task, Trained, finish
-from bench.engine.trees import each, own, pairs, shapes, stack, tree_map, unstack
+from bench.engine.trees import axes, each, own, pairs, shapes, stack, tree_map, unstack
 
 Entry = tuple[Job, Task]
 
@@ -138,6 +138,7 @@ class _Active:
         self.teachers = {
             name: (params if shared else first(params), shared) for name, (params, shared) in whole.teachers.items()
         }
+        self.axes: Any = None  # of a step's parts, which have one structure once the first `before_step` is over
         self.lr = self.common.pop("lr", whole.job.plan.lr)
         self.weight_decay = self.common.pop("weight_decay", self.problem.setting.weight_decay)
 
@@ -148,7 +149,9 @@ class _Active:
         parts = {**self.common, "local": self.local, "batch": now, "lr": self.lr, "key": key}
         if self.problem.acts_before_steps:
             self._keep(each(self._before_step, parts))
-        losses = each(self._loss, parts)
+            parts["local"] = self.local
+        self.axes = self.axes or axes(parts)
+        losses = each(self._loss, parts, self.axes)
         grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
         count = (whole.clock[0] + 1).to(losses.dtype) if whole.program.fixed else whole.made + 1
         self.problem.optimizer.step(

@@ -90,10 +90,14 @@ def unstack(tree: Any) -> list[Any]:
     return [at(row) for row in range(count)]
 
 
-def each(function: Callable[..., Any], parts: Mapping[str, Any]) -> Any:
-    """`function(**parts)` of each entry of the leading axis, mapped; what is no tensor is passed on."""
-    dims = pytree.tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, dict(parts))
-    return vmap(lambda own: function(**own), in_dims=(dims,), randomness="error")(dict(parts))
+def axes(tree: Any) -> Any:
+    """What `vmap` takes as `in_dims` to map the leading axis of every tensor, and to pass on what is none."""
+    return pytree.tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, tree)
+
+
+def each(function: Callable[..., Any], parts: dict[str, Any], dims: Any = None) -> Any:
+    """`function(**parts)` of each entry of the leading axis, mapped. `dims`: `axes` of the parts, if they are known."""
+    return vmap(lambda own: function(**own), in_dims=(dims or axes(parts),), randomness="error")(parts)
 
 
 def own(tree: Any) -> Any:
