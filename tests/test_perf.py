@@ -16,7 +16,7 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.perf import main, startup, training, tune
 from bench.perf.floors import floor
 from bench.perf.measure import Spent, alternate, figure
-from bench.perf.peers import beside_peers, read_peers
+from bench.perf.peers import beside_peers, our_rates, read_peers
 from bench.perf.report import figures
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
 from bench.tuning import runner
@@ -123,8 +123,9 @@ def test_training_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (entry["ratio"]["limit"], entry["ratio"]["bound"], entry["ratio"]["n"]) == (0.95, ">=", 2)
     assert "limit" not in part["engine"]["cnn_cifar"]["flip_crop"]["ratio"]
     assert set(part["algorithms"]["cnn_cifar"]) == {"fedgkd"}
-    assert part["peers"][0]["alike"] is True
-    assert part["peers"][0]["ratio"] == pytest.approx(entry["engine_rate"]["median"] / 100)
+    peer = record["peers"][0]
+    assert (peer["peer"], peer["alike"], peer["ratio"]["limit"]) == ("plain", True, 1.0)
+    assert peer["ratio"]["median"] == pytest.approx(entry["engine_rate"]["median"] / 100)
 
 
 def test_tables_show_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,8 +218,14 @@ def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--part", "speed"], "--part takes startup, data, training, tune, boards, got speed"),
-        (["--part", ","], "--part takes startup, data, training, tune, boards, got nothing"),
+        (
+            ["--part", "speed"],
+            "cores, tune, settings, scale, profile, boards, got speed",
+        ),
+        (
+            ["--part", ","],
+            "cores, tune, settings, scale, profile, boards, got nothing",
+        ),
         (["--model", "resnet9"], "did you mean resnet8"),
         (["--model", "mlp"], "takes 8x8 inputs"),
         (["--model", ","], "--model takes"),
@@ -232,6 +239,15 @@ def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--compare", "missing.jsonl"], "--compare missing.jsonl: No such file"),
         (["--part", "tune", "--compare", "x"], "--compare needs the part training"),
         (["--out", "missing/perf.json"], "there is no folder missing"),
+        (["--json", "missing/perf.json"], "--json missing/perf.json: there is no folder missing"),
+        (["--backend", "fast"], "--backend takes auto, loop, stacked, got fast"),
+        (["--precision", "fp32,int8"], "--precision takes fp32, tf32, bf16, fp64, got int8"),
+        (["--pack", "0"], "--pack takes whole numbers >= 1, got 0"),
+        (["--setting", "moon"], "--setting takes fedgkd, fedcad, pfl, got moon"),
+        (["--model", "tables"], "stands alone, and goes with --part throughput and scale; got --model tables --part"),
+        (["--part", "settings"], "--part settings takes hours on a CPU: --rounds 1"),
+        (["--part", "scale"], "--part scale needs rates: --from RECORD"),
+        (["--part", "scale", "--from", "missing.json"], "--from missing.json: No such file"),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(
@@ -259,8 +275,35 @@ def test_peers_that_are_no_records_are_refused(record: Any, message: str, tmp_pa
 
 
 def test_peers_are_compared_with_the_same_model_only() -> None:
-    part = {"work": {"device": "cpu"}, "engine": {"cnn_cifar": {"none": {"engine_rate": figure([150.0], "samples/s")}}}}
+    ours = {"model": "cnn_cifar", "backend": "loop", "precision": "fp32", "pack": 1, "rate": figure([150.0], "/s")}
     others = [PEER, {**PEER, "model": "resnet8"}, {**PEER, "threads": 2}, {**PEER, "device": "cuda"}]
-    found = beside_peers(others, part, threads=1)
-    assert [entry["ratio"] for entry in found] == [1.5, None, 1.5, 1.5]
-    assert [entry["alike"] for entry in found] == [True, True, False, False]
+    found = beside_peers(others, [ours, {**ours, "pack": 8, "rate": figure([300.0], "/s")}], "cpu", threads=1)
+    ratios = [entry["ratio"] and (entry["pack"], entry["ratio"]["median"]) for entry in found]
+    assert ratios == [(1, 1.5), (8, 3.0), None, (1, 1.5), (8, 3.0), (1, 1.5), (8, 3.0)]
+    assert [entry["alike"] for entry in found] == [True, True, True, False, False, False, False]
+    assert [entry["ratio"].get("limit") for entry in found if entry["ratio"]] == [1.0, 1.0, None, None, None, None]
+
+
+def test_a_gpu_has_to_leave_the_plain_loop_far_behind() -> None:
+    ours = {"model": "cnn_cifar", "backend": "stacked", "precision": "bf16", "pack": 1, "rate": figure([1900.0], "/s")}
+    peers = [{**PEER, "device": "cuda"}, {**PEER, "peer": "pfl", "device": "cuda"}]
+    plain, pfl = (entry["ratio"] for entry in beside_peers(peers, [ours], "cuda", threads=1))
+    assert (plain["median"], plain["limit"], plain["met"]) == (19.0, 20.0, False)
+    assert (pfl["limit"], pfl["met"]) == (1.0, True)
+
+
+def test_peers_stand_beside_rates_of_the_same_work() -> None:
+    rate = {"model": "cnn_cifar", "backend": "loop", "precision": "fp32", "pack": 1, "rate": figure([1.0], "/s")}
+    rate |= {"dataset": "cifar10", "image_size": "own", "optimizer": "sgd", "batch_size": 64}
+    engine = {"none": {"backend": "loop", "engine_rate": figure([2.0], "/s")}}
+    parts = {
+        "training": {"engine": {"cnn_cifar": engine, "resnet8": engine}},
+        "throughput": {
+            "work": {"augmentation": "none"},
+            "rates": [rate, {**rate, "dataset": "cifar100"}, {**rate, "batch_size": 32}],
+        },
+    }
+    found = [(entry["model"], entry["rate"]["median"]) for entry in our_rates(parts, "fp32")]
+    assert found == [("cnn_cifar", 1.0), ("resnet8", 2.0)], "measured twice, the part throughput tells"
+    parts["throughput"]["work"]["augmentation"] = "flip_crop"
+    assert [entry["rate"]["median"] for entry in our_rates(parts, "fp32")] == [2.0, 2.0]

@@ -9,7 +9,7 @@ import pytest
 
 from bench.errors import EnvironmentProblem
 from bench.perf import boards, main
-from bench.perf.command import PARTS, make_parser
+from bench.perf.options import PARTS, make_parser
 from leaderboards import Store
 from leaderboards.boards import leaderboard
 from leaderboards.validation import validate
@@ -30,9 +30,11 @@ def test_figures_have_their_targets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--boards", "--runs", "100", "--repetitions", "1", "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["parts"]
     assert list(parts) == ["boards"]
-    board, compare = parts["boards"]["leaderboard"], parts["boards"]["compare"]
+    board, compare, report = (parts["boards"][name] for name in ("leaderboard", "compare", "report"))
     assert (board["runs"], board["points"], compare["runs"]) == (100, 10_000, 10)
     assert (board["seconds"]["limit"], board["memory"]["limit"], compare["seconds"]["limit"]) == (5.0, 2_000.0, 3.0)
+    assert (report["runs"], report["seconds"]["limit"], report["file"]["limit"]) == (100, 15.0, 5.0)
+    assert report["file"]["median"] > 1, "the page holds its own scripts"
     assert board["memory"]["median"] > 10
     assert board["cpu_seconds"]["median"] > 0
 

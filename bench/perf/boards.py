@@ -1,4 +1,4 @@
-"""Large result folders: how long the leaderboard of a hundred thousand runs takes, and `bench.compare` of a tenth.
+"""Large result folders: the time of a leaderboard of a hundred thousand runs, of `bench.compare`, of `bench.report`.
 
 The folders are made up, written as compaction leaves them: the same schema, files and row groups as real ones.
 """
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES, COMPARE_SECONDS = 5.0, 2_000.0, 3.0  # targets
+REPORT_SECONDS, REPORT_MEGABYTES = 15.0, 5.0  # of the page's time and of its file
+REPORTED = 1_000  # runs of a page
 ROUNDS = 10  # that a curve has, of each of its metrics
 POINTS = (
     *("accuracy", "val_accuracy", "loss", "train_loss", "local_accuracy"),
@@ -40,30 +42,40 @@ _GROUP = 1_000  # runs whose points are made at once
 
 
 def measure_boards(runs: int, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """The leaderboard of a folder of `runs` runs, and `bench.compare` of one of a tenth, each a process of its own.
+    """The leaderboard of a folder of `runs` runs, `bench.compare` of a tenth, `bench.report` of `REPORTED` at most.
 
     Args:
-        runs: in the larger folder.
+        runs: in the largest folder.
         repetitions: of each; one more, not counted, warms the file cache.
         say: told what is being done.
 
     Returns:
-        For `leaderboard` and `compare`: `runs` and `points` in the folder, and figures: seconds of the whole process,
-        its processor time and its largest memory.
+        For `leaderboard`, `compare` and `report`: `runs` and `points` in the folder, and figures: seconds of the whole
+        process, its processor time and its largest memory; of a report also the size of its file.
     """
-    few = max(runs // 10, 1)
+    sizes = {"leaderboard": runs, "compare": max(runs // 10, 1), "report": min(runs, REPORTED)}
     with tempfile.TemporaryDirectory() as place:
-        large, small = Path(place) / "large", Path(place) / "small"
-        say(f"boards: making up folders of {runs:,} and {few:,} runs")
-        write_folder(large, runs)
-        write_folder(small, few)
+        page = Path(place) / "page.html"
+        folders = {name: Path(place) / name for name in sizes}
+        for name, folder in folders.items():
+            say(f"boards: making up a folder of {sizes[name]:,} runs")
+            write_folder(folder, sizes[name])
         say(f"boards: {repetitions} repetitions")
-        board = _spent(("-c", _TABLE.format(str(large))), repetitions)
-        compare = _spent(("-m", "bench.compare", "--out", str(small)), repetitions)
-    return {
-        "leaderboard": _sizes(runs) | _figures(board, LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES),
-        "compare": _sizes(few) | _figures(compare, COMPARE_SECONDS, None),
+        commands = {
+            "leaderboard": ("-c", _TABLE.format(str(folders["leaderboard"]))),
+            "compare": ("-m", "bench.compare", "--out", str(folders["compare"])),
+            "report": ("-m", "bench.report", "--out", str(folders["report"]), "--to", str(page)),
+        }
+        spent = {name: _spent(command, repetitions) for name, command in commands.items()}
+        megabytes = page.stat().st_size / 1e6
+    limits = {
+        "leaderboard": (LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES),
+        "compare": (COMPARE_SECONDS, None),
+        "report": (REPORT_SECONDS, None),
     }
+    found = {name: _sizes(sizes[name]) | _figures(spent[name], *limits[name]) for name in sizes}
+    found["report"]["file"] = figure([megabytes], "MB", REPORT_MEGABYTES)
+    return found
 
 
 def write_folder(out: Path, runs: int) -> None:

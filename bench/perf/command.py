@@ -7,12 +7,12 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from algorithms import ALGORITHMS, entry
 from bench.console import console, report_problem
-from bench.data import data_dir, info
+from bench.data import data_dir
 from bench.errors import (
     EXIT_ENVIRONMENT,
     EXIT_FAILED,
@@ -22,85 +22,10 @@ from bench.errors import (
     EnvironmentProblem,
     UsageError,
 )
-from bench.execution import cpu_count, resolve_device
-from bench.models import MODELS, check_model
-from bench.options import split_list
-from search_spaces.setting import AUGMENTATIONS, PRECISIONS
+from bench.perf.options import ROUNDS, SAMPLES, TABLES, check, make_parser
 
-PARTS = ("startup", "data", "training", "tune")
-ON_REQUEST = ("boards",)  # parts that are measured only if asked for
-USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
-DESCRIPTION = """\
-Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
-PyTorch loop, what Ray Tune adds and, on request, large result folders. A table on stdout, progress on stderr; targets
-are shown beside the figures and never decide the exit status."""
-EPILOG = """\
-examples:
-  python -m bench.perf                                            everything, about ten minutes
-  python -m bench.perf --part startup data                        what comes before training, about a minute
-  python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
-  python -m bench.perf --part training --algo all --model cnn_cifar   every algorithm, about ten minutes
-  python -m bench.perf --part training --device cuda --json --out perf.json
-  python -m bench.perf --boards                                   the leaderboard of 100,000 runs, minutes
-
-Lists take spaces or commas.
-exit status: 0 measured; 1 an algorithm failed; 2 usage or value; 3 environment; 130 interrupted"""
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """All options."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.perf",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    known = f"of {', '.join(PARTS)} (all of these), {', '.join(ON_REQUEST)}"
-    add("--part", nargs="+", default=list(PARTS), metavar="NAME", help=known)
-    add("--boards", dest="part", action="store_const", const=["boards"], help="short for --part boards")
-    add("--json", action="store_true", help="the record on stdout instead of tables")
-    add("--out", type=Path, metavar="FILE", help="write the record to a file, too")
-    add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
-    add("-v", "--verbose", action="store_true", help="tracebacks of failures")
-    early = parser.add_argument_group("startup, data, boards")
-    early.add_argument("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
-    early.add_argument("--data-dir", metavar="DIR", help="data sets (default $FEDKD_DATA, else ~/.local/share)")
-    _training(parser.add_argument_group("training"))
-    tune = parser.add_argument_group("tune")
-    tune.add_argument("--trials", type=int, default=12, metavar="N", help="small trials (12)")
-    tune.add_argument("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
-    boards = parser.add_argument_group("boards")
-    boards.add_argument("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
-    return parser
-
-
-def _training(group: argparse._ArgumentGroup) -> None:
-    add = group.add_argument
-    add("--model", nargs="+", default=["cnn_cifar", "resnet8"], metavar="NAME", help="models (cnn_cifar resnet8)")
-    add(
-        "--augmentation",
-        nargs="+",
-        default=["none", "flip_crop"],
-        metavar="NAME",
-        help="of the engine (none flip_crop)",
-    )
-    add(
-        "--algo",
-        nargs="+",
-        default=list(USUAL),
-        metavar="NAME",
-        help=f"algorithms beside FedAvg, all, or none ({' '.join(USUAL)})",
-    )
-    add("--rounds", type=int, default=7, metavar="N", help="timed rounds of each comparison (7)")
-    add("--clients", type=int, default=10, metavar="K", help="number of clients (10)")
-    add("--cohort", type=int, metavar="N", help="clients that train in a round; few make it short (all)")
-    add("--samples", type=int, default=640, metavar="N", help="of each client (640)")
-    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
-    add("--backend", choices=("auto", "loop", "stacked"), default="auto", help="of the engine (auto)")
-    add("--precision", choices=PRECISIONS, default="fp32", help="of both loops (fp32)")
-    add("--compare", nargs="+", default=[], metavar="FILE", help="JSON lines of peers: peer, model, samples_per_s")
+if TYPE_CHECKING:
+    from bench.perf.workload import Workload
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -120,92 +45,47 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _measure(given: argparse.Namespace, command: str) -> int:
     check(given)
     from bench.perf.peers import read_peers
-    from bench.perf.report import new_record, print_record, problems
+    from bench.perf.report import check_devices, new_record, print_record, problems, read_records
 
     peers = read_peers(given.compare)
+    known = read_records(given.sources)
     record = new_record(command, given.device, given.threads)
+    measured = {"throughput", "training"} & set(given.part)
+    check_devices([*known, record] if measured else known)
     for name in given.part:
-        record["parts"][name] = RUNNERS[name](given)
+        if name != "scale":
+            record["parts"][name] = RUNNERS[name](given)
+    if "scale" in given.part:
+        record["parts"]["scale"] = _run_scale(given, [*known, record])
     if peers:
-        from bench.perf.peers import beside_peers
-
-        training = record["parts"]["training"]
-        training["peers"] = beside_peers(peers, training, given.threads)
+        record["peers"] = _beside_peers(peers, record, given)
     text = json.dumps(record)
-    if given.out:
-        _write(given.out, text + "\n")
-    if given.json:
+    for file in (given.out, given.json if given.json != "-" else None):
+        if file:
+            _write(Path(file), text + "\n")
+    if given.json == "-":
         sys.stdout.write(text + "\n")
     else:
         print_record(record, console())
     return EXIT_FAILED if problems(record) else EXIT_OK
 
 
-def check(given: argparse.Namespace) -> None:
-    """Resolve lists and `auto`, and refuse what cannot be measured, before minutes are spent.
+def _work(given: argparse.Namespace, device: str | None = None) -> Workload:
+    """What parts that train have in common: the first of every list."""
+    import torch
 
-    Raises:
-        UsageError: an unknown name, or a value out of range.
-    """
-    for option in ("part", "model", "augmentation", "algo"):
-        setattr(given, option, list(dict.fromkeys(split_list(getattr(given, option)))))
-    _check_names("--part", given.part, (*PARTS, *ON_REQUEST))
-    _check_names("--augmentation", given.augmentation, AUGMENTATIONS)
-    if not given.model:
-        raise UsageError(f"--model takes {', '.join(MODELS)}, got nothing")
-    for model in given.model:
-        check_model(model, info("cifar10").input_shape)
-    given.algo = _algorithms(given.algo)
-    given.device = resolve_device(given.device, None, remote=False)[0]
-    given.cohort = given.clients if given.cohort is None else given.cohort
-    least = {
-        "threads": 1,
-        "repetitions": 1,
-        "rounds": 1,
-        "clients": 1,
-        "cohort": 1,
-        "samples": 1,
-        "trials": 2,
-        "steps": 2,
-        "runs": 10,
-    }
-    for option, lowest in least.items():
-        if getattr(given, option) < lowest:
-            raise UsageError(f"--{option} must be >= {lowest}, got {getattr(given, option)}")
-    _check_relations(given)
+    from bench.perf.workload import Workload
 
-
-def _check_relations(given: argparse.Namespace) -> None:
-    if given.cohort > given.clients:
-        raise UsageError(f"--cohort must be <= --clients, got {given.cohort} and {given.clients}")
-    if given.threads > cpu_count():
-        raise UsageError(f"--threads must be <= the {cpu_count()} cores here, got {given.threads}")
-    if given.compare and "training" not in given.part:
-        raise UsageError(f"--compare needs the part training, got --part {' '.join(given.part)}")
-    if given.out and not given.out.absolute().parent.is_dir():
-        raise UsageError(f"--out {given.out}: there is no folder {given.out.parent}; make it first")
-
-
-def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise UsageError(f"{option} takes {', '.join(known)}, got {', '.join(unknown) or 'nothing'}")
-
-
-def _algorithms(names: Sequence[str]) -> list[str]:
-    """Registry names; `all` and `none` stand alone.
-
-    Raises:
-        UsageError: an unknown name, or nothing.
-    """
-    if names in (["all"], ["none"]):
-        return [name for name in ALGORITHMS if name != "fedavg"] if names == ["all"] else []
-    if not names or {"all", "none"} & set(names):
-        raise UsageError(f"--algo takes names, or all or none, which stand alone; got {', '.join(names) or 'nothing'}")
-    try:
-        return [entry(name).name for name in names]
-    except KeyError as error:
-        raise UsageError(str(error.args[0])) from None
+    torch.set_num_threads(given.threads)
+    return Workload(
+        given.model[0],
+        clients=given.clients,
+        cohort=given.cohort,
+        samples=given.samples or SAMPLES,
+        device=device or given.device,
+        backend=given.backend[0],
+        precision=given.precision[0],
+    )
 
 
 def _run_startup(given: argparse.Namespace) -> dict[str, Any]:
@@ -221,15 +101,31 @@ def _run_data(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_training(given: argparse.Namespace) -> dict[str, Any]:
-    import torch
-
     from bench.perf.training import measure_training
-    from bench.perf.workload import Workload
 
-    torch.set_num_threads(given.threads)
-    fields = ("clients", "cohort", "samples", "device", "backend", "precision")
-    work = Workload(given.model[0], **{name: getattr(given, name) for name in fields})
-    return measure_training(work, given.model, given.augmentation, given.algo, given.rounds, _say)
+    return measure_training(_work(given), given.model, given.augmentation, given.algo, given.rounds or ROUNDS, _say)
+
+
+def _run_throughput(given: argparse.Namespace) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from bench.perf.tables import problem_of, table_works
+    from bench.perf.throughput import cases, measure_throughput
+
+    work = replace(_work(given), augmentation=given.augmentation[0])
+    of_tables = given.model == [TABLES]
+    named = [replace(work, model=model) for model in given.model]
+    works = table_works(work) if of_tables else {problem_of(one.setting): one for one in named}
+    split = [] if of_tables else [replace(one, augmentation=given.augmentation[-1]) for one in named]
+    return measure_throughput(
+        cases(works, given.backend, given.precision, given.pack), split, given.rounds or ROUNDS, _say
+    )
+
+
+def _run_cores(given: argparse.Namespace) -> dict[str, Any]:
+    from bench.perf.cores import measure_cores
+
+    return measure_cores(_work(given, "cpu"), given.rounds or ROUNDS, _say)
 
 
 def _run_tune(given: argparse.Namespace) -> dict[str, Any]:
@@ -238,17 +134,57 @@ def _run_tune(given: argparse.Namespace) -> dict[str, Any]:
     return measure_tune(given.trials, given.steps, given.threads, _say)
 
 
+def _run_settings(given: argparse.Namespace) -> dict[str, Any]:
+    import torch
+
+    from bench.perf.settings import Asked, measure_settings
+
+    torch.set_num_threads(given.threads)
+    ways = [
+        Asked(given.device, backend, precision, pack, given.rounds, given.samples)
+        for backend, precision, pack in product(given.backend, given.precision, given.pack)
+    ]
+    return {"runs": measure_settings(given.setting, given.algo if given.own_algo else [], ways, _say)}
+
+
+def _run_scale(given: argparse.Namespace, records: list[dict[str, Any]]) -> dict[str, Any]:
+    from bench.perf.scale import measure_scale
+
+    return measure_scale(records, given.precision[0])
+
+
+def _run_profile(given: argparse.Namespace) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from bench.perf.profile import measure_profile
+
+    algorithm = given.algo[0] if given.own_algo and given.algo else "fedavg"
+    works = [replace(_work(given), model=model, augmentation=given.augmentation[0]) for model in given.model]
+    return {work.model: measure_profile(work, algorithm) for work in works}
+
+
 def _run_boards(given: argparse.Namespace) -> dict[str, Any]:
     from bench.perf.boards import measure_boards
 
     return measure_boards(given.runs, given.repetitions, _say)
 
 
+def _beside_peers(peers: list[dict[str, Any]], record: dict[str, Any], given: argparse.Namespace) -> Any:
+    from bench.perf.peers import beside_peers, our_rates
+
+    ours = our_rates(record["parts"], given.precision[0])
+    return beside_peers(peers, ours, given.device, given.threads)
+
+
 RUNNERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "startup": _run_startup,
     "data": _run_data,
     "training": _run_training,
+    "throughput": _run_throughput,
+    "cores": _run_cores,
     "tune": _run_tune,
+    "settings": _run_settings,
+    "profile": _run_profile,
     "boards": _run_boards,
 }
 
@@ -262,4 +198,4 @@ def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise EnvironmentProblem(f"--out {file} cannot be written: {error.strerror or error}") from None
+        raise EnvironmentProblem(f"{file} cannot be written: {error.strerror or error}") from None

@@ -1,20 +1,23 @@
-"""The record of a run of benchmarks, and the table that is read of it."""
+"""The record of a run of benchmarks, and the tables that are read of it."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import provenance
+from bench.errors import UsageError
 from bench.execution import cpu_count
 from bench.results import now
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-SCHEMA = 1
-TABLES = ("algorithms", "partitions")  # have tables of their own
+SCHEMA = 2
+TABLES = ("algorithms", "partitions", "split")  # have tables of their own
 
 
 def new_record(command: str, device: str, threads: int) -> dict[str, Any]:
@@ -55,106 +58,76 @@ def left_out(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tu
 
 
 def problems(record: Mapping[str, Any]) -> list[str]:
-    """Algorithms that failed, each with its error."""
-    models = record["parts"].get("training", {}).get("algorithms", {})
-    entries = [(model, name, entry) for model, found in models.items() for name, entry in found.items()]
-    return [f"{name} on {model}: {entry['error']}" for model, name, entry in entries if "error" in entry]
+    """What failed, each with its error."""
+    parts = record["parts"]
+    models = parts.get("training", {}).get("algorithms", {})
+    entries = [(f"{name} on {model}", entry) for model, found in models.items() for name, entry in found.items()]
+    entries += [(case_name(entry), entry) for entry in parts.get("throughput", {}).get("rates", ())]
+    entries += [(f"setting {entry['setting']}", entry) for entry in parts.get("settings", {}).get("runs", ())]
+    return [f"{name}: {entry['error']}" for name, entry in entries if "error" in entry]
+
+
+def case_name(entry: Mapping[str, Any]) -> str:
+    """A row of the part throughput: `resnet8 on cifar10, stacked, bf16, pack 8`."""
+    size = "" if entry["image_size"] == "own" else f" ({entry['image_size']})"
+    how = f"{entry['backend']}, {entry['precision']}, pack {entry['pack']}"
+    return f"{entry['model']} on {entry['dataset']}{size}, {how}"
+
+
+def read_records(files: Sequence[str]) -> list[dict[str, Any]]:
+    """Records that `--json` or `--out` wrote.
+
+    Raises:
+        UsageError: one cannot be read, or is none.
+    """
+    return [_record(file) for file in files]
+
+
+def check_devices(records: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UsageError unless all were taken on one kind of device: only those make one estimate."""
+    devices = dict.fromkeys(str(record["device"]) for record in records)
+    if len(devices) > 1:
+        raise UsageError(f"--from: rates of one kind of device make an estimate, got {' and '.join(devices)}")
+
+
+def _record(file: str) -> dict[str, Any]:
+    try:
+        found = json.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--from {file}: {getattr(error, 'strerror', None) or 'not a JSON record'}") from None
+    if not isinstance(found, dict) or not {"parts", "device"} <= set(found):
+        raise UsageError(f"--from {file}: not a record; python -m bench.perf --part throughput --json FILE writes one")
+    return found
 
 
 def print_record(record: Mapping[str, Any], out: Console) -> None:
     """The figures as tables."""
-    from rich.table import Table
+    from bench.perf import printed
 
     out.print(
         f"{record['device']}, {record['cpu']}, {record['cores']} cores, {record['threads']} threads, "
         f"torch {record['versions'].get('torch')}, ray {record['versions'].get('ray')}"
     )
     parts = record["parts"]
-    table = Table("figure", *_right("median", "quartiles", "target", "met"))
     plain = {name: {k: v for k, v in part.items() if k not in TABLES} for name, part in parts.items()}
-    for name, found in figures(plain):
-        table.add_row(name, *_cells(found))
-    if table.row_count:
-        out.print(table)
-    for entries in parts.get("data", {}).get("partitions", {}).values():
-        out.print(_partitions(entries))
-    for name, reason in left_out(parts.get("data", {})):
-        out.print(f"{name}: {reason}", markup=False, soft_wrap=True)
-    training = parts.get("training", {})
-    for model, entries in training.get("algorithms", {}).items():
-        out.print(_algorithms(model, entries))
-        for reason, names in _reasons(entries).items():
-            out.print(f"{', '.join(names)}: {reason}")
-    if training.get("peers"):
-        out.print(_peers(training["peers"]))
+    for table in printed.tables(record, dict(figures(plain))):
+        if table.row_count:
+            out.print(table)
+    for line in [*_left_out(parts), *printed.notes(record), *problems(record)]:
+        out.print(line, markup=False, soft_wrap=True)
 
 
-def _right(*titles: str) -> list[Any]:
-    from rich.table import Column
-
-    return [Column(title, justify="right") for title in titles]
-
-
-def _cells(found: Mapping[str, Any]) -> Sequence[str]:
-    unit = found["unit"]
-    spread = f"{_number(found['low'])} to {_number(found['high'])}" if found["n"] > 1 else ""
-    target = f"{found['bound']} {found['limit']:g}" if "limit" in found else ""
-    met = ("yes" if found["met"] else "no") if "met" in found else ""
-    return f"{_number(found['median'])} {unit}", spread, target, met
-
-
-def _algorithms(model: str, entries: Mapping[str, Mapping[str, Any]]) -> Any:
-    from rich.table import Table
-
-    titles = ("time of a round / FedAvg's", "quartiles", "arithmetic", "floor", "over floor", "met")
-    table = Table(f"{model}: algorithm", *_right(*titles))
-    for name, entry in entries.items():
-        if "ratio" in entry:
-            median, spread, *_ = _cells(entry["ratio"])
-            over, _, _, met = _cells(entry["over_floor"])
-            table.add_row(name, median, spread, f"{entry['arithmetic']:.2f} x", f"{entry['floor']:.2f} x", over, met)
-        else:
-            table.add_row(name, "left out" if "left_out" in entry else "failed")
-    return table
-
-
-def _partitions(entries: Mapping[str, Mapping[str, Any]]) -> Any:
-    """The partitions of one number of samples."""
-    from rich.table import Table
-
-    samples = next(iter(entries.values()))["samples"]
-    titles = ("clients", "alpha", "time", "quartiles", "processor time", "target", "met")
-    table = Table(f"partition of {samples:,} samples", *_right(*titles))
-    for name, entry in entries.items():
-        asked = (f"{entry['num_clients']:,}", "–" if entry["alpha"] is None else f"{entry['alpha']:g}")
-        if "seconds" in entry:
-            median, spread, target, met = _cells(entry["seconds"])
-            table.add_row(name, *asked, median, spread, _cells(entry["cpu_seconds"])[0], target, met)
-        else:
-            table.add_row(name, *asked, "left out")
-    return table
-
-
-def _reasons(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Why algorithms have no figures, and which ones."""
-    reasons: dict[str, list[str]] = {}
-    for name, entry in entries.items():
-        if "ratio" not in entry:
-            reasons.setdefault(entry.get("left_out") or entry["error"], []).append(name)
-    return reasons
-
-
-def _peers(entries: Sequence[Mapping[str, Any]]) -> Any:
-    from rich.table import Table
-
-    table = Table("peer", "model", *_right("samples/s", "ours / theirs", "same device and threads"))
-    for entry in entries:
-        ratio = f"{entry['ratio']:.2f} x" if entry["ratio"] else "not measured"
-        alike = "yes" if entry["alike"] else "no"
-        table.add_row(str(entry["peer"]), entry["model"], _number(entry["samples_per_s"]), ratio, alike)
-    return table
-
-
-def _number(value: float) -> str:
-    """Three digits, or the whole number."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+def _left_out(parts: Mapping[str, Any]) -> list[str]:
+    """What was not measured, each with its reason."""
+    lines = [f"{name}: {why}" for part in ("data", "cores") for name, why in left_out(parts.get(part, {}))]
+    for entries in parts.get("training", {}).get("algorithms", {}).values():
+        reasons: dict[str, list[str]] = {}
+        for name, entry in entries.items():
+            if "left_out" in entry:
+                reasons.setdefault(entry["left_out"], []).append(name)
+        lines += [f"{', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    for entry in parts.get("throughput", {}).get("rates", ()):
+        if "left_out" in entry:
+            lines.append(f"{case_name(entry)}: {entry['left_out']}")
+    runs = parts.get("settings", {}).get("runs", ())
+    return lines + [f"setting {entry['setting']}: {entry['left_out']}" for entry in runs if "left_out" in entry]

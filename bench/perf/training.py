@@ -69,7 +69,7 @@ def beside_bare_loop(work: Workload, rounds: int) -> dict[str, Any]:
         "engine_rate": figure([work.processed / engine.seconds for engine, _ in pairs], "samples/s"),
         "bare_rate": figure([work.processed / bare.seconds for _, bare in pairs], "samples/s"),
         "ratio": figure([bare.seconds / engine.seconds for engine, bare in pairs], "x", limit, at_least=True),
-        **_cpu_ratio([(bare, engine) for engine, bare in pairs]),
+        **cpu_ratio([(bare, engine) for engine, bare in pairs]),
     }
 
 
@@ -97,7 +97,7 @@ def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]
     over = [ratio / max(arithmetic, least) for ratio in ratios]
     return {
         "ratio": figure(ratios, "x"),
-        **_cpu_ratio(pairs),
+        **cpu_ratio(pairs),
         "arithmetic": arithmetic,
         "floor": least,
         "over_floor": figure(over, "x", ABOVE_FLOOR),
@@ -114,7 +114,7 @@ def _guarded(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _cpu_ratio(pairs: Iterable[tuple[Spent, Spent]]) -> dict[str, Any]:
+def cpu_ratio(pairs: Iterable[tuple[Spent, Spent]]) -> dict[str, Any]:
     """Ratio of processor times, the first over the second: steadier than the clock's where others share the machine."""
     if torch.get_num_threads() > 1:  # threads that wait would be counted
         return {}

@@ -1,10 +1,12 @@
-"""The work that the engine and a bare PyTorch loop both do: equal clients, CIFAR-10 shapes, random pixels.
+"""The work that the engine and a bare PyTorch loop both do: equal clients, a data set's shapes, made-up samples.
 
-Random pixels cost what real ones cost, and no file is needed.
+They cost what real ones cost, and no file is needed. Images of a class share a pattern, so that a model learns them: a
+run on mere noise could diverge, and end before it is timed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,11 +23,11 @@ from bench.engine.simulation import Simulation
 from bench.needs import AUXILIARY_PER_CLASS, supply
 from search_spaces.setting import Setting
 
-DATASET = "cifar10"
-LR, MOMENTUM = 0.01, 0.9
+LR, MOMENTUM, ADAM_LR = 0.01, 0.9, 1e-4
 VALIDATION = 320  # samples held out, for algorithms that read them
 # Server work that does not grow with the clients' is kept short beside their few samples.
 SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
+TOKENS = 1000  # of the made-up texts' vocabulary
 ENDLESS = 10**9  # rounds of a run that is neither finished nor evaluated while it is timed
 
 
@@ -35,27 +37,37 @@ class Workload:
 
     Args:
         model: name in `bench.models.MODELS`.
+        dataset: whose shapes and classes the samples have.
+        image_size: of the engine's images, as `Setting` has it.
         augmentation: of the engine; the bare loop never augments.
         clients: K.
         cohort: clients that train in a round.
         samples: of each client.
         epochs: E.
         batch_size: B.
+        optimizer: of the engine; the bare loop's is SGD.
         device: `cpu` or `cuda`.
         backend: of the engine.
         precision: of both.
+        tests: samples of the test set.
+        evaluated: whether each round ends with an evaluation.
     """
 
     model: str
+    dataset: str = "cifar10"
+    image_size: str = "own"
     augmentation: str = "none"
     clients: int = 10
     cohort: int = 10
     samples: int = 640
     epochs: int = 2
     batch_size: int = 64
+    optimizer: str = "sgd"
     device: str = "cpu"
     backend: str = "auto"
     precision: str = "fp32"
+    tests: int = 10
+    evaluated: bool = False
 
     @property
     def processed(self) -> int:
@@ -64,19 +76,23 @@ class Workload:
 
     @property
     def setting(self) -> Setting:
-        """The problem as the engine takes it; it is never evaluated."""
+        """The problem as the engine takes it."""
+        images = info(self.dataset).kind == "images"
         return Setting(
-            dataset=DATASET,
+            dataset=self.dataset,
+            image_size=self.image_size,
             model=self.model,
             num_clients=self.clients,
             participation=self.cohort / self.clients,
             rounds=ENDLESS,
-            evaluate_every=ENDLESS,
+            evaluate_every=1 if self.evaluated else ENDLESS,
             local_epochs=self.epochs,
             batch_size=self.batch_size,
-            lr=LR,
-            momentum=MOMENTUM,
+            optimizer=self.optimizer,
+            lr=LR if self.optimizer == "sgd" else ADAM_LR,
+            momentum=MOMENTUM if self.optimizer == "sgd" else 0.0,
             augmentation=self.augmentation,
+            normalization="standard" if images else "none",
             auxiliary_per_class=AUXILIARY_PER_CLASS,
             validation_fraction=VALIDATION / (self.clients * self.samples + VALIDATION),
             precision=self.precision,
@@ -94,10 +110,38 @@ def simulation(work: Workload, algorithm: str, beside: str = "") -> Simulation:
     Raises:
         UsageError: the workload cannot give what the algorithm needs.
     """
+    return simulations(work, algorithm, 1, beside)[0]
+
+
+def simulations(work: Workload, algorithm: str, count: int, beside: str = "") -> list[Simulation]:
+    """Runs as `simulation` makes them, of the seeds from 0, over the same samples."""
     setting = supply(entry(algorithm), _fitted(entry(beside or algorithm), work.setting))
-    dataset, split = _federation(work, info(DATASET))
+    constants = info(work.dataset)
+    auxiliary = AUXILIARY_PER_CLASS * constants.num_classes
+    dataset, split = made_up(constants, work.clients, work.samples, auxiliary, VALIDATION, work.tests)
     made = build(algorithm, **SHORT.get(algorithm, {}))
-    return Simulation(made, setting, 0, dataset, info(DATASET), split, device=work.device, backend=work.backend)
+    return [
+        Simulation(made, setting, seed, dataset, constants, split, device=work.device, backend=work.backend)
+        for seed in range(count)
+    ]
+
+
+def together(runs: Sequence[Simulation]) -> Callable[[], None]:
+    """What advances all runs by one round, side by side where there are several; it raises as `one_round` does."""
+    if len(runs) == 1:
+        return lambda: one_round(runs[0])
+    from bench.engine.pack import Pack
+
+    pack = Pack(list(runs))
+
+    def advance() -> None:
+        before = runs[0].round
+        pack.advance(1)
+        for failure in pack.failures.values():
+            raise failure
+        _check_advanced(runs, before)
+
+    return advance
 
 
 def _fitted(needing: Entry, setting: Setting) -> Setting:
@@ -113,26 +157,45 @@ def one_round(run: Simulation) -> None:
     """
     before = run.round
     run.advance()
-    if run.round != before + 1:
+    _check_advanced([run], before)
+
+
+def _check_advanced(runs: Sequence[Simulation], before: int) -> None:
+    if any(run.round != before + 1 for run in runs):
         raise RuntimeError(f"the run diverged in round {before}")
 
 
-def _federation(work: Workload, constants: DatasetInfo) -> tuple[Dataset, Split]:
-    """Random images, labels in turn; the clients' samples first, then the server's, then those held out."""
-    auxiliary = AUXILIARY_PER_CLASS * constants.num_classes
-    owned = work.clients * work.samples
-    train, test = _images(owned + auxiliary + VALIDATION, constants), _images(constants.num_classes, constants)
-    order = np.arange(len(train[1]))
-    clients, server, held_out = np.split(order, [owned, owned + auxiliary])
-    empty = tuple(order[:0] for _ in range(work.clients))
-    shares = tuple(np.split(clients, work.clients))
-    return Dataset.of(DATASET, train, test), Split(shares, empty, server, held_out, "equal")
+def made_up(
+    constants: DatasetInfo, clients: int, samples: int, auxiliary: int, validation: int, tests: int
+) -> tuple[Dataset, Split]:
+    """A data set of made-up samples, dealt to clients of equal size, then to the server, then held out.
+
+    Args:
+        constants: of the data set whose shapes and classes it has.
+        clients: K.
+        samples: of each client.
+        auxiliary: the server's.
+        validation: held out.
+        tests: of the test set.
+    """
+    owned = clients * samples
+    dataset = Dataset.of(
+        constants.name, _samples(owned + auxiliary + validation, constants), _samples(tests, constants)
+    )
+    order = np.arange(owned + auxiliary + validation)
+    dealt, server, held_out = np.split(order, [owned, owned + auxiliary])
+    empty = tuple(order[:0] for _ in range(clients))
+    return dataset, Split(tuple(np.split(dealt, clients)), empty, server, held_out, "equal")
 
 
-def _images(count: int, constants: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
-    draw = np.random.RandomState(0)
-    pixels = draw.randint(0, constants.scale + 1, (count, *constants.input_shape)).astype(np.uint8)
-    return pixels, np.arange(count, dtype=np.int64) % constants.num_classes
+def _samples(count: int, constants: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels; the labels in turn."""
+    draw, labels = np.random.RandomState(0), np.arange(count, dtype=np.int64) % constants.num_classes
+    if constants.kind == "texts":  # as long as they may be: shorter ones cost less
+        return draw.randint(1, TOKENS, (count, *constants.input_shape)).astype(np.int32), labels
+    patterns = draw.randint(0, constants.scale // 2 + 1, (constants.num_classes, *constants.input_shape), np.uint8)
+    noise = draw.randint(0, constants.scale // 2 + 1, (count, *constants.input_shape), np.uint8)
+    return patterns[labels] + noise, labels
 
 
 class BareLoop:
@@ -148,7 +211,7 @@ class BareLoop:
         self._module = self._make_module()
         self._optimizer = torch.optim.SGD(self._module.parameters(), LR, momentum=MOMENTUM)
         self._generator = torch.Generator().manual_seed(0)
-        self._shards = [self._shard(info(DATASET)) for _ in range(work.cohort)]
+        self._shards = [self._shard(info(work.dataset).sized(work.image_size)) for _ in range(work.cohort)]
 
     def segment(self) -> None:
         """As many steps as a round of the engine."""
@@ -166,12 +229,12 @@ class BareLoop:
         self._optimizer.step()
 
     def _make_module(self) -> nn.Module:
-        constants = info(DATASET)
+        constants = info(self.work.dataset).sized(self.work.image_size)
         made = make_module(lambda: models.make(self.work.model, constants.input_shape, constants.num_classes), 0)
         placed: nn.Module = made.train().to(self._device, self._dtype)
         return placed.to(memory_format=torch.channels_last)
 
     def _shard(self, constants: DatasetInfo) -> tuple[Tensor, Tensor]:
-        pixels, labels = _images(self.work.samples, constants)
+        pixels, labels = _samples(self.work.samples, constants)
         x = torch.from_numpy(pixels).to(self._device, self._dtype) / constants.scale - 0.5
         return x.contiguous(memory_format=torch.channels_last), torch.from_numpy(labels).to(self._device)

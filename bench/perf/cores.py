@@ -1,0 +1,144 @@
+"""What a processor's cores give: bfloat16 beside float32 on one, and two trials on two beside one trial alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from bench.errors import EnvironmentProblem
+from bench.execution import cpu_count
+from bench.perf.measure import Spent, alternate, figure, timed
+from bench.perf.training import cpu_ratio
+from bench.perf.workload import Workload, one_round, simulation
+
+ALGORITHM = "fedavg"
+BF16_RATIO = 1.6  # target, where the processor multiplies bfloat16 itself
+BF16_MODEL = "resnet8"
+TWO_TRIALS = 1.9  # target, of one's samples a second
+TRIALS = 2
+FLAGS = ("avx512_bf16", "amx_bf16")  # as Linux spells them
+PATIENCE = 600  # seconds for an answer of a trial
+
+
+def measure_cores(work: Workload, rounds: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Both comparisons, each round in turn.
+
+    Args:
+        work: on a CPU; its precision and, of the first comparison, its model are replaced.
+        rounds: timed, of each.
+        say: told what is being done.
+    """
+    say(f"cores: {BF16_MODEL} in bfloat16 beside float32, {rounds} rounds")
+    bf16 = beside_fp32(replace(work, model=BF16_MODEL), rounds)
+    say(f"cores: {TRIALS} trials of {work.model} beside one, {rounds} rounds")
+    return {"bf16_over_fp32": bf16, "two_trials_over_one": two_trials(replace(work, precision="fp32"), rounds)}
+
+
+def bf16_support() -> str:
+    """The instructions that multiply bfloat16 here; empty where the processor has none."""
+    found = [name for name in FLAGS if name in _processor_flags()]
+    asked = {"avx512_bf16": "_is_avx512_bf16_supported", "amx_bf16": "_is_amx_tile_supported"}
+    found += [name for name, question in asked.items() if getattr(torch.cpu, question, bool)()]
+    return ", ".join(dict.fromkeys(found))
+
+
+def _processor_flags() -> set[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return set()
+    return set(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+def beside_fp32(work: Workload, rounds: int) -> dict[str, Any]:
+    """The samples/s of bfloat16 over float32's; `left_out` where the processor cannot multiply it."""
+    support = bf16_support()
+    if not support:
+        return {"left_out": f"not applicable: the processor has neither of {', '.join(FLAGS)}"}
+    runs = [simulation(replace(work, precision=name), ALGORITHM) for name in ("bf16", "fp32")]
+    for run in runs:
+        one_round(run)
+    pairs = alternate(lambda: one_round(runs[0]), lambda: one_round(runs[1]), rounds)
+    ratios = [full.seconds / half.seconds for half, full in pairs]
+    rates = {"bf16": [half.seconds for half, _ in pairs], "fp32": [full.seconds for _, full in pairs]}
+    return {
+        "instructions": support,
+        "rates": {name: figure([work.processed / one for one in each], "samples/s") for name, each in rates.items()},
+        "ratio": figure(ratios, "x", BF16_RATIO, at_least=True),
+        **cpu_ratio([(full, half) for half, full in pairs]),
+    }
+
+
+def two_trials(work: Workload, rounds: int) -> dict[str, Any]:
+    """The samples/s of two trials at once, each a process with one thread, over those of one alone."""
+    if cpu_count() < TRIALS:
+        return {"left_out": f"not applicable: {cpu_count()} core here"}
+    with _trials(work) as trials:
+        _round(trials)  # the first prepares
+        pairs = [(_round(trials[:1]), _round(trials)) for _ in range(rounds)]
+    ratios = [TRIALS * alone.seconds / both.seconds for alone, both in pairs]
+    return {
+        "one": figure([work.processed / alone.seconds for alone, _ in pairs], "samples/s"),
+        "two": figure([TRIALS * work.processed / both.seconds for _, both in pairs], "samples/s"),
+        "ratio": figure(ratios, "x", TWO_TRIALS, at_least=True),
+        # What the two take from each other, caches and memory, without what others take from both.
+        "cpu_ratio": figure([TRIALS * alone.cpu_seconds / both.cpu_seconds for alone, both in pairs], "x"),
+    }
+
+
+@contextmanager
+def _trials(work: Workload) -> Iterator[list[Connection]]:
+    """Processes that each have a run ready, and the ends of their pipes."""
+    context = multiprocessing.get_context("spawn")
+    pipes = [context.Pipe() for _ in range(TRIALS)]
+    processes = [context.Process(target=_trial, args=(theirs, work), daemon=True) for _, theirs in pipes]
+    for process in processes:
+        process.start()
+    for _, theirs in pipes:
+        theirs.close()  # so that the end of a trial is seen
+    try:
+        yield [ours for ours, _ in pipes]
+    finally:
+        for ours, _ in pipes:
+            ours.close()
+        for process in processes:
+            process.join()
+
+
+def _trial(pipe: Connection, work: Workload) -> None:
+    """A trial's process: a round each time it is asked, and what it took."""
+    torch.set_num_threads(1)
+    run = simulation(work, ALGORITHM)
+    while True:
+        try:
+            pipe.recv()
+        except EOFError:
+            return
+        pipe.send(timed(lambda: one_round(run)))
+
+
+def _round(trials: list[Connection]) -> Spent:
+    """A round of all these trials at once: seconds until the last is done, and the mean of their processor times.
+
+    Raises:
+        EnvironmentProblem: a trial ended, or did not answer.
+    """
+    began, spent = perf_counter(), list[Spent]()
+    try:
+        for trial in trials:
+            trial.send("round")
+        spent += [trial.recv() for trial in trials if trial.poll(PATIENCE)]
+    except (EOFError, OSError):
+        spent.clear()
+    if len(spent) < len(trials):
+        raise EnvironmentProblem("a trial of the comparison of cores ended before its round was over")
+    return Spent(perf_counter() - began, fmean(one.cpu_seconds for one in spent))

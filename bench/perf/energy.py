@@ -1,0 +1,108 @@
+"""Joules, from the counters of the device itself: NVML's of a GPU, RAPL's of a processor where it may be read."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.perf.measure import figure
+
+POWERCAP = Path("/sys/class/powercap")
+_NVML = "libnvidia-ml.so.1"
+
+
+class NoCounter(Exception):
+    """The device reports no energy; the message says why."""
+
+
+class Energy:
+    """The energy that a device takes while work runs.
+
+    Args:
+        device: `cpu` or `cuda`.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.reason = ""
+        self._spent: Callable[[], float] | None = None
+        try:
+            self._spent = _gpu() if device == "cuda" else _packages(POWERCAP)
+            self._before = self._spent()
+        except NoCounter as reason:
+            self.reason, self._spent = f"not reported: {reason}", None
+
+    def of(self, samples: int) -> dict[str, Any]:
+        """Since this object was made: joules, and joules a sample; or `left_out` with the reason.
+
+        Args:
+            samples: trained since then.
+        """
+        if self._spent is None:
+            return {"left_out": self.reason}
+        joules = self._spent() - self._before
+        return {"joules": figure([joules], "J"), "per_sample": figure([joules / samples], "J")}
+
+
+def _gpu() -> Callable[[], float]:
+    """Joules since the driver was loaded, of the GPU that torch uses.
+
+    Raises:
+        NoCounter: NVML is not here, or this GPU does not count.
+    """
+    import torch
+
+    try:
+        nvml: Any = ctypes.CDLL(_NVML)
+    except OSError:
+        raise NoCounter(f"{_NVML} is not here") from None
+    handle = ctypes.c_void_p()
+    name = f"GPU-{torch.cuda.get_device_properties(torch.cuda.current_device()).uuid}".encode()
+    if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByUUID(name, ctypes.byref(handle)):
+        raise NoCounter("NVML does not know this GPU")
+
+    def spent() -> float:
+        millijoules = ctypes.c_ulonglong()
+        if nvml.nvmlDeviceGetTotalEnergyConsumption(handle, ctypes.byref(millijoules)):
+            raise NoCounter("this GPU counts no energy")
+        return millijoules.value / 1e3
+
+    return spent
+
+
+def _packages(root: Path) -> Callable[[], float]:
+    """Joules of all processor packages since now.
+
+    Raises:
+        NoCounter: there are no counters, or they may not be read.
+    """
+    # Zones within a package, and those of the whole platform, would count its joules again.
+    named = [file for file in sorted(root.glob("intel-rapl:*/name")) if file.read_text().startswith("package")]
+    if not named:
+        raise NoCounter(f"no RAPL counters in {root}")
+    counters = [_Counter(file.parent) for file in named]
+    return lambda: sum(counter.joules() for counter in counters)
+
+
+class _Counter:
+    """One package's counter, which begins again at 0 when it is full."""
+
+    def __init__(self, zone: Path) -> None:
+        self._file = zone / "energy_uj"
+        self._size = self._number(zone / "max_energy_range_uj")
+        self._last = self._number(self._file)
+        self._total = 0
+
+    def joules(self) -> float:
+        """Since this object was made; to be asked before the counter is full twice (minutes)."""
+        now = self._number(self._file)
+        self._total += (now - self._last) % self._size
+        self._last = now
+        return self._total / 1e6
+
+    def _number(self, file: Path) -> int:
+        try:
+            return int(file.read_text())
+        except (OSError, ValueError) as error:
+            raise NoCounter(f"{file} cannot be read ({getattr(error, 'strerror', None) or error})") from None
