@@ -164,8 +164,23 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
         grid.add_column(Text.assemble((label, "bold"), line, table.heads[column].metric.short), no_wrap=True)
     cells = [_aligned([row.cells[column] for row in table.rows], console) for column in columns]
     for row, texts in zip(table.rows, zip(*cells, strict=True), strict=True):
-        grid.add_row(row.label, *[row.hyperparameters] * tuned, *texts)
+        grid.add_row(row.label, *[_folded(row.hyperparameters)] * tuned, *texts)
     return grid
+
+
+def _folded(hyperparameters: str) -> str:
+    """Lines that fit the column, no value cut: values that differ between columns part behind a bar."""
+    lines = [""]
+    for word in hyperparameters.split():
+        pieces = [word] if len(word) <= _HYPERPARAMETER_WIDTH else [f"{value}|" for value in word.split("|")]
+        pieces[-1] = pieces[-1].removesuffix("|")
+        for at, piece in enumerate(pieces):
+            space = " " * bool(lines[-1] and not at)
+            if len(lines[-1]) + len(space) + len(piece) > _HYPERPARAMETER_WIDTH and lines[-1]:
+                lines.append(piece)
+            else:
+                lines[-1] += space + piece
+    return "\n".join(lines)
 
 
 def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:

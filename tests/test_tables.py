@@ -21,6 +21,7 @@ from algorithms import entry
 from bench import compare, sweep
 from bench.data import DATASETS
 from bench.plan import make_plan
+from bench.render import _folded
 from bench.request import Request
 from bench.tables import Cell, cells_of, printed_runs
 from bench.unit import Unit, distinct_runs
@@ -443,3 +444,12 @@ def test_every_setting_of_a_paper_is_in_some_table() -> None:
     """So that none can be wrong without a printed cell to be held against."""
     used = {(paper, cell.dataset) for (paper, table) in SPACES_TABLES for cell in SPACES_TABLES[paper, table].settings}
     assert used == {key for key in SETTINGS if key[0] != "fedkd"}
+
+
+def test_long_hyper_parameters_part_behind_a_bar() -> None:
+    folded = _folded("beta=0 gamma=0.3|0.5|0.3|0.7|0.3|0.7").split("\n")
+    assert "".join(folded).replace(" ", "") == "beta=0gamma=0.3|0.5|0.3|0.7|0.3|0.7"
+    assert max(map(len, folded)) <= 28
+    assert all(line.endswith("|") for line in folded[:-1])
+    assert _folded("mu=0.01") == "mu=0.01"
+    assert _folded("distillation_weight=0.1 temperature=2") == "distillation_weight=0.1\ntemperature=2"

@@ -57,7 +57,7 @@ class Group:
     Args:
         key: `s1`, `s2`, ... in the order of the page.
         setting: what they share.
-        differing: names in which the page's groups differ.
+        differing: names in which it differs from the page's other groups on its data set and model.
         cells: by alpha, then participation.
     """
 
@@ -69,14 +69,13 @@ class Group:
     @property
     def name(self) -> str:
         """Data set and model, and what else tells it from the page's other groups."""
-        others = [name for name in self.differing if name not in ("dataset", "model")]
-        return " · ".join([self.setting["dataset"], self.setting["model"], *(self._field(name) for name in others)])
+        return " · ".join([self.setting["dataset"], self.setting["model"], *map(self._field, self.differing)])
 
     @property
     def title(self) -> str:
         """What all its numbers have in common."""
         setting = self.setting
-        known = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
+        known = ("partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size")
         parts = [
             f"{setting['dataset']} · {setting['model']} · {setting['partition']}, {setting['num_clients']} clients",
             f"{setting['rounds']} rounds × {setting['local_epochs']} local epochs",
@@ -105,14 +104,20 @@ def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
         places = found.setdefault(_shared(record), {})
         places.setdefault((record["alpha"], record["participation"]), []).append(record)
     settings = {key: json.loads(key) for key in found}
-    names = sorted({name for setting in settings.values() for name in setting})
-    differing = tuple(name for name in names if len({repr(s.get(name)) for s in settings.values()}) > 1)
     first = ("dataset", "model", "num_clients", "rounds")
     order = sorted(settings, key=lambda key: [_sortable(settings[key][name]) for name in first] + [_sortable(key)])
     return tuple(
-        Group(f"s{position}", settings[key], differing, _cells(found[key]))
+        Group(f"s{position}", settings[key], _differing(settings[key], settings.values()), _cells(found[key]))
         for position, key in enumerate(order, start=1)
     )
+
+
+def _differing(setting: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names in which a setting differs from others on its data set and model."""
+    place = (setting["dataset"], setting["model"])
+    alike = [other for other in others if (other["dataset"], other["model"]) == place]
+    names = sorted({name for other in alike for name in other})
+    return tuple(name for name in names if len({repr(other.get(name)) for other in alike}) > 1)
 
 
 def label_of(record: Record) -> str:
