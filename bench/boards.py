@@ -1,4 +1,4 @@
-"""`python -m bench.boards`: merge the result folders of several machines, validate one, or pack its small files.
+"""`python -m bench.boards`: merge the result folders of several machines, validate one, pack it, copy it elsewhere.
 
 Exit status: 0; 2 where the request is wrong; 3 where a folder is not in order, with what is wrong and the next step.
 """
@@ -18,6 +18,7 @@ from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 
 if TYPE_CHECKING:
+    from bench.mirror import Moved
     from leaderboards.merging import Merged
     from leaderboards.validation import Checked
 
@@ -26,13 +27,15 @@ examples:
   python -m bench.boards merge laptop/leaderboards server/leaderboards --out all
   python -m bench.boards validate all
   python -m bench.boards compact all
+  python -m bench.boards push s3://bucket/results all
 
 merge only reads its sources, and run twice it changes nothing the second time. Equal results of one run and one
 environment become one row; results of unlike environments stay side by side as replicates, which never count as seeds;
 unlike results of one environment are an error, for one of them is wrong (--keep-both keeps them; the leaderboard
 takes the first finished). A failed or stopped row yields to a finished one. Saved states are not merged.
 What --track kept comes along. compact changes no row. Sweeps do it by themselves when they end with more than a few
-hundred small files.
+hundred small files. push and pull are what sweeps do with --mirror (docs/cluster.md): finished rows with their curves,
+tracked files, and states of runs under way; nothing finished is overwritten on either side.
 exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
 
 
@@ -46,11 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.boards",
         description="Keep result folders: merge those of several machines, look for what is wrong, make few files of\n"
-        "many.",
+        "many, keep a copy elsewhere.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    actions = parser.add_subparsers(required=True, metavar="merge | validate | compact")
+    actions = parser.add_subparsers(required=True, metavar="merge | validate | compact | push | pull")
     merge = actions.add_parser("merge", help="bring the results of several folders into one")
     merge.add_argument("sources", nargs="+", type=Path, metavar="SRC", help="result folders, only read")
     merge.add_argument("--out", type=Path, required=True, metavar="DEST", help="result folder to write into")
@@ -61,6 +64,14 @@ def _parser() -> argparse.ArgumentParser:
         ("compact", _compact, "make few files of many, and change no row"),
     ):
         other = actions.add_parser(name, help=help_)
+        other.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: $FEDKD_OUT, else leaderboards")
+        other.set_defaults(action=action)
+    for name, action, help_ in (
+        ("push", _push, "write what a mirror lacks, as sweeps with --mirror do"),
+        ("pull", _pull, "bring what a mirror has"),
+    ):
+        other = actions.add_parser(name, help=help_)
+        other.add_argument("url", metavar="URL", help="s3://, gs://, hdfs://, file:/// or a path")
         other.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: $FEDKD_OUT, else leaderboards")
         other.set_defaults(action=action)
     for command in actions.choices.values():
@@ -143,6 +154,35 @@ def _compact(arguments: argparse.Namespace) -> int:
         _print_json({"out": str(out), **asdict(done)})
     else:
         sys.stdout.write(f"{_count(done.before, 'file')} of rows in {out}, {done.after} now\n")
+    return EXIT_OK
+
+
+def _push(arguments: argparse.Namespace) -> int:
+    from bench.mirror import opened, pushed
+
+    out = _folder(arguments.folder)
+    with opened(arguments.url, out) as mirror:
+        return _moved(arguments, out, "pushed", pushed(mirror))
+
+
+def _pull(arguments: argparse.Namespace) -> int:
+    from bench.mirror import opened, pulled
+    from leaderboards import Store
+
+    out = (arguments.folder or default_out()).resolve()
+    with opened(arguments.url, out) as mirror:
+        found = pulled(mirror)
+    if Store(out).status():
+        Store(out).rebuild()
+    return _moved(arguments, out, "brought", found)
+
+
+def _moved(arguments: argparse.Namespace, out: Path, verb: str, found: Moved) -> int:
+    if arguments.json:
+        _print_json({"out": str(out), "url": arguments.url, **asdict(found)})
+    else:
+        sys.stdout.write("".join(f"{problem}\n" for problem in found.problems))
+        sys.stdout.write(f"{found} {verb}\n")
     return EXIT_OK
 
 

@@ -99,22 +99,28 @@ def gpu_memory() -> int:
     return min(found, default=0)
 
 
-def resolve_pack(pack: int | str, device: str, backend: str) -> int:
+def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1) -> int:
     """The most runs of a trial.
 
     Args:
         pack: as asked, or `auto`.
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
+        seeds: of a configuration; `auto` leaves room for two configurations, which ASHA compares.
 
     Raises:
         UsageError: less than one.
     """
     if isinstance(pack, str):
-        return AUTO_PACK if device == "cuda" and backend != "loop" else 1
+        return max(AUTO_PACK, 2 * seeds) if device == "cuda" and packs_train_together(device, backend) else 1
     if pack < 1:
         raise UsageError(f"--pack must be auto or at least 1, got {pack}")
     return pack
+
+
+def packs_train_together(device: str, backend: str) -> bool:
+    """Whether the runs of a trial share a program, and do not only share a process."""
+    return backend == "stacked" or (backend == "auto" and device == "cuda")
 
 
 def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> tuple[str, float | None]:

@@ -136,6 +136,12 @@ def _execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--data-dir", metavar="DIR", help="data sets (default $FEDKD_DATA, else the XDG data folder)")
     group.add_argument("--offline", action="store_true", help="never touch the network")
     group.add_argument("--out", metavar="DIR", help="results (default $FEDKD_OUT, else leaderboards)")
+    group.add_argument(
+        "--mirror",
+        metavar="URL",
+        help="keep a copy of OUT there, and go on from what it has: s3://, gs://, hdfs://, file:/// or a path "
+        "(default $FEDKD_MIRROR, else none)",
+    )
     group.add_argument("--time-budget", type=float, metavar="S", help="seconds after which the sweep stops, resumable")
     group.add_argument("--save-seconds", type=float, metavar="S", help="least time between saves of a run's state (15)")
     group.add_argument("--force", action="store_true", help="run again what is finished")
@@ -174,6 +180,7 @@ DEFAULTS: dict[str, Any] = {
     "data_dir": None,
     "offline": False,
     "out": None,
+    "mirror": None,
     "time_budget": None,
     "save_seconds": 15.0,
     "force": False,
@@ -263,12 +270,18 @@ def split_list(words: Iterable[str]) -> tuple[str, ...]:
 
 def pack_size(text: str) -> int | str:
     """What `--pack` takes: `auto`, or a number of runs."""
+    if text != "auto" and not text.lstrip("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor a number of runs such as 8")
     return text if text == "auto" else int(text)
 
 
 def gpu_share(text: str) -> float | str:
     """What `--gpus-per-trial` takes: `auto`, or a share of a GPU, or GPUs."""
-    return text if text == "auto" else float(text)
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        message = f"{text!r} is neither auto nor a share of a GPU such as 0.25"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def tracks_of(words: Iterable[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 
 from algorithms import entry
@@ -41,9 +42,7 @@ def program_of(unit: Unit) -> Hashable:
     """Equal for runs that one program can train: the algorithm but its packable numbers, and `common_fields`."""
     fields = entry(unit.algorithm).fields
     fixed = tuple(
-        (item.name, unit.hyperparameters[item.name])
-        for item in fields
-        if not (item.packable and isinstance(unit.hyperparameters[item.name], float))
+        (item.name, unit.hyperparameters[item.name]) for item in fields if not (item.packable and item.kind == "float")
     )
     return unit.algorithm, fixed, common_fields(unit.setting)
 
@@ -63,9 +62,11 @@ def packs_of(configurations: Sequence[Sequence[Unit]], size: int) -> list[list[U
         by_program.setdefault(program_of(members[0]), []).append(members)
     packs: list[list[Unit]] = []
     for same in by_program.values():
+        together = sum(map(len, same))
+        even = math.ceil(together / math.ceil(together / size))  # as many packs as it takes, none of them left small
         pack: list[Unit] = []
         for members in sorted(same, key=lambda units: units[0].seed):
-            if not pack or len(pack) + len(members) > size:
+            if not pack or len(pack) >= even or len(pack) + len(members) > size:
                 packs.append(pack := [])
             pack.extend(members)
     return packs

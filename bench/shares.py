@@ -30,9 +30,11 @@ def measured_share(peaks: Sequence[int], memory: int) -> float:
 
 
 def share(units: Sequence[Unit], pack: int, store: Store) -> float:
-    """`--gpus-per-trial auto`: from the peaks of stored runs on a GPU that were alike; the default where one lacks."""
+    """`--gpus-per-trial auto`: from the peaks of lone runs on a GPU that were alike; the default where one lacks."""
+    if pack > 1:
+        return default_share(pack)  # a pack takes what memory there is
     runs, memory = store.runs(), gpu_memory()
-    runs = runs[(runs["status"] == "finished") & (runs["pack"] == pack) & ~runs["device"].isin(["cpu", "CPU"])]
+    runs = runs[(runs["status"] == "finished") & (runs["pack"] == 1) & (runs["device"] != "cpu")]
     known = runs.groupby(list(ALIKE))["peak_memory_bytes"].max().to_dict() if len(runs) else {}
     wanted = {_kind(unit) for unit in units}
     if not memory or not wanted or not wanted <= set(known):

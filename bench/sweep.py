@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 import traceback
@@ -15,11 +16,19 @@ from bench import options as command
 from bench.budget import TUNED
 from bench.console import report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
-from bench.execution import Execution, cpu_count, default_out, resolve_device, resolve_pack
+from bench.execution import (
+    Execution,
+    count_gpus,
+    cpu_count,
+    default_out,
+    packs_train_together,
+    resolve_device,
+    resolve_pack,
+)
 from bench.identity import identity_json
 from bench.plan import Plan, make_plan
 from bench.shares import default_share, share
-from bench.tuning.runner import Resources, group, missing_units, run_plan
+from bench.tuning.runner import Resources, missing_units, run_plan, trials_of
 from bench.unit import Unit
 from leaderboards import Store, StoreError
 from search_spaces import Setting
@@ -69,14 +78,23 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
     out = Path(given.out).resolve() if given.out else default_out().resolve()
     gpus = None if given.gpus_per_trial == "auto" else given.gpus_per_trial
     device, gpus = resolve_device(given.device, gpus, bool(given.address))
-    given.pack = resolve_pack(given.pack, device, given.backend)
-    _check_scheduler(given)
+    packs_itself = given.pack == "auto"
+    given.pack = resolve_pack(given.pack, device, given.backend, plan.request.seeds)
+    if packs_itself and count_gpus() > 1 and plan.request.scheduler == "none":  # no GPU shall wait for the others
+        given.pack = max(1, min(given.pack, math.ceil(len(plan.units) / count_gpus())))
+    _check_scheduler(given, plan.request.seeds)
     if given.dry_run:
         from bench.dry_run import print_dry_run
 
         print_dry_run(plan, given, out, device)
         return EXIT_OK
-    return run(plan, given, argv, out, device, gpus)
+    from bench.mirror import mirror_url, mirrored
+
+    mirror = mirror_url(given.mirror, given.offline)
+    if mirror:
+        check_out(out)
+    with mirrored(mirror, out, None if plan.searches else {unit.key for unit in plan.units}, given.force):
+        return run(plan, given, argv, out, device, gpus)
 
 
 def _check_numbers(given: argparse.Namespace) -> None:
@@ -90,8 +108,14 @@ def _check_numbers(given: argparse.Namespace) -> None:
         )
 
 
-def _check_scheduler(given: argparse.Namespace) -> None:
+def _check_scheduler(given: argparse.Namespace, seeds: int) -> None:
     """One trial at a time leaves nothing to compare, unless it holds several configurations."""
+    if given.scheduler != "none" and 1 < given.pack < 2 * seeds and given.search != "optuna":
+        raise UsageError(
+            f"--scheduler {given.scheduler} with --pack {given.pack} and {seeds} seeds: a configuration's seeds stay "
+            f"together and are compared within their pack, which holds one; give --pack {8 * seeds}, at least "
+            f"{2 * seeds}, or --pack 1"
+        )
     if given.executor == "inline" and given.scheduler != "none" and (given.pack == 1 or given.search == "optuna"):
         raise UsageError(
             f"--scheduler {given.scheduler} compares running trials: use --executor ray, or, without Optuna, a --pack "
@@ -117,6 +141,8 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     tracking = Tracking(plan, units, out, given.track, given.force)
     _announce(plan, units)
     _say(tracking.before())
+    if given.pack > 1 and not packs_train_together(device, given.backend):
+        _say([f"--pack {given.pack}: client by client (--backend loop) a pack's runs train in turn; stacked, together"])
     status = EXIT_OK
     with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force, say=_say) as observers:
         if units or plan.searches:
@@ -173,7 +199,7 @@ def _run_missing(
     from bench.tuning.progress import make_display
     from bench.tuning.search import remaining
 
-    trials = len(group(units, plan.request.scheduler == "asha", resources.pack))
+    trials = len(trials_of(plan, units, resources.pack))
     trials += sum(remaining(plan, search, execution.out) for search in plan.searches)
     display, table = make_display(trials, quiet)
     try:

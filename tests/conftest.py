@@ -27,6 +27,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread: bit-equality holds at equal threads. No width of a terminal: what starts the tests may set one."""
     torch.set_num_threads(1)
     monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("FEDKD_MIRROR", raising=False)
 
 
 @pytest.fixture(params=list(ALGORITHMS))

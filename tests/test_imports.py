@@ -19,7 +19,9 @@ HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sk
 # What information commands import: free of heavy packages at module level.
 LIGHT = ["bench/sweep.py", "bench/options.py", "bench/plan.py", "bench/show.py", "bench/dry_run.py", "bench/status.py"]
 LIGHT += ["bench/needs.py", "bench/tuning/runner.py", "bench/tuning/progress.py", "bench/compare.py", "bench/cli.py"]
-LIGHT += ["bench/figures/command.py", "bench/figures/table.py", "bench/figures/draw.py", "bench/packs.py", "bench/tuning/logs.py"]
+LIGHT += [f"bench/figures/{name}.py" for name in ("command", "table", "draw")]
+LIGHT += ["bench/packs.py", "bench/tuning/logs.py", "bench/mirror.py"]
+LIGHT += [f"bench/mirror_{name}.py" for name in ("place", "rows", "index", "states")]
 LIGHT += [f"bench/selftest/{name}.py" for name in ("command", "report", "checks", "outcome")]
 LIGHT += ["bench/tables.py", "bench/table_plan.py", "bench/table_dry_run.py", "bench/compare_published.py"]
 LIGHT += ["leaderboards/published.py", "bench/labels.py", "bench/data/table.py", "bench/data/command.py"]

@@ -226,10 +226,15 @@ def test_a_room_keeps_addresses_until_something_does_not_fit() -> None:
     assert again["a"].tolist() == [[7, 7, 7], [1, 1, 1]]
     assert again["b"].tolist() == [5, 0]
     assert room.generation == 1
-    larger = room.place("x", {"a": torch.full((4, 1), 2.0), "b": torch.zeros(1)})
+    larger = room.place("x", {"a": torch.full((4, 3), 2.0), "b": torch.zeros(1)})
     assert larger["a"].shape == (4, 3)
-    assert larger["a"][:, 0].tolist() == [2, 2, 2, 2]
+    assert larger["b"].shape == (2,)
     assert room.generation == 2
+    shorter = room.place("x", {"a": torch.ones(4, 2), "b": torch.zeros(1)})
+    assert shorter["a"].shape == (4, 2), "only the first axis is cut off by a step; what stood behind would be read"
+    assert room.generation == 3
+    room.place("steps", torch.ones(5, 4, 3), axes=2)
+    assert room.place("steps", torch.zeros(2, 3, 3), axes=2).shape == (5, 4, 3)
 
 
 def test_numbers_that_differ_and_constants_that_must_not() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from bench.execution import AUTO_PACK, Execution, resolve_pack
 from bench.labels import trial_name, varied_names
 from bench.packs import FREE, packs_of, program_of
 from bench.provenance import of_command
+from bench.request import Request
 from bench.sweep import main
 from bench.tuning.halving import losers, next_rung, rungs_of
-from bench.tuning.runner import group
+from bench.tuning.runner import group, missing_units, trials_of
 from bench.tuning.trial import Trial
 from bench.unit import Unit
 from leaderboards import Store
@@ -78,9 +80,10 @@ def test_a_seeds_configurations_come_first_then_further_seeds() -> None:
     units = [unit(mu, seed) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
     packs = packs_of([[one] for one in units], 4)
     assert [[(one.hyperparameters["mu"], one.seed) for one in pack] for pack in packs] == [
-        [(0.1, 0), (0.2, 0), (0.3, 0), (0.1, 1)],
-        [(0.2, 1), (0.3, 1)],
+        [(0.1, 0), (0.2, 0), (0.3, 0)],
+        [(0.1, 1), (0.2, 1), (0.3, 1)],
     ]
+    assert [len(pack) for pack in packs_of([[one] for one in units[:5]], 4)] == [3, 2], "none is left alone"
 
 
 def test_what_belongs_together_stays_together() -> None:
@@ -173,6 +176,7 @@ def test_rungs_are_a_tenth_and_four_times_as_many_each() -> None:
     assert rungs_of(20) == (2, 8)
     assert rungs_of(5) == (1, 4)
     assert rungs_of(1) == ()
+    assert rungs_of(100, every=25) == (25, 50), "where there is an evaluation"
     assert next_rung((10, 40), 10) == 40
     assert next_rung((10, 40), 40) == math.inf
 
@@ -267,11 +271,71 @@ def test_the_share_follows_stored_peaks_of_like_runs(
     store = Store(tmp_path)
     runs = store.runs()
     runs["device"], runs["peak_memory_bytes"] = "NVIDIA H200", 30 * 2**30
+    assert set(runs["pack"]) == {1}
     monkeypatch.setattr(Store, "runs", lambda self: runs)
     monkeypatch.setattr(shares, "gpu_memory", lambda: 140 * 2**30)
     monkeypatch.setattr(shares, "cpu_count", lambda: 16)
     assert shares.share([unit(mu=1.0, alpha=0.1)], 1, store) == 1 / 4
     assert shares.share([unit(batch_size=8)], 1, store) == shares.default_share(1), "none like it was measured"
-    assert shares.share([unit()], 8, store) == 1.0
+    assert shares.share([unit()], 8, store) == 1.0, "a pack takes what there is"
     monkeypatch.setattr(shares, "gpu_memory", lambda: 0)
     assert shares.share([unit()], 1, store) == shares.default_share(1)
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 4, 5, 8])
+def test_an_interrupted_contest_ends_as_the_undisturbed_one(stop: int, execution: Execution, tmp_path: Path) -> None:
+    """Rungs at 1 and 4: before, at and after each, by the command's own grouping of what is missing."""
+
+    class Planned:
+        request = Request(("fedprox",), "digits", scheduler="asha")
+        units = tuple(unit(seed=seed, lr=0.1, mu=mu) for mu in (0, 0.001, 0.01, 0.1, 1.0) for seed in (0, 1))
+
+    def contest(out: Path, interrupted: int) -> dict[str, str]:
+        how = replace(execution, out=str(out), rungs=rungs_of(10), keep_stopped=True, stop_file=str(out / "stop"))
+        out.mkdir()
+        (trial,) = [Trial(units, how) for units in trials_of(Planned(), Planned.units, 16)]  # type: ignore[arg-type]
+        for _ in range(interrupted):
+            trial.step()
+        if interrupted:
+            (out / "stop").touch()
+            trial.step()
+            trial.close()
+            (out / "stop").unlink()
+            missing = missing_units(Planned(), Store(out), False, True)  # type: ignore[arg-type]
+            (trial,) = [Trial(units, how) for units in trials_of(Planned(), missing, 16)]  # type: ignore[arg-type]
+        finish(trial)
+        return dict(Store(out).status())
+
+    assert contest(tmp_path / "stopped", stop) == contest(tmp_path / "whole", 0)
+
+
+def test_two_sweeps_with_grids_in_opposite_order_do_not_wait_for_each_other(execution: Execution) -> None:
+    units = [unit(mu, rounds=2) for mu in (0.01, 1.0, 2.0)]
+    ended: list[str] = []
+    threads = [
+        threading.Thread(target=lambda order=order: ended.append(finish(Trial(order, execution))["status"]))
+        for order in (units, units[::-1])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert ended == ["finished", "finished"]
+
+
+def test_the_objective_is_the_best_configurations(execution: Execution) -> None:
+    units = [unit(seed=seed, lr=lr) for lr in (1e-5, 0.1) for seed in (0, 1)]
+    trial = Trial(units, execution)
+    trial.step()
+    means = [sum(run.measure("val_accuracy") for run in trial.runs[at : at + 2]) / 2 for at in (0, 2)]
+    assert trial.report()["objective"] == pytest.approx(max(means))
+    trial.close()
+
+
+def test_asha_needs_two_configurations_in_a_pack(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options = ["--algo", "fedprox", "--scheduler", "asha", "--seeds", "3", "--pack", "4", "--out", str(tmp_path)]
+    assert main([*options, "--executor", "inline"]) == 2
+    assert "give --pack 24, at least 6, or --pack 1" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["--algo", "fedprox", "--pack", "x"])
+    assert "'x' is neither auto nor a number of runs such as 8" in capsys.readouterr().err

@@ -7,7 +7,9 @@ from typing import Protocol
 
 import torch
 
-USABLE = 0.8  # of what is free: later rounds may have larger tables of teachers' answers, and the allocator has gaps
+SHARE_OF_FREE = (
+    0.8  # of what is free: later rounds may have larger tables of teachers' answers, and the allocator has gaps
+)
 
 
 class Meter(Protocol):
@@ -48,4 +50,4 @@ class CudaMeter:
 def clients_that_fit(clients: int, meter: Meter) -> int:
     """How many fit, after so many have been trained since the meter began; at least these."""
     each = max(1, meter.peak() // clients)
-    return max(clients, int(USABLE * meter.free()) // each)
+    return max(clients, int(SHARE_OF_FREE * meter.free()) // each)

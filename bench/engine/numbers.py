@@ -9,7 +9,7 @@ from dataclasses import fields
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Plugin
+from algorithms.base import Algorithm
 from algorithms.statements import layers
 
 Place = tuple[int, str]  # a layer of the algorithm, a plug-in before its base, and a field of it
@@ -64,9 +64,12 @@ def with_numbers(algorithm: Algorithm, places: Sequence[Place], values: Tensor |
 
 def _rebuilt(layer: Algorithm, values: dict[Place, Tensor], depth: int) -> Algorithm:
     made = copy.copy(layer)
+    own = {item.name for item in fields(layer)}
+    for derived in set(vars(made)) - own:  # made of the numbers, perhaps: of another configuration's
+        vars(made).pop(derived)
     for (at, name), value in values.items():
         if at == depth:
             object.__setattr__(made, name, value)
-    if isinstance(layer, Plugin):
-        object.__setattr__(made, "base", _rebuilt(layer.base, values, depth + 1))
+    if isinstance(base := getattr(layer, "base", None), Algorithm):
+        object.__setattr__(made, "base", _rebuilt(base, values, depth + 1))
     return made

@@ -8,7 +8,9 @@ captured stack has its tensors in a `FixedRoom`, and what changes from step to s
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -78,8 +80,9 @@ class Captured:
 
     def __init__(self, capture: Capture, warm_up: int = 3) -> None:
         self.room = FixedRoom()
-        self._capture, self._settling = capture, warm_up
+        self._capture, self._warm_up = capture, warm_up
         self._programs: dict[Hashable, Step] = {}
+        self._warmed: Counter[Hashable] = Counter()
         self._generation = 0
 
     def run(self, key: Hashable, step: Step, times: int) -> None:
@@ -93,10 +96,11 @@ class Captured:
             self._programs[key]()
 
     def _prepare(self, key: Hashable, step: Step, times: int) -> int:
-        """Warm up, and capture if there is anything left to do; the number of steps made."""
+        """Warm up, over several rounds if they are short, and capture if anything is left to do; the steps made."""
         try:
-            made = min(self._settling, times)
-            _warm_up(step, made)
+            made = min(self._warm_up - self._warmed[key], times)
+            _make_beside(step, made)
+            self._warmed[key] += made
             if made < times:
                 self._programs[key], more = self._capture(step)
                 made += more
@@ -113,11 +117,28 @@ def cuda_graph() -> Capture:
 
     def capture(step: Step) -> tuple[Step, int]:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=pool):
-            step()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(_side_stream(torch.cuda.current_device())):
+            graph.capture_begin(pool=pool)
+            try:
+                step()
+            finally:
+                _end(graph, pool)
         return graph.replay, 0  # capturing runs nothing
 
     return capture
+
+
+def _end(graph: Any, pool: Any) -> None:
+    """End a capture. One that has become invalid throws before it gives the allocator back, which is done here."""
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        device = torch.cuda.current_device()
+        for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+            if give_back := getattr(torch._C, name, None):
+                give_back(device, pool)
+        raise
 
 
 def traced(step: Step) -> tuple[Step, int]:
@@ -133,14 +154,13 @@ def traced(step: Step) -> tuple[Step, int]:
     return torch.no_grad()(lambda: trace(nothing)), 1
 
 
-def _warm_up(step: Step, times: int) -> None:
-    """On a GPU beside the current stream, as a capture will be; a step that waits for an answer is refused here."""
+def _make_beside(step: Step, times: int) -> None:
+    """Steps as they come; on a GPU beside the current stream, as a capture will be, and none may wait for an answer."""
     if not torch.cuda.is_available():
         for _ in range(times):
             step()
         return
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    before = torch.cuda.get_sync_debug_mode()
+    stream, before = _side_stream(torch.cuda.current_device()), torch.cuda.get_sync_debug_mode()
     stream.wait_stream(torch.cuda.current_stream())
     try:
         with warnings.catch_warnings():
@@ -152,3 +172,9 @@ def _warm_up(step: Step, times: int) -> None:
     finally:
         torch.cuda.set_sync_debug_mode(before)
         torch.cuda.current_stream().wait_stream(stream)
+
+
+@lru_cache
+def _side_stream(device: int) -> Any:
+    """One for all: the allocator keeps what a stream has freed for that stream."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

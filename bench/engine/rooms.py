@@ -12,19 +12,20 @@ from bench.engine.trees import pairs, tree_map
 class Room(Protocol):
     """Gives trees of tensors a place."""
 
-    def place(self, name: str, tree: Any) -> Any:
-        """`tree` where a program may use it: of the same structure, its tensors perhaps larger at the end of each axis.
+    def place(self, name: str, tree: Any, axes: int = 1) -> Any:
+        """`tree` where a program may use it: of the same structure, its tensors perhaps larger at the end of some axes.
 
         Args:
             name: of the place, each given once a round.
             tree: of tensors; what is not a tensor is passed on.
+            axes: so many first axes may be larger: those of steps and clients, whose ends a step cuts off.
         """
 
 
 class Anywhere:
     """Tensors stay where they are."""
 
-    def place(self, name: str, tree: Any) -> Any:
+    def place(self, name: str, tree: Any, axes: int = 1) -> Any:
         """`tree` itself."""
         return tree
 
@@ -40,34 +41,34 @@ class FixedRoom:
         self.generation = 0
         self._places: dict[str, Any] = {}
 
-    def place(self, name: str, tree: Any) -> Any:
+    def place(self, name: str, tree: Any, axes: int = 1) -> Any:
         """The place of this name, its first entries along each axis holding `tree`'s values."""
         kept = self._places.get(name)
-        if kept is None or not _fits(kept, tree):
-            kept = self._places[name] = _enlarged(kept, tree)
+        if kept is None or not _fits(kept, tree, axes):
+            kept = self._places[name] = _enlarged(kept, tree, axes)
             self.generation += 1
         for target, source in pairs(kept, tree):
             target[tuple(slice(size) for size in source.shape)].copy_(source)
         return kept
 
 
-def _fits(kept: Any, tree: Any) -> bool:
-    if _structure(kept) != _structure(tree):
+def _fits(kept: Any, tree: Any, axes: int) -> bool:
+    if _structure(kept, axes) != _structure(tree, axes):
         return False
     return all(
         old >= new for room, value in pairs(kept, tree) for old, new in zip(room.shape, value.shape, strict=True)
     )
 
 
-def _structure(tree: Any) -> Any:
-    """Names, kinds and numbers of axes, without sizes."""
-    return tree_map(lambda tensor: (tensor.dim(), tensor.dtype), tree)
+def _structure(tree: Any, axes: int) -> Any:
+    """Names, kinds and shapes, the first axes without their sizes."""
+    return tree_map(lambda tensor: (tensor.dim(), tensor.shape[axes:], tensor.dtype), tree)
 
 
-def _enlarged(kept: Any, tree: Any) -> Any:
+def _enlarged(kept: Any, tree: Any, axes: int) -> Any:
     """A place for `tree`, and for whatever had the same structure before it."""
     made = tree_map(torch.zeros_like, tree)
-    if kept is None or _structure(kept) != _structure(tree):
+    if kept is None or _structure(kept, axes) != _structure(tree, axes):
         return made
     sizes = {id(new): [max(pair) for pair in zip(new.shape, old.shape, strict=True)] for new, old in pairs(made, kept)}
     return tree_map(lambda tensor: tensor.new_zeros(sizes[id(tensor)]), made)

@@ -58,9 +58,12 @@ class Stack:
         place = program.room.place
         self.local: Local = place("local", own(stack([task.local for _, task in entries])))
         self.common: dict[str, Any] = place("common", self._common())
-        self.message: Message = {} if several else place("message", self.job.message)
-        self.round = place("round", self._tensor(self.job.plan.round)) if program.fixed else self.job.plan.round
-        self.teachers = {name: (place(f"teacher {name}", tree), shared) for name, (tree, shared) in self._teachers()}
+        self.message: Message = {} if several else place("message", self.job.message, axes=0)
+        self.round = place("round", self._tensor(self.job.plan.round), axes=0) if program.fixed else self.job.plan.round
+        self.teachers = {
+            name: (place(f"teacher {name}", tree, axes=0 if shared else 1), shared)
+            for name, (tree, shared) in self._teachers()
+        }
         self.steps = Steps.of(self.entries, program.room)
         trained = [self.local["params"][name] for name in self.problem.net.trainable]
         self.state = place("state", self.problem.optimizer.init(trained))
@@ -71,9 +74,10 @@ class Stack:
     def run(self) -> list[tuple[Job, Trained]]:
         """All steps of all clients, and what came of each."""
         done, made, size = list[tuple[Job, Trained]](), 0, len(self.entries)
+        shared = tuple((name, one) for name, (_, one) in self.teachers.items())
         while size:
             least = self.entries[size - 1][1].steps
-            self.program.run(size, _Active(self, size).step, least - made)
+            self.program.run((size, shared), _Active(self, size).step, least - made)
             staying = sum(task.steps > least for _, task in self.entries)
             done += self._finish(staying, size)
             made, size = least, staying
@@ -96,7 +100,7 @@ class Stack:
             "lr": [job.plan.lr for job in jobs],
             "weight_decay": [job.problem.setting.weight_decay for job in jobs],
         }
-        changing = {"lr"} if self.program.fixed else set()
+        changing = set(rates) if self.program.fixed else set()
         differing = {name for name, values in rates.items() if len(set(values)) > 1}
         return found | {name: self._tensor(rates[name]) for name in changing | differing}
 
@@ -209,8 +213,8 @@ class _Active:
         return masked_mean(loss, given.weight)
 
     def _algorithm(self, numbers: Tensor | None = None, **_: Any) -> Algorithm:
-        own = self.problem.algorithm
-        return own if numbers is None else with_numbers(own, self.whole.places, numbers)
+        algorithm = self.problem.algorithm
+        return algorithm if numbers is None else with_numbers(algorithm, self.whole.places, numbers)
 
     def _plan(self, num_steps: Tensor, lr: Any, **_: Any) -> Plan:
         plan = self.whole.job.plan

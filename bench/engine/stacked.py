@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,9 +13,11 @@ from bench.engine.memory import CudaMeter, Meter, clients_that_fit
 from bench.engine.numbers import Place, constants, differing
 from bench.engine.programs import Captured, Eager, NotCapturable, Program, cuda_graph
 from bench.engine.stack import Entry, Stack
-from bench.engine.tasks import Job, Trained
+from bench.engine.tasks import Job, Problem, Trained
 from bench.engine.trees import shapes
 from bench.packs import common_fields
+
+KEPT_PROGRAMS = 4
 
 
 class Stacked:
@@ -36,7 +39,7 @@ class Stacked:
     ) -> None:
         self.limit = limit
         self._capture, self._meter = capture, meter
-        self._programs: dict[Hashable, Program] = {}
+        self._programs: list[_Made] = []
 
     @staticmethod
     def on(device: torch.device) -> Stacked:
@@ -73,40 +76,53 @@ class Stacked:
         while waiting:
             first = len(jobs[0].tasks) if several and self._meter and self.limit is None else self.limit
             part = waiting[:first]
-            try:
-                done += self._measured(part, several, places)
-            except torch.OutOfMemoryError:
-                if len(part) == 1:
-                    raise
+            made = self._measured(part, several, places)
+            if made is None:  # outside the handler, whose traceback would keep what the attempt took
                 self._halve(len(part))
                 continue
+            done += made
             waiting = waiting[len(part) :]
         return done
 
-    def _measured(self, part: list[Entry], several: bool, places: tuple[Place, ...]) -> list[tuple[Job, Trained]]:
-        """The first program of several runs says how many clients fit."""
-        if self._meter is None or self.limit is not None or not several:
-            return self._run(part, several, places)
-        self._meter.begin()
-        done = self._run(part, several, places)
-        self.limit = clients_that_fit(len(part), self._meter)
+    def _measured(
+        self, part: list[Entry], several: bool, places: tuple[Place, ...]
+    ) -> list[tuple[Job, Trained]] | None:
+        """Train them; None if memory did not suffice. The first program of several runs says how many clients fit."""
+        measures = self._meter is not None and self.limit is None and several
+        if self._meter and measures:
+            self._meter.begin()
+        try:
+            done = self._run(part, several, places)
+        except torch.OutOfMemoryError:
+            if len(part) == 1:
+                raise
+            return None
+        if self._meter and measures:
+            self.limit = clients_that_fit(len(part), self._meter)
         return done
 
     def _run(self, part: list[Entry], several: bool, places: tuple[Place, ...]) -> list[tuple[Job, Trained]]:
-        key = (several, places, None if several else id(part[0][0].problem))
-        if key not in self._programs:
-            self._programs[key] = self._program(part[0])
+        made = self._made_for(part[0][0], several)
         try:
-            return Stack(part, several, places, self._programs[key]).run()
+            return Stack(part, several, places, made.program).run()
         except NotCapturable as reason:
-            name = type(part[0][0].problem.algorithm).__name__
+            name = type(made.problem.algorithm).__name__
             warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", stacklevel=2)
-            self._programs[key] = Eager()
-            return Stack(part, several, places, self._programs[key]).run()
+            made.program = Eager()
+            return Stack(part, several, places, made.program).run()
 
-    def _program(self, entry: Entry) -> Program:
+    def _made_for(self, job: Job, several: bool) -> _Made:
+        """The program of runs like this one. What it captured has fixed all that `_structure` says, and no more."""
+        structure = (several, *_structure(job)[1:])
+        known = [made for made in self._programs if made.structure == structure]
+        made = known[0] if known else _Made(structure, self._program(job), job.problem)
+        # Few are kept, the last used last: what a run sends may change from round to round.
+        self._programs = [*[other for other in self._programs if other is not made], made][-KEPT_PROGRAMS:]
+        return made
+
+    def _program(self, job: Job) -> Program:
         """Texts have another length in each step, and a captured step has one shape."""
-        if self._capture is None or entry[1].source.widths is not None:
+        if self._capture is None or job.tasks[0].source.widths is not None:
             return Eager()
         return self._capture()
 
@@ -121,18 +137,32 @@ class Stacked:
         )
 
 
+@dataclass
+class _Made:
+    """A program and what it is for; the problem is kept because captured steps read its network's constants."""
+
+    structure: Any
+    program: Program
+    problem: Problem
+
+
 def _alike(jobs: Sequence[Job]) -> list[list[Job]]:
     """The jobs that one program can train: of one round, what they send and keep of one structure."""
     if len(jobs) == 1:
         return [list(jobs)]
-    groups: dict[str, list[Job]] = {}
+    groups: list[tuple[Any, list[Job]]] = []
     for job in jobs:
-        groups.setdefault(repr(_structure(job)), []).append(job)
-    return list(groups.values())
+        structure = _structure(job)
+        same = next((members for known, members in groups if known == structure), None)
+        if same is None:
+            groups.append((structure, [job]))
+        else:
+            same.append(job)
+    return [members for _, members in groups]
 
 
-def _structure(job: Job) -> Any:
-    """What has to be equal: constants of the algorithm and the setting, and shapes of all that a stack holds."""
+def _structure(job: Job) -> tuple[Any, ...]:
+    """The round, and what has to be equal: constants of algorithm and setting, shapes of all that a stack holds."""
     task, plan = job.tasks[0], job.plan
     trees = [job.message, task.local, task.memory, dict(task.teachers)]
     return (

@@ -29,7 +29,7 @@ class Steps:
         weight: (steps, n, B), 0 is padding.
         draws: (steps, n, B, 4) of `draw_crops`, or None.
         noise: (steps, n, ...) what the algorithms' `noise` hooks drew; None where they draw nothing.
-        keys: (steps, n, 2) of dropout masks, or None.
+        keys: (steps, n, axes=2) of dropout masks, or None.
         rows: (steps, n, B) into `tables`; None without them.
         tables: the teachers' stored outputs on the clients' samples, one client's under another's, by name.
         widths: of `Samples.widths` for each step, the largest of the clients'; or None.
@@ -53,12 +53,12 @@ class Steps:
         widths = [task.source.widths for task in tasks if task.source.widths is not None]
         dropout = entries[0][0].problem.net.has_dropout
         return Steps(
-            index=room.place("index", pad_sequence([task.source.rows for task in tasks])),
-            weight=room.place("weight", pad_sequence([task.schedule.weight for task in tasks])),
-            draws=room.place("draws", pad_sequence(draws)) if draws else None,
-            noise=room.place("noise", _noise(entries)),
-            keys=room.place("keys", pad_sequence([_keys(*entry) for entry in entries])) if dropout else None,
-            rows=None if rows is None else room.place("rows", rows),
+            index=room.place("index", pad_sequence([task.source.rows for task in tasks]), axes=2),
+            weight=room.place("weight", pad_sequence([task.schedule.weight for task in tasks]), axes=2),
+            draws=room.place("draws", pad_sequence(draws), axes=2) if draws else None,
+            noise=room.place("noise", _noise(entries), axes=2),
+            keys=room.place("keys", pad_sequence([_keys(*entry) for entry in entries]), axes=2) if dropout else None,
+            rows=None if rows is None else room.place("rows", rows, axes=2),
             tables=room.place("tables", tables),
             widths=[max(step) for step in zip_longest(*widths, fillvalue=0)] if widths else None,
         )

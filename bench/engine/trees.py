@@ -58,7 +58,8 @@ def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(tree, Mapping):
         return {key: tensors(value, device, dtype) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(tensors(value, device, dtype) for value in tree)
+        parts = [tensors(value, device, dtype) for value in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     if isinstance(tree, bool | float):
         return torch.tensor(float(tree), device=device, dtype=dtype)
     if isinstance(tree, Tensor):
@@ -67,16 +68,33 @@ def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Equal trees as one, each tensor with a leading axis over the trees."""
+    """Equal trees as one, each tensor with a leading axis over the trees.
+
+    Raises:
+        ValueError: they differ in their names, or in what is no tensor.
+    """
     first = trees[0]
     if isinstance(first, Tensor):
         return torch.stack(list(trees))
     if isinstance(first, Mapping):
+        for tree in trees:
+            if tree.keys() != first.keys():
+                raise _unlike("names", sorted(first), sorted(tree))
         return {key: stack([tree[key] for tree in trees]) for key in first}
     if isinstance(first, list | tuple):
         parts = [stack(part) for part in zip(*trees, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    for tree in trees:
+        if type(tree) is not type(first) or tree != first:
+            raise _unlike("values that are no tensors", first, tree)
     return first
+
+
+def _unlike(what: str, first: Any, other: Any) -> ValueError:
+    return ValueError(
+        f"what is stacked has to have one structure, and {what} differ: {first!r} and {other!r}; use tensors or "
+        "numbers and the same names from the first round on, or train client by client (--backend loop)"
+    )
 
 
 def unstack(tree: Any) -> list[Any]:
@@ -97,7 +115,7 @@ def axes(tree: Any) -> Any:
 
 def each(function: Callable[..., Any], parts: dict[str, Any], dims: Any = None) -> Any:
     """`function(**parts)` of each entry of the leading axis, mapped. `dims`: `axes` of the parts, if they are known."""
-    return vmap(lambda own: function(**own), in_dims=(dims or axes(parts),), randomness="error")(parts)
+    return vmap(lambda part: function(**part), in_dims=(dims or axes(parts),), randomness="error")(parts)
 
 
 def own(tree: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,6 +29,7 @@ from bench.tuning.trainable import SweepTrial
 from bench.unit import Unit
 from search_spaces import Setting
 
+CONNECT_SECONDS = 5.0
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
 
 
@@ -88,7 +90,21 @@ def _reporting(plan: Plan, setting: Setting, execution: Execution, pack: int = 1
     return replace(execution, rounds_per_report=max(1, setting.rounds // 20), keep_stopped=True)
 
 
+def _check_address(address: str | None) -> None:
+    """Raise EnvironmentProblem where nobody listens: Ray itself would try for many minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise EnvironmentProblem(
+            f"the cluster at {address} cannot be reached: {error}; is `ray start` running there?"
+        ) from None
+
+
 def _start(resources: Resources) -> None:
+    _check_address(resources.address)
     root = str(Path(bench.__file__).resolve().parent.parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
     local: dict[str, Any] = (
@@ -102,8 +118,10 @@ def _start(resources: Resources) -> None:
     )
     try:
         ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        where = f"the cluster at {resources.address} cannot be reached" if resources.address else "Ray cannot start"
+    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        where = "Ray cannot start"
+        if resources.address:
+            where = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
         raise EnvironmentProblem(f"{where}: {error}; --executor inline runs without Ray") from error
 
 

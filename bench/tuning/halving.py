@@ -33,12 +33,18 @@ class Contestant(Protocol):
 Some = TypeVar("Some", bound=Contestant)
 
 
-def rungs_of(rounds: int) -> tuple[int, ...]:
-    """The rounds after which configurations are compared: a tenth of all, then `FACTOR` times as many each."""
+def rungs_of(rounds: int, every: int = 1) -> tuple[int, ...]:
+    """The rounds after which configurations are compared: a tenth of all, then `FACTOR` times as many each.
+
+    Args:
+        rounds: of the whole run.
+        every: rounds between evaluations; a rung is one.
+    """
     found = [max(1, rounds // 10)]
     while found[-1] * FACTOR < rounds:
         found.append(found[-1] * FACTOR)
-    return tuple(rung for rung in found if rung < rounds)
+    evaluated = [-(-rung // every) * every for rung in found]
+    return tuple(dict.fromkeys(rung for rung in evaluated if rung < rounds))
 
 
 def next_rung(rungs: Iterable[int], round: int) -> float:
@@ -49,26 +55,34 @@ def next_rung(rungs: Iterable[int], round: int) -> float:
 def losers(runs: Sequence[Some], rungs: Iterable[int]) -> list[Some]:
     """The running ones that do not go on after these rungs.
 
-    At a rung stand all runs that made as many rounds, whatever became of them later. A configuration's value is the
-    mean over its seeds of the best validation accuracy up to there; the best of every `FACTOR` configurations go on,
-    at least one; of equal ones those that were given first.
+    At a rung stand all runs that made as many rounds, whatever became of them later. By `objective` up to there the
+    best of every `FACTOR` configurations go on, at least one; of equal ones those that were given first.
     """
     found: list[Some] = []
     for rung in rungs:
-        standing: dict[str, list[Some]] = {}
-        for run in runs:
-            if run.round >= rung:
-                standing.setdefault(replace(run.unit, seed=0).key, []).append(run)
-        values = {key: _objective(seeds, rung) for key, seeds in standing.items()}
+        standing = by_configuration(run for run in runs if run.round >= rung)
+        values = {key: objective(seeds, rung) for key, seeds in standing.items()}
         best_first = sorted(values, key=lambda key: values[key], reverse=True)
         lost = best_first[math.ceil(len(best_first) / FACTOR) :]
         found += [run for key in lost for run in standing[key] if run.status == "running" and run not in found]
     return found
 
 
-def _objective(seeds: Sequence[Contestant], rung: int) -> float:
-    """-inf if a seed failed, or none has a value: nothing is worse."""
-    values = [run.measure("val_accuracy", rung) for run in seeds]
+def by_configuration(runs: Iterable[Some]) -> dict[str, list[Some]]:
+    """The runs of each configuration, its seeds."""
+    found: dict[str, list[Some]] = {}
+    for run in runs:
+        found.setdefault(replace(run.unit, seed=0).key, []).append(run)
+    return found
+
+
+def objective(seeds: Sequence[Contestant], until: float = math.inf) -> float:
+    """A configuration's value: the mean over its seeds of the best validation accuracy up to a round.
+
+    Returns:
+        -inf if a seed failed, for a mean over the others would compare with means over all; or if there is no value.
+    """
+    values = [run.measure("val_accuracy", until) for run in seeds]
     known = [value for value in values if not math.isnan(value)]
     if not known or any(run.status == "failed" for run in seeds):
         return -math.inf

@@ -40,7 +40,7 @@ class Row:
     def update(self, report: Mapping[str, Any]) -> None:
         """Note a report."""
         self.report, self.at = report, time.monotonic()
-        self.share = report["round"] / self.trial.units[0].setting.rounds
+        self.share = self.trial.share(report)
         self.first = self.first or (self.at, self.share)
 
     @property
@@ -72,10 +72,10 @@ class Row:
 
     def cells(self) -> dict[str, str]:
         """What each column says of it."""
-        unit, left = self.trial.units[0], self.seconds_left
+        left = self.seconds_left
         return {
             **self._identity,
-            "round": f"{self.report.get('round', 0)}/{unit.setting.rounds}",
+            "round": f"{self.report.get('round', 0)}/{self.trial.rounds}",
             "accuracy": _percent(self.report.get("accuracy", math.nan)),
             "best": _percent(self.report.get("best_accuracy", math.nan)),
             "left": "" if math.isnan(left) else duration(left),

@@ -44,6 +44,15 @@ class Watched:
     units: tuple[Unit, ...]
     varied: Varied
 
+    @property
+    def rounds(self) -> int:
+        """Of its longest run."""
+        return max(unit.setting.rounds for unit in self.units)
+
+    def share(self, report: Mapping[str, Any]) -> float:
+        """How much of it is done."""
+        return float(report["round"] / self.rounds)
+
 
 class Observer(Protocol):
     """Watches the trials of a sweep. `needs_curves`: reports shall carry what `bench.tuning.logs.Feed` attaches."""
@@ -89,7 +98,7 @@ class Events:
         trial = self._distinct(trial)
         for observer in self._observers:
             observer.reported(trial, report)
-        self._display.update(trial.name, report, report["round"] / trial.units[0].setting.rounds)
+        self._display.update(trial.name, report, trial.share(report))
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """A trial ended."""

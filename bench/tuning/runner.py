@@ -104,9 +104,22 @@ def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[
     return [found for members in contests.values() for found in packs_of(members, pack)]
 
 
+def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
+    """The missing units as trials. Under ASHA packs are made whole again: what was stopped counts at their rungs."""
+    asha = plan.request.scheduler == "asha"
+    if not asha or pack == 1:
+        return group(units, asha, pack)
+    missing = {unit.key for unit in units}
+    return [trial for trial in group(plan.units, asha, pack) if any(unit.key in missing for unit in trial)]
+
+
 def halving(execution: Execution, setting: Setting, pack: int) -> Execution:
     """How trials are executed under ASHA whose packs hold several configurations: they compare these themselves."""
-    return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds)) if pack > 1 else execution
+    return (
+        replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
+        if pack > 1
+        else execution
+    )
 
 
 class Interruption:
@@ -182,7 +195,6 @@ def run_plan(
     """
     interruption = Interruption(Path(execution.out), display)
     execution = replace(execution, stop_file=str(interruption.path))
-    asha = plan.request.scheduler == "asha"
     outcome = Outcome()
     timer = _budget(resources.time_budget, interruption)
     execute = _executor(resources.executor)
@@ -190,7 +202,7 @@ def run_plan(
         with interruption:
             execute(
                 plan,
-                group(units, asha, resources.pack),
+                trials_of(plan, units, resources.pack),
                 execution,
                 resources,
                 Events(display, observers),

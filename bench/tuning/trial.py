@@ -14,7 +14,7 @@ import torch
 from bench.engine.pack import Pack
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
-from bench.tuning.halving import losers, next_rung
+from bench.tuning.halving import by_configuration, losers, next_rung, objective
 from bench.tuning.run import Run, describe
 from bench.unit import Unit
 
@@ -33,7 +33,8 @@ class Trial:
         self.runs = [Run(unit, execution) for unit in units]
         self._environment = ""
         if not execution.stopping:
-            for run in self.runs:
+            # In one order everywhere: of two sweeps that share a folder neither shall wait for what the other holds.
+            for run in sorted(self.runs, key=lambda run: run.unit.key):
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
 
@@ -44,7 +45,7 @@ class Trial:
         while True:
             self._compare()
             for pack in self._packs:
-                self._advance(pack, self._until_rung(rounds or 1))
+                self._advance(pack, self._until_rung(pack, rounds or 1))
             if rounds or not self._active() or time.monotonic() - began >= self.execution.report_seconds:
                 return self.report()
 
@@ -58,9 +59,9 @@ class Trial:
                 self._guard(run, run.settle)
         self._leave()
 
-    def _until_rung(self, rounds: int) -> int:
+    def _until_rung(self, pack: Pack, rounds: int) -> int:
         """So many rounds, but no run passes a rung before it is compared there."""
-        lowest = min((run.round for run in self._active()), default=0)
+        lowest = min((member.round for member in pack.active), default=0)
         return int(min(rounds, next_rung(self.execution.rungs, lowest) - lowest))
 
     def _compare(self) -> None:
@@ -94,16 +95,17 @@ class Trial:
             "round": max(run.round for run in self.runs),
             "accuracy": _mean([run.latest() for run in self.runs]),
             "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
-            "objective": self._objective(statuses),
+            "objective": self._objective(),
             "status": status,
             "error": self._environment or "; ".join(run.error for run in self.runs if run.error),
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
             "done": status != "running",
         }
 
-    def _objective(self, statuses: list[str]) -> float:
-        """The mean over all seeds; NaN once one failed: a mean over the others would compare with means over all."""
-        return math.nan if "failed" in statuses else _mean([run.measure("val_accuracy") for run in self.runs])
+    def _objective(self) -> float:
+        """The best configuration's; NaN before there is one."""
+        best = max(objective(seeds) for seeds in by_configuration(self.runs).values())
+        return best if math.isfinite(best) else math.nan
 
     def save(self) -> None:
         """Write every run's state now."""

@@ -1,0 +1,727 @@
+"""A result folder's copy elsewhere: nothing is lost, nothing twice, whoever is killed and whatever fails."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import ROOT, assert_equal_results, command, kill_all, saved_round, wait_for
+from filelock import FileLock
+from pyarrow import fs
+from rows import CURVE, START, failed_row, make_row
+
+from bench import boards, mirror, mirror_place, mirror_rows, sweep, tracked
+from bench.errors import UsageError
+from bench.mirror import Mirror, Pusher, mirror_url, mirrored, opened
+from bench.mirror_place import MirrorProblem, Place, open_place
+from leaderboards import Store
+from leaderboards.compaction import compact
+from leaderboards.validation import validate
+
+LATER = START + timedelta(days=1)
+KEY = "ab" * 32
+SWEEP = ("--algo", "fedavg,fedgkd", "--set", "gamma=0.2", "--rounds", "3", "--executor", "inline", "-q")
+
+
+def curve_of(seed: int) -> list[tuple[int, str, float]]:
+    return [(t, "accuracy", (seed + t) / 1000) for t in range(3)]
+
+
+def fill(out: Path, seeds: range, **columns: Any) -> Store:
+    store = Store(out)
+    for seed in seeds:
+        store.write(make_row("fedgkd", {"gamma": 0.2}, seed=seed, **columns), curve_of(seed))
+    return store
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def view(out: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    store = Store(out)
+    runs = store.runs(replicates=True).sort_values(["run_key", "finished"]).reset_index(drop=True)
+    return runs, store.curves().sort_values(["run_key", "round", "metric"]).reset_index(drop=True)
+
+
+def assert_same(left: Path, right: Path) -> None:
+    for ours, theirs in zip(view(left), view(right), strict=True):
+        pd.testing.assert_frame_equal(ours, theirs, check_exact=True)
+    assert not validate(right).findings
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The mirror."""
+    return tmp_path / "mirror"
+
+
+@contextmanager
+def of(out: Path, url: Path | str) -> Iterator[Mirror]:
+    with opened(str(url), out) as made:
+        yield made
+
+
+def push(out: Path, url: Path | str, replace: bool = False) -> mirror.Moved:
+    with of(out, url) as made:
+        return made.push(replace)
+
+
+def pull(out: Path, url: Path | str) -> mirror.Moved:
+    with of(out, url) as made:
+        return made.pull()
+
+
+def save_state(out: Path, round: int, key: str = KEY, **contents: bytes) -> None:
+    """What `bench.engine.state` leaves after a save: files of a round, the manifest last."""
+    folder = out / "state" / key
+    folder.mkdir(parents=True, exist_ok=True)
+    server = f"server-{round}.pt"
+    (folder / server).write_bytes(contents.get("server", b"server %d" % round))
+    (folder / f"memory-3-{round}.pt").write_bytes(contents.get("memory", b"memory %d" % round))
+    content = {"version": 1, "round": round, "server": server, "memories": {"3": f"memory-3-{round}.pt", "4": ""}}
+    (folder / "manifest.json").write_text(json.dumps(content))
+    for path in folder.glob("*.pt"):
+        if not path.stem.endswith(f"-{round}"):
+            path.unlink()
+
+
+class Failing(fs.FileSystemHandler):
+    """A file system over a folder that fails when told to: `allowed` operations, then `error`."""
+
+    def __init__(self, allowed: float = float("inf"), error: Exception | None = None) -> None:
+        self.inner, self.allowed = fs.LocalFileSystem(), allowed
+        self.error = error or OSError("no route to host")
+        self.pause = 0.0
+
+    def _ask(self) -> fs.LocalFileSystem:
+        time.sleep(self.pause)
+        self.allowed -= 1
+        if self.allowed < 0:
+            raise self.error
+        return self.inner
+
+    def get_type_name(self) -> str:
+        return "failing"
+
+    def get_file_info(self, paths: list[str]) -> Any:
+        return self._ask().get_file_info(paths)
+
+    def get_file_info_selector(self, selector: fs.FileSelector) -> Any:
+        return self._ask().get_file_info(selector)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        self._ask().create_dir(path, recursive=recursive)
+
+    def delete_file(self, path: str) -> None:
+        self._ask().delete_file(path)
+
+    def move(self, src: str, dest: str) -> None:
+        self._ask().move(src, dest)
+
+    def open_input_stream(self, path: str) -> Any:
+        return pa.PythonFile(self._ask().open_input_stream(path), mode="r")
+
+    def open_output_stream(self, path: str, metadata: Any) -> Any:
+        return pa.PythonFile(self._ask().open_output_stream(path), mode="w")
+
+    def _unused(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+    copy_file = delete_dir = delete_dir_contents = delete_root_dir_contents = _unused
+    open_append_stream = open_input_file = normalize_path = _unused
+
+
+def over(handler: Failing, out: Path, there: Path, scratch: Path) -> Mirror:
+    """A mirror through a file system that fails on demand."""
+    scratch.mkdir(exist_ok=True)
+    return Mirror(out, Place("failing://x", fs.PyFileSystem(handler), str(there)), scratch)
+
+
+def test_rows_curves_tracked_files_and_states_come_back_from_the_mirror_alone(tmp_path: Path, there: Path) -> None:
+    out = tmp_path / "out"
+    store = fill(out, range(3))
+    store.write(failed_row("fedprox", {"mu": 1}), [])
+    store.write(make_row("other", {"gamma": "all"}), CURVE)  # unlike types: a segment of its own
+    tracked.write_arrays(out, KEY, {"run/seconds": 1.0, "classes/rounds": np.arange(3)})
+    save_state(out, 5)
+    done = push(out, there.as_uri())
+    assert (done.rows, done.tracked, done.states) == (5, 1, 1)
+    assert not validate(there).findings, "a mirror is a result folder"
+    again = tmp_path / "again"
+    found = pull(again, there.as_uri())
+    assert (found.rows, found.tracked, found.states) == (5, 1, 1)
+    assert_same(out, again)
+    assert listed(again / "state") == sorted([*listed(out / "state"), f"{KEY}.lock"])
+    for name in listed(out / "state"):
+        assert (again / "state" / name).read_bytes() == (out / "state" / name).read_bytes()
+    assert tracked.arrays(again, KEY)["classes/rounds"].tolist() == [0, 1, 2]
+
+
+def test_a_second_push_and_pull_change_nothing(tmp_path: Path, there: Path) -> None:
+    out = tmp_path / "out"
+    fill(out, range(3))
+    save_state(out, 1)
+    push(out, there)
+    before = listed(there), listed(out)
+    with of(out, there) as made:
+        assert str(made.push()) == "1 state", "what a new process finds of a state it makes sure of"
+        assert str(made.push()) == str(made.pull()) == "nothing new"
+    assert (listed(there), listed(out)) == before
+
+
+def test_two_folders_meet_in_one_mirror(tmp_path: Path, there: Path) -> None:
+    left, right = tmp_path / "left", tmp_path / "right"
+    fill(left, range(3))
+    fill(right, range(2, 5), finished=LATER, host="another")  # seed 2: an equal result of the same environment
+    fill(right, range(1), finished=LATER, device="gpu", best_accuracy=0.75)  # seed 0: a replicate
+    fill(right, range(1, 2), finished=LATER, best_accuracy=0.625)  # unlike in one environment: kept beside
+    push(left, there)
+    push(right, there)
+    for out in (left, right):
+        pull(out, there)
+        assert not push(out, there).rows, "all is there"
+    keys = view(left)[0].run_key
+    assert len(keys) == 7
+    assert keys.nunique() == 5
+    assert sorted(view(right)[0].run_key) == sorted(keys)
+    assert len(Store(there).runs(replicates=True)) == 7
+    assert [len(Store(out).finished()) for out in (left, right)] == [5, 5]
+
+
+def test_an_unfinished_row_yields_to_a_finished_one_wherever_it_is(tmp_path: Path, there: Path) -> None:
+    left, right = tmp_path / "left", tmp_path / "right"
+    for out in (left, right):
+        Store(out).write(failed_row("fedprox", {"mu": 1}), [])
+    push(left, there)
+    fresh = tmp_path / "fresh"
+    assert pull(fresh, there).rows == 1
+    Store(right).write(make_row("fedprox", {"mu": 1}, finished=LATER), CURVE)
+    push(right, there)
+    for out in (left, fresh, there):
+        if out != there:
+            pull(out, there)
+        assert list(Store(out).status().values()) == ["finished"]
+    push(left, there)
+    assert list(Store(there).status().values()) == ["finished"]
+
+
+def test_what_is_finished_here_is_not_touched(tmp_path: Path, there: Path) -> None:
+    left, right = tmp_path / "left", tmp_path / "right"
+    fill(left, range(1))
+    fill(right, range(1), finished=LATER)
+    push(right, there)
+    before = {name: (left / name).read_bytes() for name in listed(left)}
+    assert not pull(left, there).rows
+    assert all((left / name).read_bytes() == content for name, content in before.items())
+
+
+def test_compaction_of_the_folder_leaves_the_mirror_alone(tmp_path: Path, there: Path) -> None:
+    out = tmp_path / "out"
+    store = fill(out, range(4))
+    push(out, there)
+    before = listed(there)
+    compact(store)
+    with of(out, there) as made:
+        assert not made.pull().rows
+        assert not made.push().rows
+    assert listed(there) == before
+    fill(out, range(4, 6))
+    compact(store)
+    assert push(out, there).rows == 2
+    assert_same(out, there)
+
+
+def test_many_segments_become_one(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    with of(out, there) as made:
+        for seed in range(4):
+            fill(out, range(seed, seed + 1))
+            made.push()
+        before = len(listed(there / "runs"))
+        made.tidy()
+        assert len(listed(there / "runs")) == before == 4, "few are left as they are"
+        monkeypatch.setattr(mirror_rows, "ENOUGH", 3)
+        made.tidy()
+        assert len(listed(there / "runs")) == len(listed(there / "curves")) == 1
+        assert not made.push().rows
+    again = tmp_path / "again"
+    assert pull(again, there).rows == 4
+    assert_same(out, again)
+
+
+def test_machines_that_push_and_tidy_at_once_lose_nothing(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror_rows, "ENOUGH", 2)
+
+    def work(number: int) -> None:
+        out = tmp_path / f"out{number}"
+        with of(out, there) as made:
+            for seed in range(number, number + 6):
+                fill(out, range(seed, seed + 1), host=str(number), finished=LATER + timedelta(seconds=number))
+                save_state(out, seed)
+                made.push()
+                made.tidy()
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(work, number) for number in range(3)]:
+            done.result()
+    again = tmp_path / "again"
+    found = pull(again, there)
+    assert (found.rows, found.states, found.problems) == (8, 1, ())
+    assert saved_round(again) == 7
+    assert len(Store(there).runs(replicates=True)) == 8, "equal results are one row"
+    assert not validate(again).findings
+
+
+@pytest.mark.parametrize("steps", range(1, 40, 3))
+def test_a_kill_while_segments_become_one(
+    steps: int, tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it falls, every row is there once for a reader, and the next tidying takes the rest away."""
+    out = tmp_path / "out"
+    with of(out, there) as made:
+        for seed in range(3):
+            fill(out, range(seed, seed + 1))
+            made.push()
+    monkeypatch.setattr(mirror_rows, "ENOUGH", 2)
+    with pytest.raises(MirrorProblem) if steps < 20 else _maybe():
+        over(Failing(steps), out, there, tmp_path / "scratch").tidy()
+    again = tmp_path / "again"
+    pull(again, there)
+    assert_same(out, again)
+    monkeypatch.setattr(mirror_place, "DAY", -60)
+    with of(out, there) as made:
+        made.tidy()
+    assert len(listed(there / "runs")) == 1
+    assert len(listed(there / "curves")) == 1, "no curve without its row is left"
+    assert_same(out, there)
+
+
+@contextmanager
+def _maybe() -> Iterator[None]:
+    try:
+        yield
+    except MirrorProblem:
+        return
+
+
+@pytest.mark.parametrize("steps", range(1, 40, 2))
+def test_a_push_that_ends_anywhere_leaves_whole_things(steps: int, tmp_path: Path, there: Path) -> None:
+    """Rows have their curves, a state is of one round, and the next push completes it."""
+    out = tmp_path / "out"
+    fill(out, range(2))
+    save_state(out, 1)
+    tracked.write_arrays(out, KEY, {"run/seconds": 1.0})
+    push(out, there)
+    fill(out, range(2, 4))
+    save_state(out, 2)
+    with _maybe():
+        over(Failing(steps), out, there, tmp_path / "scratch").push()
+    assert not [
+        one
+        for one in validate(there).findings
+        if "no parquet" not in one.problem and "without a row" not in one.problem
+    ]
+    early = tmp_path / "early"
+    pull(early, there)
+    round = saved_round(early)
+    assert round in (1, 2)
+    folder = early / "state" / KEY
+    assert (folder / f"server-{round}.pt").read_bytes() == b"server %d" % round
+    assert (folder / f"memory-3-{round}.pt").read_bytes() == b"memory %d" % round
+    push(out, there)
+    late = tmp_path / "late"
+    pull(late, there)
+    assert_same(out, late)
+    assert saved_round(late) == 2
+
+
+def test_a_state_goes_when_its_rows_are_stored(tmp_path: Path, there: Path) -> None:
+    out = tmp_path / "out"
+    row = make_row()
+    save_state(out, 3, row["run_key"])
+    push(out, there)
+    assert len(listed(there / "state")) == 3
+    Store(out).write(row, CURVE)
+    shutil.rmtree(out / "state" / row["run_key"])
+    push(out, there)
+    assert listed(there / "state") == []
+
+
+def test_a_state_of_a_finished_run_is_not_brought(tmp_path: Path, there: Path) -> None:
+    left, right = tmp_path / "left", tmp_path / "right"
+    row = make_row()
+    save_state(left, 3, row["run_key"])
+    push(left, there)
+    Store(right).write(row, CURVE)
+    assert not pull(right, there).states
+
+
+def test_a_run_that_is_at_work_here_keeps_its_state(tmp_path: Path, there: Path) -> None:
+    left, right = tmp_path / "left", tmp_path / "right"
+    save_state(left, 3)
+    push(left, there)
+    (right / "state").mkdir(parents=True)
+    with FileLock(right / "state" / f"{KEY}.lock"):
+        found = pull(right, there)
+    assert not found.states
+    assert not found.problems
+    save_state(right, 1)
+    assert not pull(right, there).states
+    assert saved_round(right) == 1
+
+
+def test_two_machines_at_one_run_keep_their_states_apart(tmp_path: Path, there: Path) -> None:
+    """Not even equally named files of one round are mixed, and the furthest is taken."""
+    left, right, fresh = tmp_path / "left", tmp_path / "right", tmp_path / "fresh"
+    save_state(left, 2, server=b"left", memory=b"left")
+    save_state(right, 2, server=b"rite", memory=b"rite")
+    push(left, there)
+    push(right, there)
+    pull(fresh, there)
+    assert len({path.read_bytes() for path in (fresh / "state" / KEY).glob("*.pt")}) == 1
+    save_state(right, 3, server=b"rite", memory=b"rite")
+    push(right, there)
+    pull(tmp_path / "later", there)
+    assert saved_round(tmp_path / "later") == 3
+
+
+def test_an_equally_named_file_with_other_content_is_not_taken_for_the_same(tmp_path: Path, there: Path) -> None:
+    out = tmp_path / "out"
+    save_state(out, 2, server=b"once", memory=b"once")
+    push(out, there)
+    save_state(out, 2, server=b"anew", memory=b"anew")
+    push(out, there)
+    pull(tmp_path / "again", there)
+    assert (tmp_path / "again" / "state" / KEY / "server-2.pt").read_bytes() == b"anew"
+
+
+@pytest.mark.parametrize("damage", ["truncate", "alter", "remove", "manifest"])
+def test_a_damaged_state_in_the_mirror_is_left_there(damage: str, tmp_path: Path, there: Path) -> None:
+    out, fresh = tmp_path / "out", tmp_path / "fresh"
+    save_state(out, 2)
+    push(out, there)
+    [server] = (there / "state").rglob("server-2.pt.*")
+    if damage == "truncate":
+        server.write_bytes(b"")
+    elif damage == "alter":
+        server.write_bytes(b"SERVER 2")
+    elif damage == "remove":
+        server.unlink()
+    else:
+        next((there / "state").rglob("manifest.json")).write_text("{")
+    found = pull(fresh, there)
+    assert not found.states
+    assert "damaged" in found.problems[0]
+    assert KEY[:16] in found.problems[0]
+    assert not (fresh / "state" / KEY).exists()
+
+
+def test_a_state_saved_while_it_is_copied_is_copied_again(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    save_state(out, 1)
+    put, saved = Place.put, []
+
+    def meanwhile(self: Place, name: str, source: Any) -> None:
+        put(self, name, source)
+        if "server-1" in name and not saved:
+            saved.append(name)
+            save_state(out, 2)
+
+    monkeypatch.setattr(Place, "put", meanwhile)
+    with of(out, there) as made:
+        assert made.push().states == 1
+        assert saved
+        made.push()
+    monkeypatch.undo()
+    pull(tmp_path / "again", there)
+    assert saved_round(tmp_path / "again") == 2
+
+
+def test_the_larger_or_newer_tracked_file_stays(tmp_path: Path, there: Path) -> None:
+    left, right = tmp_path / "left", tmp_path / "right"
+    tracked.write_arrays(left, KEY, {"run/seconds": 1.0, "classes/rounds": np.arange(99)})
+    tracked.write_arrays(right, KEY, {"run/seconds": 1.0})
+    push(left, there)
+    assert not push(right, there).tracked
+    with of(left, there) as made:
+        tracked.path_of(left, KEY).unlink()
+        tracked.write_arrays(left, KEY, {"run/seconds": 2.0})
+        assert made.push().tracked == 1, "made anew by this sweep"
+    assert tracked.arrays(there, KEY)["run/seconds"] == 2.0
+
+
+def test_a_broken_file_in_the_mirror_is_named(tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    fill(out, range(1))
+    push(out, there)
+    [broken] = (there / "runs").glob("*.parquet")
+    broken.write_bytes(broken.read_bytes()[:500])
+    assert sweep.main([*SWEEP, "--out", str(tmp_path / "other"), "--mirror", str(there)]) == 3
+    assert f"{broken} is no readable parquet file" in capsys.readouterr().err
+    assert boards.main(["push", str(there), str(out)]) == 3
+
+
+def test_force_puts_its_results_in_the_place_of_the_old(tmp_path: Path, there: Path) -> None:
+    out, fresh = tmp_path / "out", tmp_path / "fresh"
+    fill(out, range(3))
+    push(out, there)
+    Store(out).write(make_row("fedgkd", {"gamma": 0.2}, seed=1, best_accuracy=0.875, finished=LATER), CURVE, True)
+    push(out, there, replace=True)
+    pull(fresh, there)
+    assert_same(out, fresh)
+    assert not pull(out, there).rows
+
+
+def test_a_failing_mirror_is_said_once_and_caught_up(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mirror, "EVERY_SECONDS", 0.02)
+    out, handler = tmp_path / "out", Failing(0)
+    fill(out, range(2))
+    pusher = Pusher(over(handler, out, there, tmp_path / "scratch"))
+    wait_for(lambda: handler.allowed < -3)
+    handler.allowed = float("inf")
+    wait_for(lambda: len(listed(there)) == 2)
+    pusher.finish()
+    said = capsys.readouterr().err
+    assert said.count("no route to host") == 1
+    assert "not mirrored" not in said
+    assert_same(out, there)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), PermissionError(13, "Permission denied"), ConnectionError("gone")]
+)
+def test_what_is_not_mirrored_at_the_end_is_said_with_what_to_do(
+    error: Exception, tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    fill(out, range(2))
+    save_state(out, 1)
+    tracked.write_arrays(out, KEY, {"run/seconds": 1.0})
+    before = listed(out)
+    Pusher(over(Failing(0, error), out, there, tmp_path / "scratch")).finish()
+    said = capsys.readouterr().err
+    assert "not mirrored: 2 rows, 1 tracked file, 1 state" in said
+    assert f"python -m bench.boards push failing://x {out}" in said
+    assert [name for name in listed(out) if not name.endswith(".lock")] == [
+        n for n in before if not n.endswith(".lock")
+    ]
+
+
+def test_a_mirror_that_does_not_answer_is_given_up(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(mirror_place, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(mirror, "_PATIENCE", 0.2)
+    fill(tmp_path / "out", range(1))
+    handler = Failing()
+    handler.pause = 1.0
+    slow = over(handler, tmp_path / "out", there, tmp_path / "scratch")
+    with pytest.raises(MirrorProblem, match=r"no answer for 0\.2 s; check the URL"):
+        mirror.pulled(slow)
+    Pusher(slow).finish()
+    assert "not mirrored: 1 row (no answer for 0.2 s)" in capsys.readouterr().err
+    handler.pause = 0.0
+    wait_for(lambda: all(thread.name != "mirror" for thread in threading.enumerate()))
+
+
+def test_any_file_system_of_pyarrow_will_do(tmp_path: Path, there: Path) -> None:
+    there.mkdir()
+    out = tmp_path / "out"
+    fill(out, range(2))
+    place = Place("sub", fs.SubTreeFileSystem(str(there), fs.LocalFileSystem()), "some/prefix")
+    (tmp_path / "scratch").mkdir()
+    Mirror(out, place, tmp_path / "scratch").push()
+    assert_same(out, there / "some" / "prefix")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nope://host/x", "allowed: a path"),
+        ("s3://key:secret@bucket/x", "AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_a_wrong_url_is_refused_before_anything_runs(url: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=words) as raised:
+        open_place(url)
+    assert "secret@" not in str(raised.value)
+
+
+@pytest.mark.parametrize("where", [".", "inside", ".."])
+def test_a_mirror_within_the_folder_or_around_it_is_refused(where: str, tmp_path: Path) -> None:
+    out = tmp_path / "a" / "out"
+    with pytest.raises(UsageError, match="lie in one another"), opened(str(out / where), out):
+        raise AssertionError
+
+
+def test_the_variable_stands_in_for_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDKD_MIRROR", "s3://bucket/x")
+    assert mirror_url(None) == "s3://bucket/x"
+    assert mirror_url("/there") == "/there"
+    assert mirror_url("") is None
+    assert mirror_url("/there", offline=True) == "/there"
+    with pytest.raises(UsageError, match="--offline"):
+        mirror_url(None, offline=True)
+    monkeypatch.delenv("FEDKD_MIRROR")
+    assert mirror_url(None) is None
+
+
+def test_without_a_mirror_nothing_is_made(tmp_path: Path) -> None:
+    with mirrored(None, tmp_path / "out", None):
+        assert not (tmp_path / "out").exists()
+
+
+def test_s3_without_a_network_is_exit_3_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Soon: nothing runs, and nobody waits for minutes."""
+    url = "s3://fedkd-bench-test/x?region=eu-west-1&endpoint_override=127.0.0.1:9&scheme=http"
+    began = time.monotonic()
+    status = sweep.main([*SWEEP, "--out", str(tmp_path / "out"), "--mirror", url])
+    assert time.monotonic() - began < mirror_place.SILENT_SECONDS + 15
+    assert status == 3
+    said = capsys.readouterr().err
+    assert said.startswith("error: mirror s3://fedkd-bench-test/x")
+    assert "check the URL, the network and your rights, or leave --mirror out" in said
+    assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_a_mirror_that_cannot_be_written_is_exit_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    status = sweep.main([*SWEEP, "--out", str(tmp_path / "out"), "--mirror", str(tmp_path / "file" / "below")])
+    assert status == 3
+    assert "check the URL" in capsys.readouterr().err
+
+
+def test_two_sweeps_of_one_folder_push_one_after_the_other(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirror, "_PATIENCE", 0.1)
+    out = tmp_path / "out"
+    store = fill(out, range(1))
+    with store.locked("mirror"), pytest.raises(MirrorProblem, match="another process is pushing"):
+        push(out, there)
+    assert push(out, there).rows == 1
+
+
+def test_rows_of_a_file_under_a_strange_name_go_one_by_one(tmp_path: Path, there: Path) -> None:
+    out, again = tmp_path / "out", tmp_path / "again"
+    fill(out, range(3))
+    for kind in ("runs", "curves"):
+        paths = sorted((out / kind).glob("*.parquet"))
+        table = pa.concat_tables([pq.read_table(path) for path in paths])
+        pq.write_table(table.replace_schema_metadata(pq.read_schema(paths[0]).metadata), out / kind / "mine.parquet")
+        for path in paths:
+            path.unlink()
+    assert push(out, there).rows == 3
+    assert pull(again, there).rows == 3
+    assert_same(out, again)
+
+
+def test_it_imports_nothing_heavy() -> None:
+    heavy = "{'pyarrow', 'pandas', 'numpy', 'torch', 'ray'}"
+    script = f"import sys; import bench.mirror; print({heavy} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, again = tmp_path / "out", tmp_path / "again"
+    fill(out, range(2))
+    assert boards.main(["push", str(there), str(out)]) == 0
+    assert "2 rows pushed" in capsys.readouterr().out
+    assert boards.main(["pull", str(there), str(again), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 2
+    assert (again / "leaderboard.parquet").exists()
+    assert_same(out, again)
+    assert boards.main(["push", str(there), str(tmp_path / "nowhere")]) == 2
+
+
+SCRIPT = "import sys; from bench import mirror, sweep; mirror.EVERY_SECONDS = 0.1; sys.exit(sweep.main(sys.argv[1:]))"
+LONG = ("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "beta=0.3", "buffer=3", "--rounds", "60")
+LONG += ("--save-seconds", "0", "--executor", "inline", "-q")
+
+
+def started(*arguments: str) -> Any:
+    """A sweep that pushes every 0.1 s, as a process of its own."""
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+def states_there(there: Path) -> Callable[[], bool]:
+    def enough() -> bool:
+        found = [json.loads(path.read_text()) for path in (there / "state").glob("*/*/manifest.json")]
+        return any(content["manifest"]["round"] >= 8 for content in found)
+
+    return enough
+
+
+def test_killed_and_gone_on_from_the_mirror_alone(tmp_path: Path, there: Path) -> None:
+    """The folder is lost with the machine; the end is that of an undisturbed sweep, bit for bit."""
+    undisturbed, out = tmp_path / "undisturbed", tmp_path / "out"
+    done = command(*LONG, "--out", str(undisturbed))
+    assert done.returncode == 0, done.stderr
+    process = started(*LONG, "--out", str(out), "--mirror", there.as_uri())
+    wait_for(states_there(there))
+    kill_all(process)
+    assert len(Store(there).finished()) < 2
+    shutil.rmtree(out)
+    done = command(*LONG, "--out", str(out), "--mirror", there.as_uri())
+    assert done.returncode == 0, done.stderr
+    assert "1 state brought" in done.stderr
+    assert_equal_results(undisturbed, out)
+    assert_equal_results(undisturbed, there)
+    assert listed(there / "state") == [], "finished runs leave no state"
+    shutil.rmtree(out)
+    done = command(*LONG, "--out", str(out), "--mirror", there.as_uri())
+    assert "0 to do" in done.stderr
+    assert_equal_results(undisturbed, out)
+
+
+def test_a_sweep_on_a_cluster_that_runs_already(tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By address and with the cluster's token; its results are those of this process, bit for bit."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    (tmp_path / "token").write_text(secrets.token_hex(32))
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    alone, out = tmp_path / "alone", tmp_path / "out"
+    assert command(*SWEEP, "--out", str(alone)).returncode == 0
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short:  # sockets' paths have a limit
+        ray = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2"]
+        ray += [f"--port={port}", f"--temp-dir={short}", "--include-dashboard=false", "--disable-usage-stats"]
+        ray += ["--object-store-memory=134217728"]
+        with (tmp_path / "ray.log").open("w") as log:
+            head = subprocess.Popen(ray, stdout=log, stderr=log, cwd="/", text=True)
+        try:
+            wait_for(lambda: "Ray runtime started" in (tmp_path / "ray.log").read_text())
+            where = ("--executor", "ray", "--address", f"127.0.0.1:{port}", "--mirror", str(there))
+            done = command(*SWEEP, *where, "--out", str(out))
+        finally:
+            kill_all(head)
+    assert done.returncode == 0, done.stderr
+    assert_equal_results(alone, out)
+    assert_equal_results(alone, there)
