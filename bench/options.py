@@ -14,6 +14,7 @@ from bench.execution import AUTO_PACK, TRACKS, UNPACKED_SHARE
 from bench.names import unknown
 from bench.request import EMBEDDED_DATASET, Request
 from bench.tuning.logs import LOGS
+from bench.values import gpu_share, pack_size, split_list
 
 # Options that are settings under a shorter name.
 SETTING_OPTIONS = {
@@ -261,53 +262,6 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def _texts(value: Any) -> list[str]:
     return [str(item) for item in (value if isinstance(value, list) else [value])]
-
-
-def split_list(words: Iterable[str]) -> tuple[str, ...]:
-    """`0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike."""
-    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
-
-
-def pack_size(text: str) -> int | str:
-    """What `--pack` takes: `auto`, or a number of runs."""
-    if text != "auto" and not text.lstrip("-").isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor a number of runs such as 8")
-    return text if text == "auto" else int(text)
-
-
-def gpu_share(text: str) -> float | str:
-    """What `--gpus-per-trial` takes: `auto`, or a share of a GPU, or GPUs."""
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError:
-        message = f"{text!r} is neither auto nor a share of a GPU such as 0.25"
-        raise argparse.ArgumentTypeError(message) from None
-
-
-def tracks_of(words: Iterable[str]) -> tuple[str, ...]:
-    """What `--track` asks for, each once, in the order of `TRACKS`.
-
-    Raises:
-        UsageError: a name that is none of them.
-    """
-    return _some_of(words, TRACKS, "way to --track")
-
-
-def logs_of(words: Iterable[str]) -> tuple[str, ...]:
-    """The tools that `--log` asks for, each once, in the order of `LOGS`.
-
-    Raises:
-        UsageError: a name that is none of them.
-    """
-    return _some_of(words, LOGS, "tool for --log")
-
-
-def _some_of(words: Iterable[str], known: Mapping[str, str], kind: str) -> tuple[str, ...]:
-    asked = split_list(words)
-    for name in asked:
-        if name not in known:
-            raise unknown(kind, name, known)
-    return tuple(name for name in known if name in asked)
 
 
 def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Request:

@@ -30,6 +30,7 @@ from bench.plan import Plan, make_plan
 from bench.shares import default_share, share
 from bench.tuning.runner import Resources, missing_units, run_plan, trials_of
 from bench.unit import Unit
+from bench.values import logs_of, tracks_of
 from leaderboards import Store, StoreError
 from search_spaces import Setting
 
@@ -65,8 +66,8 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
         return EXIT_OK
     if given.show and not hasattr(given, "algo"):
         given.algo = ["all"]
-    given.track = command.tracks_of(given.track)
-    given.log = command.logs_of(given.log)
+    given.track = tracks_of(given.track)
+    given.log = logs_of(given.log)
     request = command.make_request(given, layers)
     plan = make_plan(request)
     if given.show:

@@ -17,10 +17,10 @@ SETTING = {"dataset": "digits", "rounds": 2, "local_epochs": 1}
 
 @pytest.fixture(scope="module")
 def _ray() -> object:
-    from bench.tuning.cluster import _start
+    from bench.tuning.connect import start
     from bench.tuning.runner import Resources
 
-    _start(Resources())
+    start(Resources())
     yield
     ray.shutdown()
 

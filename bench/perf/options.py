@@ -11,7 +11,7 @@ from bench.data import info
 from bench.errors import UsageError
 from bench.execution import cpu_count, resolve_device
 from bench.models import MODELS, check_model
-from bench.options import split_list
+from bench.values import split_list
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
 PARTS = ("startup", "data", "training", "throughput", "cores", "tune")

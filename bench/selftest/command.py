@@ -12,10 +12,10 @@ from algorithms import ALGORITHMS, entry
 from bench.console import console, report_problem
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UsageError
 from bench.names import unknown
-from bench.options import split_list
 from bench.selftest.checks import CHECKS
 from bench.selftest.outcome import Certificate
 from bench.selftest.report import as_json, line_of, print_certificates, print_checks
+from bench.values import split_list
 
 if TYPE_CHECKING:
     from rich.console import Console

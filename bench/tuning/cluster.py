@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import shutil
-import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,11 +13,10 @@ import ray
 from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
-import bench
-from bench.errors import EnvironmentProblem
-from bench.execution import Execution, cpu_count
+from bench.execution import Execution
 from bench.labels import Varied, varied_names
 from bench.plan import Plan, Search, units_of
+from bench.tuning.connect import concurrent, start
 from bench.tuning.logs import Feed
 from bench.tuning.progress import Events, Watched, watched
 from bench.tuning.runner import Interruption, Outcome, Resources, halving
@@ -28,9 +24,6 @@ from bench.tuning.search import PATIENCE, decode, distributions, known_results, 
 from bench.tuning.trainable import SweepTrial
 from bench.unit import Unit
 from search_spaces import Setting
-
-CONNECT_SECONDS = 5.0
-OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
 
 
 def run_ray(
@@ -50,13 +43,13 @@ def run_ray(
     if not trials and not plan.searches:
         return
     try:
-        _start(resources)
+        start(resources)
     except SystemExit:  # what Ray makes of a SIGTERM while it starts
         interruption.stop("SIGTERM")
         return
     interruption.arm()  # Ray takes SIGTERM for itself
     try:
-        sweep = _Sweep(execution, resources, _concurrent(resources), events, outcome)
+        sweep = _Sweep(execution, resources, concurrent(resources), events, outcome)
         _run_trials(plan, trials, sweep)
         for search in plan.searches:
             _search(plan, search, sweep)
@@ -88,61 +81,6 @@ def _reporting(plan: Plan, setting: Setting, execution: Execution, pack: int = 1
     if pack > 1:
         return halving(execution, setting, pack)
     return replace(execution, rounds_per_report=max(1, setting.rounds // 20), keep_stopped=True)
-
-
-def _check_address(address: str | None) -> None:
-    """Raise EnvironmentProblem where nobody listens: Ray itself would try for many minutes."""
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not colon:
-        return
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise EnvironmentProblem(
-            f"the cluster at {address} cannot be reached: {error}; is `ray start` running there?"
-        ) from None
-
-
-def _start(resources: Resources) -> None:
-    _check_address(resources.address)
-    root = str(Path(bench.__file__).resolve().parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
-    local: dict[str, Any] = (
-        {}
-        if resources.address
-        else {
-            "num_cpus": cpu_count(),
-            "object_store_memory": OBJECT_STORE_BYTES,
-            "include_dashboard": False,
-        }
-    )
-    try:
-        ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-        where = "Ray cannot start"
-        if resources.address:
-            where = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
-        raise EnvironmentProblem(f"{where}: {error}; --executor inline runs without Ray") from error
-
-
-def _concurrent(resources: Resources) -> int:
-    """How many trials fit; checked now, for Tune would wait for ever.
-
-    Raises:
-        EnvironmentProblem: not even one fits.
-    """
-    have = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    fits = [int(have.get("CPU", 0) // resources.cpus)]
-    if resources.gpus:
-        # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
-        whole = int(have.get("GPU", 0))
-        fits.append(int(whole // resources.gpus) if resources.gpus >= 1 else whole * int(1 / resources.gpus + 1e-9))
-    if min(fits) < 1:
-        raise EnvironmentProblem(
-            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits: the cluster has "
-            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; lower --cpus-per-trial or --gpus-per-trial"
-        )
-    return min([*fits, resources.concurrent] if resources.concurrent else fits)
 
 
 def _listed(

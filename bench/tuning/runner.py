@@ -115,11 +115,9 @@ def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
 
 def halving(execution: Execution, setting: Setting, pack: int) -> Execution:
     """How trials are executed under ASHA whose packs hold several configurations: they compare these themselves."""
-    return (
-        replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
-        if pack > 1
-        else execution
-    )
+    if pack == 1:
+        return execution
+    return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
 
 
 class Interruption:

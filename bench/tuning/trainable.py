@@ -17,12 +17,12 @@ from ray import tune
 from algorithms import entry
 from bench.execution import Execution, count_gpus, default_out
 from bench.labels import Varied
-from bench.options import tracks_of
 from bench.plan import make_plan
 from bench.provenance import of_command
 from bench.request import Request
 from bench.tuning.trial import Trial
 from bench.unit import Unit
+from bench.values import tracks_of
 
 EXECUTION_KEYS = ("out", "data_dir", "offline", "device", "backend", "track")
 POINTER = "state.json"

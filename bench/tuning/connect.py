@@ -1,0 +1,79 @@
+"""Ray itself: started here, or a cluster joined, and how many trials fit."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import ray
+
+import bench
+from bench.errors import EnvironmentProblem
+from bench.execution import cpu_count
+from bench.tuning.runner import Resources
+
+CONNECT_SECONDS = 5.0
+OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
+
+
+def check_address(address: str | None) -> None:
+    """Raise EnvironmentProblem where nobody listens: Ray itself would try for many minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise EnvironmentProblem(
+            f"the cluster at {address} cannot be reached: {error}; is `ray start` running there?"
+        ) from None
+
+
+def start(resources: Resources) -> None:
+    """Join the cluster that is asked for, or start Ray here.
+
+    Raises:
+        EnvironmentProblem: it cannot be reached, or cannot start.
+    """
+    check_address(resources.address)
+    root = str(Path(bench.__file__).resolve().parent.parent)
+    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
+    local: dict[str, Any] = (
+        {}
+        if resources.address
+        else {
+            "num_cpus": cpu_count(),
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+        }
+    )
+    try:
+        ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR, **local)
+    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        where = "Ray cannot start"
+        if resources.address:
+            where = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
+        raise EnvironmentProblem(f"{where}: {error}; --executor inline runs without Ray") from error
+
+
+def concurrent(resources: Resources) -> int:
+    """How many trials fit; checked now, for Tune would wait for ever.
+
+    Raises:
+        EnvironmentProblem: not even one fits.
+    """
+    have = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    fits = [int(have.get("CPU", 0) // resources.cpus)]
+    if resources.gpus:
+        # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
+        whole = int(have.get("GPU", 0))
+        fits.append(int(whole // resources.gpus) if resources.gpus >= 1 else whole * int(1 / resources.gpus + 1e-9))
+    if min(fits) < 1:
+        raise EnvironmentProblem(
+            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits: the cluster has "
+            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; lower --cpus-per-trial or --gpus-per-trial"
+        )
+    return min([*fits, resources.concurrent] if resources.concurrent else fits)
