@@ -291,7 +291,7 @@ class Algorithm:
     # Client, drawn: ordinary Python; may use `generator`.
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """What a client keeps before it first takes part, given the initial model w_0."""
+        """What a client keeps before it first takes part, given the initial model w_0: all names that it ever keeps."""
         return {}
 
     def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:

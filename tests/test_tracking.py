@@ -48,6 +48,9 @@ SHORT = ("--algo", "fedavg_t1,fedbn", "--rounds", "2", "--set", "local_epochs=1"
 class Keeper(Algorithm):
     """FedAvg whose clients keep their final local model, where a test finds it."""
 
+    def init_client(self, fed, params):
+        return {"own": params}
+
     def upload(self, net, local, data, message, memory, plan):
         return {"params": local["params"]}, {"own": local["params"]}
 
