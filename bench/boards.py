@@ -170,7 +170,7 @@ def _pull(arguments: argparse.Namespace) -> int:
     from leaderboards import Store
 
     out = (arguments.folder or default_out()).resolve()
-    with opened(arguments.url, out) as mirror:
+    with opened(arguments.url, out, read_only=True) as mirror:
         found = pulled(mirror)
     if Store(out).status():
         Store(out).rebuild()

@@ -17,7 +17,7 @@ COMMANDS = {
     "compare": "leaderboard tables",
     "report": "the same and more as one web page",
     "figures": "the papers' figures from stored runs, as SVG and PNG",
-    "boards": "merge, validate and compact result folders",
+    "boards": "merge, validate, compact, push and pull result folders",
     "data": "data sets: list, prepare, and how a partition looks",
     "selftest": "certificates of algorithms",
     "perf": "benchmarks of this suite itself",

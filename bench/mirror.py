@@ -178,8 +178,8 @@ def mirror_url(given: str | None, offline: bool = False) -> str | None:
 
 
 @contextmanager
-def opened(url: str, out: Path) -> Iterator[Mirror]:
-    """The mirror of a folder, found to be readable and writable.
+def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
+    """The mirror of a folder, found to be readable and writable; or to have results, if it shall only be read.
 
     Raises:
         UsageError: no such URL, or one that lies within the folder or around it.
@@ -191,7 +191,7 @@ def opened(url: str, out: Path) -> Iterator[Mirror]:
     with tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True) as scratch:
         with _advised():
             place = patiently(lambda: open_place(url), url)
-            patiently(place.probe, url, lambda: place.silent)
+            patiently(place.check_results if read_only else place.probe, url, lambda: place.silent)
         yield Mirror(out, place, Path(scratch))
 
 
@@ -247,7 +247,9 @@ def _advised() -> Iterator[None]:
     try:
         yield
     except MirrorProblem as error:
-        step = "check the URL, the network and your rights, or leave --mirror out and push later (docs/cluster.md)"
+        step = (
+            "check the URL, the network and your rights; without --mirror, `boards push` comes later (docs/cluster.md)"
+        )
         raise MirrorProblem(f"{error}; {step}") from error
     except OSError as error:
         raise MirrorProblem(f"what the mirror has cannot be stored here: {error}") from error

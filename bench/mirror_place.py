@@ -121,6 +121,11 @@ class Place:
         """Delete what writers that were killed more than a day ago left half-written."""
         self.remove(f"{folder}/{name}" for name, is_left in self.old(folder).items() if is_left)
 
+    def check_results(self) -> None:
+        """Raise MirrorProblem unless there are results here. Nothing is written."""
+        if not any(self.files(folder) for folder in ("runs", "curves", "tracked", "state")):
+            raise MirrorProblem(f"there are no results at {self.url}: check it, or push to it first")
+
     def probe(self) -> None:
         """Raise MirrorProblem unless files can be listed, written and deleted here."""
         name = f"probe-{uuid.uuid4().hex}"

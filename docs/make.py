@@ -29,12 +29,31 @@ README = DOCS.parent / "README.md"
 OWN = "fedkd"  # the key of this project's own settings
 
 
+_LEADERBOARD = """## leaderboard
+
+One row for each algorithm, configuration and setting: the identity columns of `runs` but `run_key` and `seed`, and
+
+| column | meaning |
+|---|---|
+| `cell` | what competes: 16 hexadecimal digits of the setting without what an algorithm itself needs of it |
+| `n`, `failed`, `stopped` | seeds by status |
+| `configurations` | configurations of this algorithm here that finished a run, or were stopped by the search |
+| `selected` | whether it is the one with the best mean `best_val_accuracy` of them |
+| `diverged`, `shortened`, `versions_mixed` | of any finished run; under several package versions |
+| `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
+| `<metric>_low`, `_high` | 95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; empty below 3 |
+| `<metric>_rank` | in the cell among the selected; 1 is best, ties share the smaller |
+
+`leaderboards.boards.leaderboard` makes it of `runs`, also in memory and with further metrics.
+"""
+
+
 def columns_page() -> str:
     """docs/columns.md."""
     return (
         "# Columns\n\nMade from `leaderboards/schema.py`. Accuracies are fractions, of the global model on the global "
         "test set unless\nthe name says otherwise. A `runs` row also has `hp_<name>` for each of its hyper-parameters."
-        f"\n\n## runs\n\n{as_markdown()}\n## curves\n\n{as_markdown(CURVE_COLUMNS)}"
+        f"\n\n## runs\n\n{as_markdown()}\n## curves\n\n{as_markdown(CURVE_COLUMNS)}\n{_LEADERBOARD}"
     )
 
 

@@ -137,7 +137,8 @@ def _round_of(metric: PrintedMetric, curve: Curve) -> int | None:
 def beside(asked: Sequence[Asked], results: Results) -> list[Beside]:
     """For each printed number what stored runs reached of it."""
     runs = _runs_of(asked, results)
-    chosen = [_chosen(one, runs.get((one.algorithm, one.hp_json), [])) for one in asked]
+    cells = [one.setting for one in asked]
+    chosen = [_chosen(one, runs.get((one.algorithm, one.hp_json), []), cells) for one in asked]
     needed = {run["run_key"] for one, (finished, *_) in zip(asked, chosen, strict=True) for run in finished}
     needed = needed if any(not one.column for one in asked) else set()
     curves = by_run(results.curves(needed)) if needed else {}
@@ -156,14 +157,19 @@ def _runs_of(asked: Iterable[Asked], results: Results) -> dict[tuple[str, str], 
     return found
 
 
-def _chosen(asked: Asked, runs: Iterable[Run]) -> tuple[list[Run], list[Run], dict[str, Any]]:
+def _chosen(
+    asked: Asked, runs: Iterable[Run], cells: Sequence[Mapping[str, Any]]
+) -> tuple[list[Run], list[Run], dict[str, Any]]:
     """The runs that stand for a cell, those of them that did not finish, and what shortens both.
 
-    Runs that are shortened alike belong together. Those nearest to the cell count, finished ones first.
+    Runs that are shortened alike belong together. Those nearest to the cell count, finished ones first. A whole run of
+    another of the `cells`, where a table compares numbers of epochs, is no short one of this cell.
     """
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:
         less = shortened_by(asked.setting, run["setting"])
+        if less and any(shortened_by(cell, run["setting"]) == {} for cell in cells):
+            continue
         if less is not None:
             groups.setdefault(run["setting_json"], (less, []))[1].append(run)
     if not groups:

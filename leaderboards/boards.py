@@ -38,7 +38,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
 
     Returns:
         One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
-        `n`, `failed`, `stopped`: seeds by status; `configurations`: how many of the contest finished a run;
+        `n`, `failed`, `stopped`: seeds by status; `configurations`: how many of the contest
+        finished a run, or were stopped by the search;
         `selected`; `diverged`, `shortened`: of any finished run; `versions_mixed`: finished runs under several package
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
         `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
@@ -49,7 +50,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
-    tried = (board["n"] > 0).astype("int64")
+    tried = (board["n"] + board["stopped"] > 0).astype("int64")
     board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)

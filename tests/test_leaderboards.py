@@ -223,6 +223,11 @@ def test_failed_and_stopped_runs_enter_no_mean():
     assert (row["n"], row["failed"], row["stopped"], row["best_accuracy_mean"]) == (1, 1, 1, 40 / 64)
 
 
+def test_what_a_search_stopped_was_tried():
+    rows = [run("a", 1, 0, 40, 40), run("a", 2, 0, 30, 2, status="stopped"), failed_row("a", {"x": 3})]
+    assert set(board_of(rows)["configurations"]) == {2}
+
+
 def test_a_configuration_that_only_failed_is_a_row_without_numbers():
     board = board_of([failed_row("a", {"x": 1}), run("a", 2, 0, 10, 10)])
     row = board[board["hp_x"] == 1].iloc[0]

@@ -605,7 +605,7 @@ def test_s3_without_a_network_is_exit_3_in_words(tmp_path: Path, capsys: pytest.
     assert status == 3
     said = capsys.readouterr().err
     assert said.startswith("error: mirror s3://fedkd-bench-test/x")
-    assert "check the URL, the network and your rights, or leave --mirror out" in said
+    assert "check the URL, the network and your rights; without --mirror" in said
     assert not (tmp_path / "out" / "runs").exists()
 
 
@@ -658,6 +658,13 @@ def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.C
     assert (again / "leaderboard.parquet").exists()
     assert_same(out, again)
     assert boards.main(["push", str(there), str(tmp_path / "nowhere")]) == 2
+
+
+def test_pulling_from_where_nothing_is_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = tmp_path / "mistyped"
+    assert boards.main(["pull", str(nowhere), str(tmp_path / "out")]) == 3
+    assert f"there are no results at {nowhere}" in capsys.readouterr().err
+    assert not nowhere.exists(), "what is only read is not made"
 
 
 SCRIPT = "import sys; from bench import mirror, sweep; mirror.EVERY_SECONDS = 0.1; sys.exit(sweep.main(sys.argv[1:]))"

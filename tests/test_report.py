@@ -535,7 +535,10 @@ def test_a_page_that_cannot_be_written_is_an_error(tmp_path, capsys):
     folder = write(tmp_path / "out", fixture()[:1])
     assert main(["--out", str(folder), "--to", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
-    assert main(["--out", str(folder), "--to", str(tmp_path / "no" / "page.html")]) == 3
+    (tmp_path / "file").touch()
+    assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 3
+    assert main(["--out", str(folder), "--to", str(tmp_path / "new" / "page.html")]) == 0
+    assert (tmp_path / "new" / "page.html").exists()
 
 
 def test_failures_alone_make_a_page_too(tmp_path):

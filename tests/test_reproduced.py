@@ -106,3 +106,10 @@ def test_the_tracked_rows_are_those_of_the_present_algorithms(rows):
         setting, hyperparameters = json.loads(row["setting_json"]), json.loads(row["hp_json"])
         version = entry(row["algorithm"]).version
         assert row["run_key"] == run_key(row["algorithm"], version, hyperparameters, setting, row["seed"])
+
+
+def test_a_whole_run_of_one_cell_is_no_short_run_of_another(capsys):
+    """FedCAD's Table 4 compares numbers of local epochs: 10, which were run, are no short 20."""
+    assert compare(["--paper", "fedcad", "--table", "4", "--out", str(REPRODUCED), "--format", "csv"]) == 0
+    cells = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [cell[8] for cell in cells if cell[10] == "fedavg" and "value" in cell] == ["10"]

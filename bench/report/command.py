@@ -68,6 +68,7 @@ def _folders(given: Sequence[str] | None) -> list[Path]:
 
 def _write(target: Path, text: str) -> None:
     """The whole page or none: what is there stays until the new one is complete."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
