@@ -46,7 +46,9 @@ def _compare_packed(candidate: Candidate, finding: Finding) -> tuple[float, int]
     numbers = [item for item in candidate.entry.fields if item.packable and item.kind == "float"]
     others = [next(alternatives(candidate, item), {}) for item in numbers]
     members: list[tuple[Values, dict[str, Any]]] = [({}, {}), ({}, {"seed": 1}), ({}, {"lr": 0.05})]
-    members += [(values, {}) for values in others if values]
+    together = {name: value for values in others for name, value in values.items()}
+    # One member for all numbers if they are allowed together: it shows each of them that is not as it should be.
+    members += [(values, {}) for values in ([together] if candidate.allows(together) else others) if values]
     pack = Pack([candidate.simulate("stacked", values, rounds=4, **fields) for values, fields in members])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what it warns of is said below
