@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import UsageError
+
+if TYPE_CHECKING:
+    from resource import struct_rusage  # not on every system
 
 DEFAULT_OUT = "leaderboards"
 AUTO_PACK = 32  # runs of a trial on a GPU; where memory does not hold all their clients, they train in parts
@@ -148,6 +152,11 @@ def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> t
     if wants or (device == "auto" and present and not remote and gpus_per_trial is None):
         return "cuda", gpus_per_trial
     return "cpu", 0.0
+
+
+def largest_resident(used: struct_rusage) -> int:
+    """Bytes of a process's largest resident size, which systems count in different units."""
+    return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def cpu_count() -> int:

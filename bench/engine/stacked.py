@@ -113,18 +113,16 @@ class Stacked:
 
     def _made_for(self, job: Job, several: bool) -> _Made:
         """The program of runs like this one. What it captured has fixed all that `_structure` says, and no more."""
+        # Steps as they come fix nothing, so there is nothing to keep. Texts have another length in each step, and a
+        # captured step has one shape.
+        if self._capture is None or job.tasks[0].source.widths is not None:
+            return _Made((), Eager(), job.problem)
         structure = (several, *_structure(job)[1:])
         known = [made for made in self._programs if made.structure == structure]
-        made = known[0] if known else _Made(structure, self._program(job), job.problem)
+        made = known[0] if known else _Made(structure, self._capture(), job.problem)
         # Few are kept, the last used last: what a run sends may change from round to round.
         self._programs = [*[other for other in self._programs if other is not made], made][-KEPT_PROGRAMS:]
         return made
-
-    def _program(self, job: Job) -> Program:
-        """Texts have another length in each step, and a captured step has one shape."""
-        if self._capture is None or job.tasks[0].source.widths is not None:
-            return Eager()
-        return self._capture()
 
     def _halve(self, clients: int) -> None:
         """Go on with half of them at once, what the larger program held being given back."""

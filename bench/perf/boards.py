@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import bench
 from bench.errors import EnvironmentProblem
+from bench.execution import largest_resident
 from bench.perf.measure import figure
 from bench.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, canonical_json, environment_key, run_key
@@ -226,8 +227,7 @@ def _process(arguments: tuple[str, ...]) -> tuple[float, float, float]:
             errors.seek(0)
             last = errors.read().strip().splitlines()[-1:] or ["no message"]
             raise EnvironmentProblem(f"`python {' '.join(arguments)}` ended with {process.returncode}: {last[0]}")
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-    return seconds, used.ru_utime + used.ru_stime, float(used.ru_maxrss * unit)
+    return seconds, used.ru_utime + used.ru_stime, float(largest_resident(used))
 
 
 def _figures(turns: Sequence[tuple[float, float, float]], seconds: float, memory: float | None) -> dict[str, Any]:

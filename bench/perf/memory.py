@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import gc
 import resource
-import sys
 from pathlib import Path
 
+from bench.execution import largest_resident
 from bench.perf.measure import Figure, figure
 
 _PROCESS = Path("/proc/self")
@@ -38,7 +38,8 @@ def peak(device: str) -> Figure:
         import torch
 
         return figure([torch.cuda.max_memory_allocated() / 1e6], "MB")
-    return figure([(_high_water() or _largest()) / 1e6], "MB")
+    largest = _high_water() or largest_resident(resource.getrusage(resource.RUSAGE_SELF))
+    return figure([largest / 1e6], "MB")
 
 
 def _high_water() -> int | None:
@@ -48,9 +49,3 @@ def _high_water() -> int | None:
     except OSError:
         return None
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)
-
-
-def _largest() -> int:
-    """Bytes, since the process began."""
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-    return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

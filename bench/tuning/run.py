@@ -18,7 +18,7 @@ from bench.data.splits import split
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
-from bench.execution import Execution
+from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.results import Point, failed_rows, now, rows_of, series
 from bench.unit import Unit
@@ -217,7 +217,7 @@ def peak_memory(device: str) -> int:
         return int(torch.cuda.max_memory_allocated())
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return largest_resident(resource.getrusage(resource.RUSAGE_SELF))
 
 
 def describe(error: BaseException) -> str:

@@ -37,6 +37,7 @@ class Trial:
             for run in sorted(self.runs, key=lambda run: run.unit.key):
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
+        self._judged = 0  # the round up to which rungs have been judged here; after a resume all are judged anew
 
     def step(self) -> dict[str, Any]:
         """Some rounds of every run, then a report."""
@@ -66,10 +67,12 @@ class Trial:
 
     def _compare(self) -> None:
         """At a rung, let the worse configurations go, and with them all of their seeds."""
-        if active := self._active():
-            lowest = min(run.round for run in active)
-            for run in losers(self.runs, [rung for rung in self.execution.rungs if rung <= lowest]):
+        lowest = min((run.round for run in self._active()), default=0)
+        due = [rung for rung in self.execution.rungs if self._judged < rung <= lowest]
+        if due:
+            for run in losers(self.runs, due):
                 self._guard(run, run.stop)
+            self._judged = lowest
             self._leave()
 
     def _leave(self) -> None:
