@@ -97,6 +97,8 @@ class Store:
 
         A key with several rows is finished if one of them is, else what the latest says. Only three columns are read.
         """
+        if not (self.out / "runs").exists():  # a plan for a new folder need not wait for pandas and pyarrow
+            return {}
         index = self.folder.read(lambda files: _index(files, keys))
         index = index.take(first_choices(index))
         found = zip(index["run_key"].to_pylist(), index["status"].to_pylist(), strict=True)
