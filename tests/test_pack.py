@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +17,11 @@ from algorithms.base import Algorithm, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
+from bench.engine.captures import Act, traced
 from bench.engine.numbers import constants, differing, packable_numbers, with_numbers
 from bench.engine.pack import Pack
-from bench.engine.programs import Captured, traced
+from bench.engine.probe import Preparer
+from bench.engine.programs import Captured
 from bench.engine.rooms import FixedRoom
 from bench.engine.stack import Stack
 from bench.engine.stacked import Stacked
@@ -31,7 +33,7 @@ ROUNDS = 3
 
 def on_traces() -> Stacked:
     """A backend whose steps are captured as a GPU's would be: all but the contents of tensors is fixed."""
-    return Stacked(lambda: Captured(traced, warm_up=1))
+    return Stacked(lambda: Captured(Preparer(traced, compiler=None, warm_up=1)))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +71,12 @@ def test_every_algorithm_can_be_captured(name: str) -> None:
 def test_a_program_is_captured_once_for_each_size_of_the_stack() -> None:
     captures: list[int] = []
 
-    def counted(step: Callable[[], None]) -> tuple[Callable[[], None], int]:
+    def counted(step: Act) -> Act:
         captures.append(1)
         return traced(step)
 
     run = simulate("fedavg", "stacked", participation=1.0)
-    run.trainer = Stacked(lambda: Captured(counted, warm_up=0))
+    run.trainer = Stacked(lambda: Captured(Preparer(counted, compiler=None, warm_up=0)))
     run.advance(1)
     first = len(captures)
     assert 0 < first <= 4
@@ -192,11 +194,11 @@ def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_step_that_cannot_be_captured_is_made_as_it_comes() -> None:
-    def refuse(step: Callable[[], None]) -> tuple[Callable[[], None], int]:
+    def refuse(step: Act) -> Act:
         raise RuntimeError("it asks for a value")
 
     plain, refused = (simulate("fedavg", "stacked") for _ in range(2))
-    refused.trainer = Stacked(lambda: Captured(refuse, warm_up=1))
+    refused.trainer = Stacked(lambda: Captured(Preparer(refuse, compiler=None, warm_up=1)))
     plain.advance(ROUNDS)
     with pytest.warns(UserWarning, match="not captured, which makes them slower: RuntimeError: it asks for a value"):
         refused.advance(1)

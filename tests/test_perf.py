@@ -220,11 +220,11 @@ def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             ["--part", "speed"],
-            "cores, tune, settings, scale, profile, boards, got speed",
+            "cores, tune, programs, settings, scale, profile, boards, got speed",
         ),
         (
             ["--part", ","],
-            "cores, tune, settings, scale, profile, boards, got nothing",
+            "cores, tune, programs, settings, scale, profile, boards, got nothing",
         ),
         (["--model", "resnet9"], "did you mean resnet8"),
         (["--model", "mlp"], "takes 8x8 inputs"),

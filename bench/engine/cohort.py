@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
+from bench.engine.convolutions import computed, usual
 from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
 from bench.engine.streams import stream
@@ -131,7 +132,8 @@ class ClientCohort:
             given = {name: value.detach().expand(len(at), *value.shape).clone() for name, value in params.items()}
             leaves = self._leaves(given)
             parts = {"given": given, "batch": batch, "local": local, "key": key}
-            values = each(partial(self._value, loss), parts)
+            with computed(usual(self.problem.federation.device)):
+                values = each(partial(self._value, loss), parts)
             slopes = _slopes(values.sum(), leaves)
             for row, position in enumerate(at):
                 found[position] = {name: slope[row] for name, slope in slopes.items()}

@@ -18,6 +18,9 @@ class Meter(Protocol):
     def begin(self) -> None:
         """Forget the peak so far."""
 
+    def forget_peak(self) -> None:
+        """Forget the peak so far, but not what was taken at the beginning."""
+
     def peak(self) -> int:
         """The most that was taken since `begin`, beyond what was taken then."""
 
@@ -34,8 +37,12 @@ class CudaMeter:
 
     def begin(self) -> None:
         """As `Meter` says."""
-        torch.cuda.reset_peak_memory_stats(self.device)
+        self.forget_peak()
         self._before = torch.cuda.memory_allocated(self.device)
+
+    def forget_peak(self) -> None:
+        """As `Meter` says."""
+        torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak(self) -> int:
         """As `Meter` says."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
-from bench.engine.trees import pairs, tree_map
+from bench.engine.trees import leaves, pairs, tree_map
 
 
 class Room(Protocol):
@@ -50,6 +52,18 @@ class FixedRoom:
         for target, source in pairs(kept, tree):
             target[tuple(slice(size) for size in source.shape)].copy_(source)
         return kept
+
+    def copies(self, names: Sequence[str]) -> list[Tensor]:
+        """Copies of all tensors that lie in these places, in order; a place that nothing was given is left out."""
+        return [tensor.detach().clone() for tensor in self._tensors(names)]
+
+    def put_back(self, names: Sequence[str], copies: Sequence[Tensor]) -> None:
+        """Make them again what they were when `copies` made them; nothing may have moved since."""
+        for tensor, copy in zip(self._tensors(names), copies, strict=True):
+            tensor.detach().copy_(copy)
+
+    def _tensors(self, names: Sequence[str]) -> list[Tensor]:
+        return [tensor for name in names for tensor in leaves(self._places.get(name, {}))]
 
 
 def _fits(kept: Any, tree: Any, axes: int) -> bool:

@@ -13,6 +13,7 @@ from algorithms.base import Algorithm, Memory, Message, Params, Plan, Server, Up
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
+from bench.engine.choices import Choices
 from bench.engine.cohort import ClientCohort, Traffic
 from bench.engine.evaluate import Evaluator, Scores
 from bench.engine.federation import Federation
@@ -68,6 +69,7 @@ class Simulation:
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
         folder: where the state lies, or None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
+        choices: which programs were found fastest, on a GPU.
     """
 
     def __init__(
@@ -82,12 +84,14 @@ class Simulation:
         backend: str = "auto",
         folder: StateFolder | None = None,
         track: Collection[str] = (),
+        choices: Choices | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
         self.device = torch.device(device)
         set_precision(setting.precision, self.device)
         self.backend = choose_backend(backend, self.device)
-        self.trainer = trainer_of(self.backend, self.device)
+        self.choices = choices or Choices()
+        self.trainer = trainer_of(self.backend, self.device, self.choices)
         dataset, info = dataset.sized(setting.image_size), info.sized(setting.image_size)
         module = make_module(lambda: models.make(setting.model, info.input_shape, info.num_classes), seed)
         mean, std = info.normalization(setting.normalization)
@@ -148,7 +152,8 @@ class Simulation:
         server = {"params": self.server.params, "extra": dict(self.server.extra), "progress": asdict(self.progress)}
         server["tracking"] = self.tracker.state()
         changed = {client: self.memories[client] for client in self._changed}
-        self.folder.save(self.round, server, changed, {"backend": self.backend, "track": sorted(self.tracker.what)})
+        about = {"backend": self.backend, "track": sorted(self.tracker.what), "programs": self.choices.used}
+        self.folder.save(self.round, server, changed, about)
         self._changed.clear()
 
     def load(self) -> bool:
@@ -161,7 +166,8 @@ class Simulation:
         self.progress = Progress(**{**progress, "traffic": Traffic(**progress["traffic"])})
         self.tracker.load(server.get("tracking", {}))
         self.memories, self.backend = memories, manifest["backend"]
-        self.trainer = trainer_of(self.backend, self.device)
+        self.choices.adopt(manifest.get("programs", {}))
+        self.trainer = trainer_of(self.backend, self.device, self.choices)
         self._changed.clear()
         return True
 
@@ -281,9 +287,9 @@ class Simulation:
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
 
 
-def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
+def trainer_of(backend: str, device: torch.device, choices: Choices) -> Loop | Stacked:
     """What trains the clients of a round, by the name of a backend."""
-    return Loop() if backend == "loop" else Stacked.on(device)
+    return Loop() if backend == "loop" else Stacked.on(device, choices)
 
 
 def choose_backend(backend: str, device: torch.device) -> str:

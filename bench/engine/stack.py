@@ -11,6 +11,7 @@ the leading axis, too: runs may differ in their clients, in how many those are a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -19,14 +20,17 @@ from torch import Tensor
 from torch.func import vmap
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
+from bench.engine.convolutions import WAYS, computed
 from bench.engine.loop import masked_mean
 from bench.engine.numbers import Place, packable_numbers, values_of, with_numbers
+from bench.engine.probe import Step
 from bench.engine.programs import NotCapturable, Program
 from bench.engine.steps import Steps
 from bench.engine.tasks import Job, Task, Trained, finish
 from bench.engine.trees import axes, each, own, pairs, shapes, stack, tree_map, unstack
 
 Entry = tuple[Job, Task]
+SIZES = 8  # that a program has at most: each is prepared by itself
 
 
 class Stack:
@@ -77,11 +81,32 @@ class Stack:
         shared = tuple((name, one) for name, (_, one) in self.teachers.items())
         while size:
             least = self.entries[size - 1][1].steps
-            self.program.run((size, shared), _Active(self, size).step, least - made)
+            width = self._width(size)
+            self.program.run((width, shared), self._step(width, least - made), least - made)
             staying = sum(task.steps > least for _, task in self.entries)
             done += self._finish(staying, size)
             made, size = least, staying
         return done
+
+    def _width(self, size: int) -> int:
+        """How many clients train where `size` of them have to.
+
+        Of the many sizes that a stack may have a fixed program has few. What those do who are done is of no account:
+        they train on samples of weight 0, and what they have learned is copied already.
+        """
+        apart = -(-len(self.entries) // SIZES) if self.program.fixed else 1
+        return min(len(self.entries), -(-size // apart) * apart)
+
+    def _step(self, width: int, times: int) -> Step:
+        problem = self.problem
+        setting, ways = problem.setting, list(WAYS) if problem.net.convolutional else list(WAYS)[:1]
+        inputs = "x".join(map(str, problem.net.input_shape))
+        work = (
+            f"{type(problem.algorithm).__name__}, {setting.model} on {inputs}, {setting.precision}, "
+            f"{setting.augmentation}, batches of {setting.batch_size}, {1 << (width - 1).bit_length()} clients"
+        )
+        rounds = setting.rounds - self.job.plan.round + 1
+        return Step(_Active(self, width).step, ways, work, times * rounds)
 
     def _tensor(self, value: Any) -> Tensor:
         return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
@@ -146,16 +171,11 @@ class _Active:
         self.lr = self.common.pop("lr", whole.job.plan.lr)
         self.weight_decay = self.common.pop("weight_decay", self.problem.setting.weight_decay)
 
-    def step(self) -> None:
-        """One optimiser step of every client."""
+    def step(self, way: str) -> None:
+        """One optimiser step of every client, convolutions computed in a way of `WAYS`."""
         whole = self.whole
-        now, key = self._batch()
-        parts = {**self.common, "local": self.local, "batch": now, "lr": self.lr, "key": key}
-        if self.problem.acts_before_steps:
-            self._keep(each(self._before_step, parts))
-            parts["local"] = self.local
-        self.axes = self.axes or axes(parts)
-        losses = each(self._loss, parts, self.axes)
+        with computed(way) if self.problem.net.convolutional else nullcontext():
+            losses = self._losses()
         grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
         count = (whole.clock[0] + 1).to(losses.dtype) if whole.program.fixed else whole.made + 1
         self.problem.optimizer.step(
@@ -164,6 +184,17 @@ class _Active:
         self.total += losses.detach()
         whole.clock += 1
         whole.made += 1
+
+    def _losses(self) -> Tensor:
+        """(n,) of the next batches, after what the algorithm does before a step."""
+        now, key = self._batch()
+        parts = {**self.common, "local": self.local, "batch": now, "lr": self.lr, "key": key}
+        if self.problem.acts_before_steps:
+            self._keep(each(self._before_step, parts))
+            parts["local"] = self.local
+        self.axes = self.axes or axes(parts)
+        losses: Tensor = each(self._loss, parts, self.axes)
+        return losses
 
     def _keep(self, made: Local) -> None:
         """Keep what `before_step` made, at its own place if it can. The model stays the optimiser's leaves."""

@@ -9,9 +9,13 @@ from typing import Any
 
 import torch
 
+from bench.engine.captures import cuda_graphs
+from bench.engine.choices import Choices
+from bench.engine.convolutions import usual
 from bench.engine.memory import CudaMeter, Meter, clients_that_fit
 from bench.engine.numbers import Place, constants, differing
-from bench.engine.programs import Captured, Eager, NotCapturable, Program, cuda_graph
+from bench.engine.probe import Preparer
+from bench.engine.programs import Captured, Eager, NotCapturable, Program
 from bench.engine.stack import Entry, Stack
 from bench.engine.tasks import Job, Problem, Trained
 from bench.engine.trees import shapes
@@ -42,11 +46,16 @@ class Stacked:
         self._programs: list[_Made] = []
 
     @staticmethod
-    def on(device: torch.device) -> Stacked:
-        """For a device: on a GPU steps are captured, and memory is measured."""
+    def on(device: torch.device, choices: Choices) -> Stacked:
+        """For a device: on a GPU steps are captured, the fastest of `choices`, and memory is measured."""
         if device.type != "cuda":
             return Stacked()
-        return Stacked(lambda: Captured(cuda_graph()), CudaMeter(device))
+        meter, name = CudaMeter(device), f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+
+        def program() -> Program:
+            return Captured(Preparer(cuda_graphs(), choices=choices, device=name, measured=meter.forget_peak))
+
+        return Stacked(program, meter)
 
     def train(self, jobs: Sequence[Job]) -> list[list[Trained]]:
         """Every client of every run to its end; for each run what came of its clients, in the order of its tasks.
@@ -108,7 +117,7 @@ class Stacked:
         except NotCapturable as reason:
             name = type(made.problem.algorithm).__name__
             warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", stacklevel=2)
-            made.program = Eager()
+            made.program = _eager(part[0][0])
             return Stack(part, several, places, made.program).run()
 
     def _made_for(self, job: Job, several: bool) -> _Made:
@@ -116,7 +125,7 @@ class Stacked:
         # Steps as they come fix nothing, so there is nothing to keep. Texts have another length in each step, and a
         # captured step has one shape.
         if self._capture is None or job.tasks[0].source.widths is not None:
-            return _Made((), Eager(), job.problem)
+            return _Made((), _eager(job), job.problem)
         structure = (several, *_structure(job)[1:])
         known = [made for made in self._programs if made.structure == structure]
         made = known[0] if known else _Made(structure, self._capture(), job.problem)
@@ -133,6 +142,10 @@ class Stacked:
         warnings.warn(
             f"out of memory with {clients} clients in one program: going on with {self.limit} at a time", stacklevel=2
         )
+
+
+def _eager(job: Job) -> Eager:
+    return Eager(usual(job.problem.federation.device))
 
 
 @dataclass

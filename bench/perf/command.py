@@ -74,7 +74,7 @@ def _work(given: argparse.Namespace, device: str | None = None) -> Workload:
     """What parts that train have in common: the first of every list."""
     import torch
 
-    from bench.perf.workload import Workload
+    from bench.perf.workload import ENDLESS, Workload
 
     torch.set_num_threads(given.threads)
     return Workload(
@@ -85,6 +85,7 @@ def _work(given: argparse.Namespace, device: str | None = None) -> Workload:
         device=device or given.device,
         backend=given.backend[0],
         precision=given.precision[0],
+        rounds=ENDLESS if given.compile else 100 + (given.rounds or ROUNDS),
     )
 
 
@@ -120,6 +121,19 @@ def _run_throughput(given: argparse.Namespace) -> dict[str, Any]:
     return measure_throughput(
         cases(works, given.backend, given.precision, given.pack), split, given.rounds or ROUNDS, _say
     )
+
+
+def _run_programs(given: argparse.Namespace) -> dict[str, Any]:
+    from dataclasses import replace
+
+    from bench.perf.programs import Case, measure_programs
+
+    work = replace(_work(given), augmentation=given.augmentation[0], backend="stacked")
+    asked = [
+        Case(replace(work, model=model, precision=precision), pack)
+        for model, precision, pack in product(given.model, given.precision, given.pack)
+    ]
+    return {"rates": measure_programs(asked, given.compile, given.rounds or ROUNDS, _say)}
 
 
 def _run_cores(given: argparse.Namespace) -> dict[str, Any]:
@@ -181,6 +195,7 @@ RUNNERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "data": _run_data,
     "training": _run_training,
     "throughput": _run_throughput,
+    "programs": _run_programs,
     "cores": _run_cores,
     "tune": _run_tune,
     "settings": _run_settings,

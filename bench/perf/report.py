@@ -63,6 +63,7 @@ def problems(record: Mapping[str, Any]) -> list[str]:
     models = parts.get("training", {}).get("algorithms", {})
     entries = [(f"{name} on {model}", entry) for model, found in models.items() for name, entry in found.items()]
     entries += [(case_name(entry), entry) for entry in parts.get("throughput", {}).get("rates", ())]
+    entries += [(program_name(entry), entry) for entry in parts.get("programs", {}).get("rates", ())]
     entries += [(f"setting {entry['setting']}", entry) for entry in parts.get("settings", {}).get("runs", ())]
     return [f"{name}: {entry['error']}" for name, entry in entries if "error" in entry]
 
@@ -72,6 +73,11 @@ def case_name(entry: Mapping[str, Any]) -> str:
     size = "" if entry["image_size"] == "own" else f" ({entry['image_size']})"
     how = f"{entry['backend']}, {entry['precision']}, pack {entry['pack']}"
     return f"{entry['model']} on {entry['dataset']}{size}, {how}"
+
+
+def program_name(entry: Mapping[str, Any]) -> str:
+    """A row of the part programs: `resnet8, bf16, pack 8, separate`."""
+    return f"{entry['model']}, {entry['precision']}, pack {entry['pack']}, {entry['program']}"
 
 
 def read_records(files: Sequence[str]) -> list[dict[str, Any]]:

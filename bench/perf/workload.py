@@ -28,7 +28,7 @@ VALIDATION = 320  # samples held out, for algorithms that read them
 # Server work that does not grow with the clients' is kept short beside their few samples.
 SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
 TOKENS = 1000  # of the made-up texts' vocabulary
-ENDLESS = 10**9  # rounds of a run that is neither finished nor evaluated while it is timed
+ENDLESS = 10**9  # rounds of a run whose steps are worth compiling
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Workload:
         precision: of both.
         tests: samples of the test set.
         evaluated: whether each round ends with an evaluation.
+        rounds: of a whole run, of which few are timed: were they to take long, a GPU's steps would be compiled.
     """
 
     model: str
@@ -68,6 +69,7 @@ class Workload:
     precision: str = "fp32"
     tests: int = 10
     evaluated: bool = False
+    rounds: int = 100
 
     @property
     def processed(self) -> int:
@@ -84,8 +86,8 @@ class Workload:
             model=self.model,
             num_clients=self.clients,
             participation=self.cohort / self.clients,
-            rounds=ENDLESS,
-            evaluate_every=1 if self.evaluated else ENDLESS,
+            rounds=self.rounds,
+            evaluate_every=1 if self.evaluated else self.rounds,
             local_epochs=self.epochs,
             batch_size=self.batch_size,
             optimizer=self.optimizer,

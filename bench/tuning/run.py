@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
+from bench.engine.choices import choices_in
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
@@ -25,6 +26,7 @@ from bench.unit import Unit
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
+PROGRAMS = "programs.json"  # beside the states: the fastest programs
 
 
 class Run:
@@ -166,6 +168,7 @@ class Run:
             backend=execution.backend,
             folder=self.folder,
             track=execution.track,
+            choices=choices_in(self.folder.path.with_name(PROGRAMS)),
         )
         self.simulation.load()
 

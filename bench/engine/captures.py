@@ -1,0 +1,97 @@
+"""Programs of one step: CUDA graphs, traces of operations, and what a compiler makes of those."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+Act = Callable[[], None]
+
+
+def as_it_comes(step: Act) -> Act:
+    """The step itself."""
+    return step
+
+
+def cuda_graphs() -> Callable[[Act], Act]:
+    """Captures steps as CUDA graphs, which share one pool of memory: they never run at the same time."""
+    pool = torch.cuda.graph_pool_handle()
+
+    def capture(step: Act) -> Act:
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(_side_stream(torch.cuda.current_device())):
+            graph.capture_begin(pool=pool)
+            try:
+                step()
+            finally:
+                _end(graph, pool)
+        return graph.replay
+
+    return capture
+
+
+def _end(graph: Any, pool: Any) -> None:
+    """End a capture. One that has become invalid throws before it gives the allocator back, which is done here."""
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        device = torch.cuda.current_device()
+        for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+            if give_back := getattr(torch._C, name, None):
+                give_back(device, pool)
+        raise
+
+
+def traced(step: Act) -> Act:
+    """A trace of the operations and tensors of one step: what a CUDA graph fixes is fixed, on any device.
+
+    Slower than the step itself; it shows where there is no GPU that nothing is fixed which changes.
+    """
+    return _called(_trace(step))
+
+
+def compiled(step: Act) -> Act:
+    """The same operations as fewer kernels, as torch's compiler fuses them."""
+    return _called(torch.compile(_trace(step), fullgraph=True, dynamic=False))
+
+
+def _trace(step: Act) -> Any:
+    """A module whose argument is not used. The backward pass is operations of its own; tracing makes the step."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    return make_fx(lambda _: step())(torch.zeros(()))  # a trace needs something that it is of
+
+
+def _called(module: Any) -> Act:
+    nothing = torch.zeros(())
+    called: Act = torch.no_grad()(lambda: module(nothing))
+    return called
+
+
+def make_beside(step: Act) -> None:
+    """One step as it comes; on a GPU beside the current stream, as a capture will be, and it may wait for no answer."""
+    if not torch.cuda.is_available():
+        step()
+        return
+    stream, before = _side_stream(torch.cuda.current_device()), torch.cuda.get_sync_debug_mode()
+    stream.wait_stream(torch.cuda.current_stream())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it may overlook some: the capture itself sees those
+            torch.cuda.set_sync_debug_mode("error")
+        with torch.cuda.stream(stream):
+            step()
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+        torch.cuda.current_stream().wait_stream(stream)
+
+
+@lru_cache
+def _side_stream(device: int) -> Any:
+    """One for all: the allocator keeps what a stream has freed for that stream."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

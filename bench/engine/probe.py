@@ -1,0 +1,162 @@
+"""Which way of making a step is fastest: measured once on the stack itself, which is left as it was."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from bench.engine.captures import Act, compiled, make_beside
+from bench.engine.choices import Choices
+from bench.engine.rooms import FixedRoom
+
+CHANGING = ("local", "state", "total", "clock")  # the places in a room that a step writes
+COMPILED = ", compiled"  # ends the name of a way of computing convolutions
+WORTH_COMPILING = 600.0  # seconds of steps to come: the compiler takes up to a minute
+TURNS, STEPS = 3, 5  # timed; the fastest turn counts
+MOST_APART = 0.5  # of what a step changes: ways differ in rounding, bfloat16's too; a wrong one in more than that
+
+T = TypeVar("T")
+Make = Callable[[Act], Act]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a stack.
+
+    Args:
+        act: makes it, its convolutions computed in the way that is named; it moves the stack's own clock on.
+        ways: of `bench.engine.convolutions.WAYS`; one where there is nothing to choose.
+        work: what decides how long it takes, in words: algorithm, model, shapes.
+        expected: steps like it in all rounds to come, about.
+    """
+
+    act: Callable[[str], None]
+    ways: Sequence[str]
+    work: str
+    expected: int
+
+
+@dataclass(frozen=True)
+class Preparer:
+    """Makes of a step the program that is fastest.
+
+    Args:
+        capture: makes a program of a step.
+        compiler: makes of a step one of fewer kernels; None for none.
+        choices: what was measured before, and is not measured again.
+        device: in words, for `choices`.
+        warm_up: steps made before a capture: libraries choose their kernels and allocate in the first ones.
+        measured: called when programs that were measured are gone, and with them the memory that they took.
+    """
+
+    capture: Make
+    compiler: Make | None = compiled
+    choices: Choices = field(default_factory=Choices)
+    device: str = ""
+    warm_up: int = 3
+    measured: Act = lambda: None
+
+    def __call__(self, step: Step, room: FixedRoom) -> Act:
+        """The program; what lies in the room is left as it was.
+
+        Raises:
+            Exception: whatever the first way of making the step raises; another one that fails is not chosen.
+        """
+        trial = _Trial(self, step, room)
+        return trial.program(self._chosen(trial))
+
+    def _chosen(self, trial: _Trial) -> str:
+        first, *others = trial.step.ways
+        if not others and self.compiler is None:
+            return first
+        work = f"{self.device}: {trial.step.work}"
+        if known := self.choices.get(work):
+            return known
+        seconds = {first: trial.seconds(first)} | {way: trial.attempt(way) for way in others}
+        fastest = min(seconds, key=lambda name: seconds[name])
+        if self.compiler and seconds[fastest] * trial.step.expected >= WORTH_COMPILING:
+            seconds[fastest + COMPILED] = trial.attempt(fastest + COMPILED)
+        self.measured()
+        return self.choices.put(work, seconds)
+
+
+class _Trial:
+    """A step's programs by name: a way of computing convolutions, and whether they are compiled."""
+
+    def __init__(self, preparer: Preparer, step: Step, room: FixedRoom) -> None:
+        self.preparer, self.step, self._room = preparer, step, room
+        self._begun = room.copies(CHANGING)
+        self._changed: list[Tensor] = []  # by the first program that was measured
+
+    def program(self, name: str) -> Act:
+        """The program of that name, nothing being changed by making it."""
+        way = name.removesuffix(COMPILED)
+        act: Act = partial(self.step.act, way)
+        if way != name:
+            assert self.preparer.compiler, "whoever has none names no compiled program"
+            act = self._undone(partial(self.preparer.compiler, act))
+            self._undone(act)  # compiles, for which a warm-up has no patience
+        for _ in range(self.preparer.warm_up):
+            self._undone(partial(make_beside, act))
+        return self._undone(partial(self.preparer.capture, act))
+
+    def attempt(self, name: str) -> float:
+        """Its `seconds`; infinitely many if it fails."""
+        try:
+            return self.seconds(name)
+        except torch.OutOfMemoryError:
+            return math.inf
+        except Exception as error:
+            warnings.warn(f"{self.step.work}: left out, {name}: {type(error).__name__}: {error}", stacklevel=2)
+            return math.inf
+
+    def seconds(self, name: str) -> float:
+        """Seconds of a step.
+
+        Raises:
+            ValueError: it does not do what the first program did.
+        """
+        program = self.program(name)
+        self._undone(partial(self._compare, program))
+        return self._undone(lambda: min(self._turn(program) for _ in range(TURNS)))
+
+    def _compare(self, program: Act) -> None:
+        program()
+        changes = [now - begun for now, begun in zip(self._room.copies(CHANGING), self._begun, strict=True)]
+        self._changed = self._changed or changes
+        apart = _norm([own - first for own, first in zip(changes, self._changed, strict=True)])
+        if not apart <= MOST_APART * _norm(self._changed):
+            raise ValueError(f"a step's result differs by {apart:.1e} of {_norm(self._changed):.1e} from the first's")
+
+    def _turn(self, program: Act) -> float:
+        _wait()
+        began = time.perf_counter()
+        for _ in range(STEPS):
+            program()
+            self._room.put_back(("clock",), self._begun[-1:])
+        _wait()
+        return (time.perf_counter() - began) / STEPS
+
+    def _undone(self, act: Callable[[], T]) -> T:
+        try:
+            return act()
+        finally:
+            self._room.put_back(CHANGING, self._begun)
+
+
+def _norm(tensors: Sequence[Tensor]) -> float:
+    """The square root of the sum of all squares; clients that are done have no numbers."""
+    return math.sqrt(sum(float(tensor.double().nan_to_num(0, 0, 0).square().sum()) for tensor in tensors))
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,114 @@
+"""The programs of a stack's steps side by side: every way of computing its convolutions, as it is and compiled.
+
+On a GPU a sweep measures them by itself and takes the fastest; here all of them are seen. On a CPU steps are made as
+they come, and client after client (`loop`) stands beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from bench.engine.captures import as_it_comes, cuda_graphs
+from bench.engine.choices import Choices
+from bench.engine.convolutions import WAYS
+from bench.engine.probe import COMPILED, Preparer
+from bench.engine.programs import Captured
+from bench.engine.stacked import Stacked
+from bench.perf.ceilings import synchroniser
+from bench.perf.measure import Spent, figure, timed
+from bench.perf.workload import Workload, simulations, together
+
+ALGORITHM = "fedavg"
+BASELINE = "grouped"  # what vmap by itself would make
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is trained.
+
+    Args:
+        work: of each run.
+        pack: runs side by side.
+    """
+
+    work: Workload
+    pack: int
+
+
+class _Fixed(Choices):
+    """One program, whatever the work."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self._program = program
+
+    def get(self, work: str) -> str:
+        return self._program
+
+
+def measure_programs(
+    asked: Sequence[Case], compiles: bool, rounds: int, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """An entry for each case and program, the programs of a case timed in turn.
+
+    Args:
+        asked: what to train.
+        compiles: whether compiled programs are measured, too; each takes up to a minute before.
+        rounds: timed, of each program.
+        say: told what is being done.
+
+    Returns:
+        `model`, `precision`, `pack`, `program`; `rate`, on a CPU with one thread by processor time; `ratio` to the
+        program with grouped convolutions; or the `error`.
+    """
+    found = []
+    for case in asked:
+        names = [*WAYS, *[way + COMPILED for way in WAYS if compiles], *["loop"] * (case.work.device == "cpu")]
+        ready, failed = {}, {}
+        for name in names:
+            say(f"programs: {case.work.model}, {case.work.precision}, pack {case.pack}, {name}")
+            try:
+                ready[name] = _prepared(case, name)
+            except Exception as error:
+                failed[name] = f"{type(error).__name__}: {error}"
+        wait = synchroniser(case.work.device)
+        turns = [{name: _seconds(timed(advance, wait), case) for name, advance in ready.items()} for _ in range(rounds)]
+        known = {"model": case.work.model, "precision": case.work.precision, "pack": case.pack}
+        for name in names:
+            measured = {"error": failed[name]} if name in failed else _figures(case, turns, name)
+            found.append(known | {"program": name} | measured)
+    return found
+
+
+def _prepared(case: Case, program: str) -> Callable[[], None]:
+    """What advances the runs by a round; the first one, which prepares, is over."""
+    looped = program == "loop"
+    runs = simulations(replace(case.work, backend="loop" if looped else "stacked"), ALGORITHM, case.pack)
+    if not looped:
+        runs[0].trainer = Stacked(lambda: Captured(_preparer(case.work.device, program)))
+    advance = together(runs)
+    advance()
+    return advance
+
+
+def _preparer(device: str, program: str) -> Preparer:
+    if device == "cuda":
+        return Preparer(cuda_graphs(), choices=_Fixed(program))
+    return Preparer(as_it_comes, choices=_Fixed(program), warm_up=0)
+
+
+def _seconds(spent: Spent, case: Case) -> float:
+    by_processor = case.work.device == "cpu" and torch.get_num_threads() == 1
+    return spent.cpu_seconds if by_processor else spent.seconds
+
+
+def _figures(case: Case, turns: Sequence[dict[str, float]], program: str) -> dict[str, Any]:
+    samples = case.pack * case.work.processed
+    found = {"rate": figure([samples / turn[program] for turn in turns], "samples/s")}
+    if BASELINE in turns[0]:
+        found["ratio"] = figure([turn[BASELINE] / turn[program] for turn in turns], "x")
+    return found

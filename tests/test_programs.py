@@ -1,0 +1,322 @@
+"""Stacked convolutions in every way, and the choice of the fastest program of a step."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import largest_gap, simulate
+from torch import Tensor
+from torch.func import grad, vmap
+
+from bench.engine import probe
+from bench.engine.captures import Act, compiled, traced
+from bench.engine.choices import Choices
+from bench.engine.convolutions import WAYS, computed
+from bench.engine.probe import COMPILED, Preparer, Step
+from bench.engine.programs import Captured
+from bench.engine.rooms import FixedRoom
+from bench.engine.stack import SIZES
+from bench.engine.stacked import Stacked
+from bench.engine.state import StateFolder
+
+CLIENTS = 3
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
+
+
+def images(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+# Convolutions.
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding": 1},
+        {"stride": 2, "padding": (2, 1), "dilation": 2},
+        {"stride": (1, 2), "groups": 2},
+        {"padding": "same"},
+    ],
+    ids=["padded", "dilated", "in groups", "padded in words"],
+)
+@pytest.mark.parametrize("biased", [True, False])
+def test_each_way_is_every_clients_own_convolution(way: str, options: dict[str, Any], biased: bool) -> None:
+    x, weight = images(CLIENTS, 2, 4, 7, 6), images(CLIENTS, 6, 4 // options.get("groups", 1), 3, 3)
+    bias = images(CLIENTS, 6) if biased else None
+
+    def value(x: Tensor, weight: Tensor, bias: Any) -> Tensor:
+        return torch.tanh(F.conv2d(x, weight, bias, **options)).sum()
+
+    def found(stacked: bool) -> list[Tensor]:
+        leaves = [part.clone().requires_grad_() for part in (x, weight, bias) if part is not None]
+        given = [*leaves, None] if bias is None else leaves
+        if stacked:
+            with computed(way):
+                values = vmap(value, in_dims=(0, 0, 0 if biased else None))(*given)
+        else:
+            one_by_one = zip(given[0], given[1], given[2] if biased else [None] * CLIENTS, strict=True)
+            values = torch.stack([value(*each) for each in one_by_one])
+        return [values, *torch.autograd.grad(values.sum(), leaves)]
+
+    for stacked, alone in zip(found(True), found(False), strict=True):
+        assert torch.allclose(stacked, alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dims", [(None, 0), (0, None)], ids=["one batch", "one model"])
+def test_clients_may_share_a_batch_or_a_model(way: str, dims: tuple[int | None, int | None]) -> None:
+    x, weight = images(CLIENTS, 2, 4, 7, 6), images(CLIENTS, 6, 4, 3, 3)
+    given = [part if axis == 0 else part[0] for part, axis in zip((x, weight), dims, strict=True)]
+    with computed(way):
+        made = vmap(F.conv2d, in_dims=dims)(*given)
+    xs, weights = (part if axis == 0 else [part] * CLIENTS for part, axis in zip(given, dims, strict=True))
+    alone = torch.stack([F.conv2d(own, kernel) for own, kernel in zip(xs, weights, strict=True)])
+    assert torch.allclose(made, alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_hook_may_differentiate_within_a_stack(way: str) -> None:
+    """As FedKF trains generators in its `before_step`; and its own gradient is differentiated once more."""
+    x, weight, bias = images(CLIENTS, 2, 4, 5, 5), images(CLIENTS, 6, 4, 3, 3), images(CLIENTS, 6)
+
+    def slope(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        inner: Tensor = grad(lambda given: torch.tanh(F.conv2d(given, weight, bias)).square().sum())(x)
+        return inner.square().sum()
+
+    leaves = [part.requires_grad_() for part in (weight, bias)]
+    alone = torch.stack([slope(*each) for each in zip(x, *leaves, strict=True)])
+    with computed(way):
+        made = vmap(slope)(x, *leaves)
+    slopes = [torch.autograd.grad(values.sum(), leaves) for values in (made, alone)]
+    for own, other in zip(*slopes, strict=True):
+        assert torch.allclose(own, other, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_autocast_reaches_stacked_convolutions(way: str) -> None:
+    """`vmap` by itself runs them in float32."""
+
+    def made(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.conv2d(x, weight, bias)
+
+    weight = images(CLIENTS, 6, 4, 3, 3).float().requires_grad_()
+    with computed(way):
+        result = vmap(made)(images(CLIENTS, 2, 4, 5, 5).float(), weight, images(CLIENTS, 6).float())
+    assert result.dtype == torch.bfloat16
+    (slope,) = torch.autograd.grad(result.sum(), weight)
+    assert slope.dtype == torch.float32
+
+
+def test_an_unknown_way_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"one of grouped, separate, channels_last, matmul; got 'fast'"):
+        computed("fast")
+
+
+class Always(Choices):
+    """One program for all work."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self._program = program
+
+    def get(self, work: str) -> str:
+        return self._program
+
+
+@pytest.mark.parametrize(("algorithm", "way"), [*(("fedgkd", way) for way in WAYS), ("fedkf", "channels_last")])
+def test_runs_are_alike_in_every_way(algorithm: str, way: str) -> None:
+    options = {"model": "cnn_digits", "augmentation": "flip_crop", "local_epochs": 1}
+    alone, stacked = (simulate(algorithm, backend, **options) for backend in ("loop", "stacked"))
+    stacked.trainer = on_traces(choices=Always(way))
+    alone.advance(2)
+    stacked.advance(2)
+    assert largest_gap(alone, stacked) < 1e-12
+
+
+def on_traces(capture: Callable[[Act], Act] = traced, **options: Any) -> Stacked:
+    """As on a GPU, programs being traces; whatever makes a step as it comes fails."""
+    warnings.simplefilter("error", UserWarning)
+    return Stacked(lambda: Captured(Preparer(capture, **{"compiler": None, "warm_up": 1, **options})))
+
+
+@needs_compiler
+def test_a_compiled_run_is_the_run() -> None:
+    options = {"model": "mlp", "momentum": 0.9, "lr_decay": 0.8, "participation": 1.0, "local_epochs": 1}
+    alone, fast = (simulate("fedprox", backend, **options) for backend in ("loop", "stacked"))
+    made: list[Act] = []
+
+    def counted(step: Act) -> Act:
+        made.append(step)
+        return compiled(step)
+
+    fast.trainer = on_traces(lambda step: step, compiler=counted, choices=Always("grouped" + COMPILED))
+    alone.advance(3)
+    fast.advance(3)
+    assert made
+    assert largest_gap(alone, fast) < 1e-12
+
+
+def test_a_program_is_prepared_for_few_sizes() -> None:
+    """Nine clients that leave at nine different times."""
+    captures: list[Act] = []
+
+    def counted(step: Act) -> Act:
+        captures.append(step)
+        return traced(step)
+
+    options = {"sizes": tuple(range(1, 10)), "participation": 1.0, "batch_size": 1, "local_epochs": 1}
+    alone, stacked = (simulate("fedavg", backend, **options) for backend in ("loop", "stacked"))
+    stacked.trainer = on_traces(counted)
+    alone.advance(1)
+    stacked.advance(1)
+    assert 1 < len(captures) <= SIZES
+    assert largest_gap(alone, stacked) < 1e-12
+
+
+# The choice.
+
+
+@dataclass
+class Toy:
+    """A step that adds 1 to what is trained; each way takes as long as it is told."""
+
+    seconds: dict[str, float]
+    expected: int = 1
+    wrong: str = ""
+    failing: dict[str, Exception] = field(default_factory=dict)
+    now: float = 0.0
+    acts: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.room = FixedRoom()
+        self.local = self.room.place("local", {"params": {"w": torch.full((2, 3), 5.0)}})["params"]["w"]
+        self.clock = self.room.place("clock", torch.zeros(1, dtype=torch.int64))
+
+    def act(self, way: str) -> None:
+        self.acts.append(way)
+        if way in self.failing:
+            raise self.failing[way]
+        self.now += self.seconds[way]
+        self.local += -1.0 if way == self.wrong else 1.0
+        self.clock += 1
+
+    def compile(self, act: Act) -> Act:
+        """Ten times as fast."""
+
+        def fast() -> None:
+            before = self.now
+            act()
+            self.now = before + (self.now - before) / 10
+
+        act()  # as a trace does
+        return fast
+
+    def prepare(self, choices: Choices, compiler: Any = None) -> str:
+        """The way of the program that is chosen."""
+        step = Step(self.act, list(self.seconds), "the work", self.expected)
+        program = Preparer(lambda act: act, compiler, choices, "a device")(step, self.room)
+        assert bool((self.local == 5).all()), "preparing changes nothing"
+        assert not self.clock
+        self.acts.clear()
+        program()
+        assert bool((self.local == 6).all())
+        return self.acts[0]
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Toy]:
+    def toy(**given: Any) -> Toy:
+        made = Toy(**given)
+        monkeypatch.setattr(probe.time, "perf_counter", lambda: made.now)
+        return made
+
+    return toy
+
+
+def test_the_fastest_is_chosen_and_never_timed_again(timed: Callable[..., Toy], tmp_path: Path) -> None:
+    path = tmp_path / "programs.json"
+    assert timed(seconds={"a": 3e-3, "b": 1e-3, "c": 2e-3}).prepare(Choices(path)) == "b"
+    assert json.loads(path.read_text()) == {
+        "a device: the work": {"fastest": "b", "microseconds": {"a": 3000.0, "b": 1000.0, "c": 2000.0}}
+    }
+    later = timed(seconds={"a": 1e-3, "b": 5e-3, "c": 2e-3})
+    step = Step(later.act, ["a", "b", "c"], "the work", 1)
+    Preparer(lambda act: act, None, Choices(path), "a device")(step, later.room)
+    assert set(later.acts) == {"b"}
+
+
+def test_a_state_brings_the_programs_that_its_run_used(tmp_path: Path) -> None:
+    """To another machine, say, which has no file yet."""
+    options = {"model": "cnn_digits", "folder": StateFolder(tmp_path), "local_epochs": 1}
+    first = simulate("fedavg", "stacked", **options)
+    first.trainer = on_traces(choices=first.choices)
+    first.advance(1)
+    first.save()
+    second = simulate("fedavg", "stacked", **options)
+    assert second.load()
+    assert first.choices.used
+    assert {work: second.choices.get(work) for work in first.choices.used} == first.choices.used
+
+
+def test_whoever_was_first_decides(timed: Callable[..., Toy], tmp_path: Path) -> None:
+    """Two processes that measure at once."""
+    one, other = (Choices(tmp_path / "programs.json") for _ in range(2))
+    assert one.get("work") is other.get("work") is None
+    assert one.put("work", {"a": 1.0, "b": 2.0}) == "a"
+    assert other.put("work", {"a": 2.0, "b": 1.0}) == "a"
+    assert other.get("work") == "a"
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"a device: the work": {"fastest": 1}}'])
+def test_a_file_that_nobody_can_read_is_made_anew(content: str, timed: Callable[..., Toy], tmp_path: Path) -> None:
+    path = tmp_path / "programs.json"
+    path.write_text(content)
+    assert timed(seconds={"a": 2e-3, "b": 1e-3}).prepare(Choices(path)) == "b"
+    assert json.loads(path.read_text())["a device: the work"]["fastest"] == "b"
+
+
+def test_what_computes_something_else_is_left_out(timed: Callable[..., Toy]) -> None:
+    toy = timed(seconds={"a": 3e-3, "b": 1e-3, "c": 2e-3}, wrong="b")
+    with pytest.warns(UserWarning, match="left out, b: ValueError: a step's result differs"):
+        assert toy.prepare(Choices()) == "c"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no kernel"), torch.OutOfMemoryError("too large")])
+def test_what_fails_is_left_out(error: Exception, timed: Callable[..., Toy]) -> None:
+    toy = timed(seconds={"a": 3e-3, "b": 1e-3, "c": 2e-3}, failing={"b": error})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert toy.prepare(Choices()) == "c"
+    assert [str(one.message) for one in said] == (
+        ["the work: left out, b: RuntimeError: no kernel"] if type(error) is RuntimeError else []
+    )
+
+
+def test_where_the_first_way_fails_the_step_fails(timed: Callable[..., Toy]) -> None:
+    toy = timed(seconds={"a": 3e-3, "b": 1e-3}, failing={"a": RuntimeError("no kernel")})
+    with pytest.raises(RuntimeError, match="no kernel"):
+        toy.prepare(Choices())
+    assert bool((toy.local == 5).all())
+
+
+@pytest.mark.parametrize(("expected", "fastest"), [(10_000, "b"), (1_000_000, "b, compiled")])
+def test_what_is_long_enough_is_compiled(
+    expected: int, fastest: str, timed: Callable[..., Toy], tmp_path: Path
+) -> None:
+    toy, path = timed(seconds={"a": 3e-3, "b": 1e-3}, expected=expected), tmp_path / "programs.json"
+    assert toy.prepare(Choices(path), toy.compile) == "b"
+    kept = json.loads(path.read_text())["a device: the work"]
+    assert kept["fastest"] == fastest
+    assert ("b, compiled" in kept["microseconds"]) == (fastest == "b, compiled")
