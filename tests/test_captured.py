@@ -16,12 +16,12 @@ from algorithms.base import Algorithm, Params, Plugin, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy, kl
-from bench.engine.captures import Act, traced
 from bench.engine.pack import Pack
-from bench.engine.probe import Preparer
-from bench.engine.programs import Captured
 from bench.engine.simulation import Simulation
-from bench.engine.stacked import KEPT_PROGRAMS, Stacked
+from bench.engine.stacked.backend import KEPT_PROGRAMS, Stacked
+from bench.engine.stacked.captures import Act, traced
+from bench.engine.stacked.probe import Preparer
+from bench.engine.stacked.programs import Captured
 from bench.selftest.toy import EQUAL_SIZES
 
 ROUNDS = 4

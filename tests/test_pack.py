@@ -17,14 +17,14 @@ from algorithms.base import Algorithm, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
-from bench.engine.captures import Act, traced
-from bench.engine.numbers import constants, differing, packable_numbers, with_numbers
 from bench.engine.pack import Pack
-from bench.engine.probe import Preparer
-from bench.engine.programs import Captured
-from bench.engine.rooms import FixedRoom
-from bench.engine.stack import Stack
-from bench.engine.stacked import Stacked
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.captures import Act, traced
+from bench.engine.stacked.numbers import constants, differing, packable_numbers, with_numbers
+from bench.engine.stacked.probe import Preparer
+from bench.engine.stacked.programs import Captured
+from bench.engine.stacked.rooms import FixedRoom
+from bench.engine.stacked.stack import Stack
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 

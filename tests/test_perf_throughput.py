@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from bench.engine.captures import traced
-from bench.engine.convolutions import WAYS
-from bench.engine.probe import Preparer
-from bench.engine.programs import Captured
-from bench.engine.stacked import Stacked
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.captures import traced
+from bench.engine.stacked.convolutions import WAYS
+from bench.engine.stacked.probe import Preparer
+from bench.engine.stacked.programs import Captured
 from bench.perf import energy, main, memory, printed, programs, report, split
 from bench.perf.ceilings import bound, check_precision, copy_rate, matrix_peak
 from bench.perf.costs import Costs, Traffic, costs_of

@@ -17,15 +17,15 @@ from conftest import largest_gap, simulate
 from torch import Tensor
 from torch.func import grad, vmap
 
-from bench.engine import probe
-from bench.engine.captures import Act, compiled, traced
-from bench.engine.choices import Choices
-from bench.engine.convolutions import WAYS, computed
-from bench.engine.probe import COMPILED, Preparer, Step
-from bench.engine.programs import Captured
-from bench.engine.rooms import FixedRoom
-from bench.engine.stack import SIZES
-from bench.engine.stacked import Stacked
+from bench.engine.stacked import probe
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.captures import Act, compiled, traced
+from bench.engine.stacked.choices import Choices
+from bench.engine.stacked.convolutions import WAYS, computed
+from bench.engine.stacked.probe import COMPILED, Preparer, Step
+from bench.engine.stacked.programs import Captured
+from bench.engine.stacked.rooms import FixedRoom
+from bench.engine.stacked.stack import SIZES
 from bench.engine.state import StateFolder
 
 CLIENTS = 3

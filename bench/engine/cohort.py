@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.engine.convolutions import computed, usual
 from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
+from bench.engine.stacked.convolutions import computed, usual
 from bench.engine.streams import stream
 from bench.engine.tasks import Problem
 from bench.engine.trees import each, num_bytes, stack, tree_map

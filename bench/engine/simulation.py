@@ -13,7 +13,6 @@ from algorithms.base import Algorithm, Memory, Message, Params, Plan, Server, Up
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
-from bench.engine.choices import Choices
 from bench.engine.cohort import ClientCohort, Traffic
 from bench.engine.evaluate import Evaluator, Scores
 from bench.engine.federation import Federation
@@ -21,7 +20,8 @@ from bench.engine.health import complaint
 from bench.engine.loop import Loop
 from bench.engine.network import Network, initial_params, make_module
 from bench.engine.optimizers import Optimizer, decays
-from bench.engine.stacked import Stacked
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.streams import stream
 from bench.engine.tasks import Job, Problem, Task, Trained, make_task

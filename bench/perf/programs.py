@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from bench.engine.captures import as_it_comes, cuda_graphs
-from bench.engine.choices import Choices
-from bench.engine.convolutions import WAYS
-from bench.engine.probe import COMPILED, Preparer
-from bench.engine.programs import Captured
-from bench.engine.stacked import Stacked
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.captures import as_it_comes, cuda_graphs
+from bench.engine.stacked.choices import Choices
+from bench.engine.stacked.convolutions import WAYS
+from bench.engine.stacked.probe import COMPILED, Preparer
+from bench.engine.stacked.programs import Captured
 from bench.perf.ceilings import synchroniser
 from bench.perf.measure import Spent, figure, timed
 from bench.perf.workload import Workload, simulations, together

@@ -15,8 +15,8 @@ from filelock import FileLock, Timeout
 from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
-from bench.engine.choices import choices_in
 from bench.engine.simulation import Simulation
+from bench.engine.stacked.choices import choices_in
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
 from bench.execution import Execution, largest_resident

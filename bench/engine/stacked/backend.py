@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from bench.engine.captures import cuda_graphs
-from bench.engine.choices import Choices
-from bench.engine.convolutions import usual
-from bench.engine.memory import CudaMeter, Meter, clients_that_fit
-from bench.engine.numbers import Place, constants, differing
-from bench.engine.probe import Preparer
-from bench.engine.programs import Captured, Eager, NotCapturable, Program
-from bench.engine.stack import Entry, Stack
+from bench.engine.stacked.captures import cuda_graphs
+from bench.engine.stacked.choices import Choices
+from bench.engine.stacked.convolutions import usual
+from bench.engine.stacked.memory import CudaMeter, Meter, clients_that_fit
+from bench.engine.stacked.numbers import Place, constants, differing
+from bench.engine.stacked.probe import Preparer
+from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Program
+from bench.engine.stacked.stack import Entry, Stack
 from bench.engine.tasks import Job, Problem, Trained
 from bench.engine.trees import shapes
 from bench.packs import common_fields

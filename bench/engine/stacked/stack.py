@@ -20,12 +20,12 @@ from torch import Tensor
 from torch.func import vmap
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
-from bench.engine.convolutions import WAYS, computed
 from bench.engine.loop import masked_mean
-from bench.engine.numbers import Place, packable_numbers, values_of, with_numbers
-from bench.engine.probe import Step
-from bench.engine.programs import NotCapturable, Program
-from bench.engine.steps import Steps
+from bench.engine.stacked.convolutions import WAYS, computed
+from bench.engine.stacked.numbers import Place, packable_numbers, values_of, with_numbers
+from bench.engine.stacked.probe import Step
+from bench.engine.stacked.programs import NotCapturable, Program
+from bench.engine.stacked.steps import Steps
 from bench.engine.tasks import Job, Task, Trained, finish
 from bench.engine.trees import axes, each, own, pairs, shapes, stack, tree_map, unstack
 

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Outputs
 from bench.engine.loop import dropout_keys
-from bench.engine.rooms import Room
+from bench.engine.stacked.rooms import Room
 from bench.engine.tasks import Job, Task
 from bench.engine.trees import leaves, stack, tree_map
 

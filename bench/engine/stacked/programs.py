@@ -12,8 +12,8 @@ from typing import Protocol
 
 import torch
 
-from bench.engine.probe import Step
-from bench.engine.rooms import Anywhere, FixedRoom, Room
+from bench.engine.stacked.probe import Step
+from bench.engine.stacked.rooms import Anywhere, FixedRoom, Room
 
 Prepare = Callable[[Step, FixedRoom], Callable[[], None]]
 
@@ -55,7 +55,7 @@ class Eager:
     """Each step as it comes.
 
     Args:
-        way: of computing convolutions, of `bench.engine.convolutions.WAYS`.
+        way: of computing convolutions, of `bench.engine.stacked.convolutions.WAYS`.
     """
 
     fixed = False

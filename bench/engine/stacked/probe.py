@@ -13,9 +13,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from bench.engine.captures import Act, compiled, make_beside
-from bench.engine.choices import Choices
-from bench.engine.rooms import FixedRoom
+from bench.engine.stacked.captures import Act, compiled, make_beside
+from bench.engine.stacked.choices import Choices
+from bench.engine.stacked.rooms import FixedRoom
 
 CHANGING = ("local", "state", "total", "clock")  # the places in a room that a step writes
 COMPILED = ", compiled"  # ends the name of a way of computing convolutions
@@ -33,7 +33,7 @@ class Step:
 
     Args:
         act: makes it, its convolutions computed in the way that is named; it moves the stack's own clock on.
-        ways: of `bench.engine.convolutions.WAYS`; one where there is nothing to choose.
+        ways: of `bench.engine.stacked.convolutions.WAYS`; one where there is nothing to choose.
         work: what decides how long it takes, in words: algorithm, model, shapes.
         expected: steps like it in all rounds to come, about.
     """
