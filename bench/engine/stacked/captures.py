@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -28,8 +29,11 @@ def cuda_graphs() -> Callable[[Act], Act]:
             graph.capture_begin(pool=pool)
             try:
                 step()
-            finally:
-                _end(graph, pool)
+            except BaseException:
+                with suppress(RuntimeError):  # what went wrong in the step says more: memory, perhaps
+                    _end(graph, pool)
+                raise
+            _end(graph, pool)
         return graph.replay
 
     return capture

@@ -27,7 +27,7 @@ from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
 from bench.engine.stacked.steps import Steps
 from bench.engine.tasks import Job, Task, Trained, finish
-from bench.engine.trees import axes, each, own, pairs, shapes, stack, tree_map, unstack
+from bench.engine.trees import axes, each, pairs, shapes, stack, tree_map, unstack
 
 Entry = tuple[Job, Task]
 SIZES = 8  # that a program has at most: each is prepared by itself
@@ -60,7 +60,7 @@ class Stack:
         # A captured step has to read what changes from round to round, and reads all numbers in the run's precision.
         self.places = tuple(packable_numbers(self.problem.algorithm)) if program.fixed else places
         place = program.room.place
-        self.local: Local = place("local", own(stack([task.local for _, task in entries])))
+        self.local: Local = place("local", stack([task.local for _, task in entries]))
         self.common: dict[str, Any] = place("common", self._common())
         self.message: Message = {} if several else place("message", self.job.message, axes=0)
         self.round = place("round", self._tensor(self.job.plan.round), axes=0) if program.fixed else self.job.plan.round
