@@ -132,7 +132,7 @@ def test_tables_show_every_figure(tmp_path: Path, capsys: pytest.CaptureFixture[
     options = ["--augmentation", "none", "--algo", "fedprox", "--compare", lines_file(tmp_path, PEER)]
     assert main([*COMMAND, *options]) == 0
     printed, progress = capsys.readouterr()
-    for text in ("training engine cnn_cifar none ratio", ">= 0.95", "fedprox", "plain"):
+    for text in ("training: cnn_cifar, no augmentation, ratio", ">= 0.95", "fedprox", "plain"):
         assert text in printed
     assert "beside a bare loop" in progress
 

@@ -311,6 +311,18 @@ def test_where_the_first_way_fails_the_step_fails(timed: Callable[..., Toy]) -> 
     assert bool((toy.local == 5).all())
 
 
+def test_what_was_compiled_elsewhere_may_run_uncompiled(timed: Callable[..., Toy]) -> None:
+    """A machine without a compiler goes on from another's state."""
+    toy, choices = timed(seconds={"a": 3e-3, "b": 1e-3}), Choices()
+    choices.adopt({"a device: the work": "a, compiled"})
+
+    def missing(act: Act) -> Act:
+        raise RuntimeError("no C++ compiler")
+
+    with pytest.warns(UserWarning, match="the work: not compiled here: RuntimeError: no C"):
+        assert toy.prepare(choices, missing) == "a"
+
+
 @pytest.mark.parametrize(("expected", "fastest"), [(10_000, "b"), (1_000_000, "b, compiled")])
 def test_what_is_long_enough_is_compiled(
     expected: int, fastest: str, timed: Callable[..., Toy], tmp_path: Path

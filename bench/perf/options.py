@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithms import ALGORITHMS, entry
+from bench import words
 from bench.data import info
 from bench.errors import UsageError
 from bench.execution import cpu_count, resolve_device
@@ -65,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("-v", "--verbose", action="store_true", help="tracebacks of failures")
     early = parser.add_argument_group("startup, data, boards")
     early.add_argument("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
-    early.add_argument("--data-dir", metavar="DIR", help="data sets (default $FEDKD_DATA, else ~/.local/share)")
+    early.add_argument("--data-dir", metavar="DIR", help=words.DATA_DIR)
     early.add_argument("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
     _training(parser.add_argument_group("training, throughput, programs, cores, profile"))
     tune = parser.add_argument_group("tune")
@@ -144,7 +145,7 @@ def _check_relations(given: argparse.Namespace) -> None:
     if given.cohort > given.clients:
         raise UsageError(f"--cohort must be <= --clients, got {given.cohort} and {given.clients}")
     if given.threads > cpu_count():
-        raise UsageError(f"--threads must be <= the {cpu_count()} cores here, got {given.threads}")
+        raise UsageError(f"--threads must be <= {cpu_count()}, the cores here, got {given.threads}")
     if given.compare and not {"training", "throughput"} & set(given.part):
         raise UsageError(f"--compare needs the part training or throughput, got --part {' '.join(given.part)}")
     if "scale" in given.part and not given.sources and "throughput" not in given.part:

@@ -10,6 +10,23 @@ from rich.table import Column, Table
 TUNE = "tune"
 TIMES = {"seconds": "", "seconds_estimate": "est.", "seconds_tried": "tried"}  # of settings
 BUSY = 0.5  # load average from which on others disturb
+WORDS = {  # of a figure's path, where it is not words already
+    "engine": "",
+    "engine_rate": "engine",
+    "bare_rate": "bare loop",
+    "none": "no augmentation",
+    "flip_crop": "flip and crop",
+    "rates": "",
+    "cpu_ratio": "ratio by processor time",
+    "cpu_seconds": "processor time",
+    "seconds": "time",
+    "dry_run": "dry run",
+    "paper_dry_run": "dry run of a table",
+    "beyond_interpreter": "beyond the interpreter",
+    "bf16_over_fp32": "bf16 over fp32",
+    "two_trials_over_one": "two trials over one",
+    "first_trial": "first trial",
+}
 GIGA = 1e9  # from here on figures are shown in billions
 
 
@@ -59,14 +76,21 @@ def _busy(record: Mapping[str, Any]) -> list[str]:
     if load < BUSY:
         return []
     text = f"the load was {load:.1f} on {record['cores']} cores when this began: by the clock all is slower than it is"
-    return [f"{text}; ratios of processor time (cpu_ratio) stand"]
+    return [f"{text}; ratios of processor time stand"]
 
 
 def _figures(found: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table("figure", *_right("median", "quartiles", "target", "met"))
     for name, figure in found.items():
-        table.add_row(name, *_cells(figure))
+        table.add_row(_in_words(name), *_cells(figure))
     return table
+
+
+def _in_words(path: str) -> str:
+    """`training engine resnet8 none cpu_ratio` as `training: resnet8, no augmentation, ratio by processor time`."""
+    part, *names = path.split(" ")
+    words = [WORDS.get(name, name) for name in names]
+    return f"{part}: {', '.join(word for word in words if word)}"
 
 
 def _rates(entries: Sequence[Mapping[str, Any]]) -> Table:

@@ -12,6 +12,7 @@ from bench import provenance
 from bench.errors import UsageError
 from bench.execution import cpu_count
 from bench.results import now
+from bench.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,7 +112,8 @@ def print_record(record: Mapping[str, Any], out: Console) -> None:
     from bench.perf import printed
 
     out.print(
-        f"{record['device']}, {record['cpu']}, {record['cores']} cores, {record['threads']} threads, "
+        f"{record['device']}, {record['cpu']}, {counted(record['cores'], 'core')}, "
+        f"{counted(record['threads'], 'thread')}, "
         f"torch {record['versions'].get('torch')}, ray {record['versions'].get('ray')}"
     )
     parts = record["parts"]

@@ -71,7 +71,16 @@ class Preparer:
             Exception: whatever the first way of making the step raises; another one that fails is not chosen.
         """
         trial = _Trial(self, step, room)
-        return trial.program(self._chosen(trial))
+        name = self._chosen(trial)
+        try:
+            return trial.program(name)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            if not name.endswith(COMPILED):
+                raise
+            warnings.warn(f"{step.work}: not compiled here: {type(error).__name__}: {error}", stacklevel=2)
+            return trial.program(name.removesuffix(COMPILED))
 
     def _chosen(self, trial: _Trial) -> str:
         first, *others = trial.step.ways
