@@ -1,4 +1,4 @@
-"""The console script `fedkd`: each command of `python -m bench.X` as a sub-command."""
+"""The console script `fedkd`, also `python -m bench`: each command of `python -m bench.X` as a sub-command."""
 
 from __future__ import annotations
 
@@ -32,9 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_OK
     if not argv or argv[0] in ("-h", "--help"):
         lines = [f"  {name:<10}{summary}" for name, summary in COMMANDS.items()]
-        sys.stdout.write("usage: fedkd COMMAND ...\n\n" + "\n".join(lines) + "\n\nfedkd COMMAND --help says more.\n")
+        usage = "usage: fedkd COMMAND ..., or python -m bench COMMAND ..."
+        sys.stdout.write("\n".join([usage, "", *lines, "", "COMMAND --help says more.", ""]))
         return EXIT_OK
     if argv[0] not in COMMANDS:
         return report_problem(unknown("command", argv[0], COMMANDS), EXIT_USAGE)
     status: int = importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
     return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

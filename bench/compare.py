@@ -18,6 +18,7 @@ from bench.console import exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.render import STYLES, defaults, render, render_sheets
+from bench.words import OUTS, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         type=Path,
         nargs="+",
         metavar="DIR",
-        help="result folders, or files of rows (default: $FEDKD_OUT, else leaderboards)",
+        help=OUTS,
     )
     add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
     add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
@@ -228,7 +229,7 @@ def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
             f"{folders[0]}` first, or name another folder with --out"
         )
     counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
-    sys.stderr.write(f"{len(runs)} runs in {_named(folders)}: {counts}\n")
+    sys.stderr.write(f"{counted(len(runs), 'run')} in {_named(folders)}: {counts}\n")
     return source, runs
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -16,12 +16,15 @@ from typing import Any
 from algorithms import entry
 from bench.console import console
 from bench.data import groups, info, labels
+from bench.dry_run_summary import print_summary
 from bench.execution import cpu_count
 from bench.labels import trial_name, varied_names
+from bench.mirror import mirror_url
+from bench.mirror_place import local_folder
 from bench.models import num_parameters
 from bench.plan import Plan
 from bench.tuning.progress import duration
-from bench.tuning.runner import missing_units
+from bench.tuning.runner import missing_units, trials_of
 from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import Setting
@@ -42,26 +45,11 @@ class Line:
 
 
 def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str) -> None:
-    """Print the resolved setting and the table of trials. Downloads nothing."""
+    """Print the resolved setting and the table of trials. Downloads nothing, and asks nothing of the network."""
     store = Store(out)
-    missing = {unit.key for unit in missing_units(plan, store, given.force, plan.request.scheduler == "asha")}
-    rates = _rates(store, device)
-    lines = _lines(plan, missing, rates, given.data_dir)
-    seeds = len({unit.seed for unit in plan.units}) or plan.request.seeds
-    fitting = 1 if given.executor == "inline" else max(1, cpu_count() // given.cpus_per_trial)
-    concurrent = given.max_concurrent or fitting
-    total = sum(line.seconds * line.to_do for line in lines)
-    summary = {
-        "paper": plan.paper,
-        "runs": len(plan.units),
-        "to_do": len(missing),
-        "seeds": seeds,
-        "concurrent_trials": concurrent,
-        "seconds": None if math.isnan(total) else total / min(concurrent, max(1, len(missing))),
-        "memory_bytes_per_trial": max((_memory(setting) for setting in plan.settings), default=0.0),
-        "disk_bytes": _disk(plan, missing, concurrent),
-        "out": str(out),
-    }
+    mirror = _mirror(plan, given, _missing(plan, store, given))
+    lines = _lines(plan, {unit.key for unit in mirror.missing}, _rates(store, device), given.data_dir)
+    summary = _summary(plan, given, mirror, lines) | {"out": str(out)}
     if plan.cells:
         from bench.table_dry_run import print_cells, summary_of
 
@@ -75,7 +63,58 @@ def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str)
         _print_setting(plan)
         _print_hyperparameters(plan)
         _print_lines(plan, lines)
-    _print_summary(plan, summary)
+    print_summary(plan, summary)
+
+
+def _summary(plan: Plan, given: argparse.Namespace, mirror: _Mirrored, lines: Sequence[Line]) -> dict[str, Any]:
+    """The figures of the whole sweep; `packs` are the sizes of its trials where these hold several runs."""
+    to_do = len(mirror.missing)
+    packs = [len(trial) for trial in trials_of(plan, mirror.missing, given.pack)] if given.pack > 1 else []
+    fitting = 1 if given.executor == "inline" else max(1, cpu_count() // given.cpus_per_trial)
+    concurrent, largest = given.max_concurrent or fitting, max(packs, default=1)
+    total = math.nan if plan.searches else sum(line.seconds * line.to_do for line in lines)
+    return {
+        "paper": plan.paper,
+        "runs": len(plan.units),
+        "to_do": to_do,
+        "seeds": len({unit.seed for unit in plan.units}) or plan.request.seeds,
+        "packs": packs,
+        "concurrent_trials": concurrent,
+        "seconds": None if math.isnan(total) else total / min(concurrent, max(1, len(packs) or to_do)),
+        "memory_bytes_per_trial": max((_memory(setting, largest) for setting in plan.settings), default=0.0),
+        "disk_bytes": _disk(plan, to_do, concurrent * largest),
+        "mirror": mirror.url,
+        "stored_in_mirror": mirror.stored,
+    }
+
+
+@dataclass(frozen=True)
+class _Mirrored:
+    """A mirror as a dry run sees it.
+
+    Args:
+        url: where it is; None where there is none.
+        stored: runs that would be brought from it; None where that cannot be known without the network.
+        missing: the runs that neither it nor the folder has.
+    """
+
+    url: str | None
+    stored: int | None
+    missing: list[Unit]
+
+
+def _mirror(plan: Plan, given: argparse.Namespace, missing: list[Unit]) -> _Mirrored:
+    """What a mirror changes: a folder of this machine is looked into as the result folder is, others are not asked."""
+    url = mirror_url(given.mirror, given.offline)
+    folder = local_folder(url) if url else None
+    if folder is None:
+        return _Mirrored(url, None, missing)
+    left = _missing(replace(plan, units=tuple(missing)), Store(folder), given)
+    return _Mirrored(url, len(missing) - len(left), left)
+
+
+def _missing(plan: Plan, store: Store, given: argparse.Namespace) -> list[Unit]:
+    return missing_units(plan, store, given.force, plan.request.scheduler == "asha")
 
 
 def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str | None) -> list[Line]:
@@ -145,19 +184,19 @@ def _model_bytes(setting: Setting) -> int:
     return 4 * num_parameters(setting.model, data.input_shape, data.num_classes)
 
 
-def _memory(setting: Setting) -> float:
-    """Bytes of one trial, estimated: process, the data set thrice, a client's crops and inputs, a round's models."""
+def _memory(setting: Setting, pack: int = 1) -> float:
+    """Bytes of a trial of `pack` runs, estimated: process, data set thrice, a client's crops and inputs, models."""
     data = info(setting.dataset).sized(setting.image_size)
     image = math.prod(data.input_shape)
     pixels = (data.train_size + data.test_size) * image
     client = data.train_size / setting.num_clients * image * 8
-    return PROCESS_BYTES + 3 * pixels + client + 8 * setting.cohort_size * _model_bytes(setting)
+    return PROCESS_BYTES + 3 * pixels + pack * (client + 8 * setting.cohort_size * _model_bytes(setting))
 
 
-def _disk(plan: Plan, missing: set[str], concurrent: int) -> float:
-    """Bytes: the rows to come, and the states of the trials that run at once."""
+def _disk(plan: Plan, to_do: int, at_once: int) -> float:
+    """Bytes: the rows to come, and the states of the runs that are under way at once."""
     state = max((_model_bytes(setting) for setting in plan.settings), default=0) * 8
-    return len(missing) * ROW_BYTES + concurrent * state
+    return to_do * ROW_BYTES + (at_once if plan.searches else min(at_once, to_do)) * state
 
 
 def _print_setting(plan: Plan) -> None:
@@ -197,24 +236,6 @@ def _print_lines(plan: Plan, lines: Sequence[Line]) -> None:
     for search in plan.searches:
         table.add_row(f"{search.algorithm}: chosen by Optuna", str(plan.request.seeds), "?", "", "unknown")
     console().print(table)
-
-
-def _print_summary(plan: Plan, summary: dict[str, Any]) -> None:
-    out = console()
-    for note in plan.notes:
-        out.print(f"note: {note}", markup=False, soft_wrap=True)
-    if not plan.units and not plan.searches:
-        return
-    seconds = summary["seconds"]
-    time = "unknown (no recorded rate for this model here)" if seconds is None else f"about {duration(seconds)}"
-    runs = "1 run" if summary["runs"] == 1 else f"{summary['runs']} runs"
-    out.print(
-        f"{runs}, {summary['to_do']} to do; time {time} with {summary['concurrent_trials']} trials at "
-        f"once; memory about {summary['memory_bytes_per_trial'] / 2**30:.1f} GiB a trial; disk about "
-        f"{summary['disk_bytes'] / 2**20:.1f} MiB in {summary['out']}",
-        markup=False,
-        soft_wrap=True,
-    )
 
 
 def _as_json(plan: Plan, lines: Sequence[Line], summary: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from bench.names import unknown
 from bench.request import EMBEDDED_DATASET, Request
 from bench.tuning.logs import LOGS
 from bench.values import gpu_share, pack_size, split_list
+from bench.words import DATA_DIR, OUT
 
 # Options that are settings under a shorter name.
 SETTING_OPTIONS = {
@@ -134,9 +135,9 @@ def _execution(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--backend", choices=("auto", "loop", "stacked"), help="clients one by one, or as one stack (auto)"
     )
-    group.add_argument("--data-dir", metavar="DIR", help="data sets (default $FEDKD_DATA, else the XDG data folder)")
+    group.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     group.add_argument("--offline", action="store_true", help="never touch the network")
-    group.add_argument("--out", metavar="DIR", help="results (default $FEDKD_OUT, else leaderboards)")
+    group.add_argument("--out", metavar="DIR", help=OUT)
     group.add_argument(
         "--mirror",
         metavar="URL",
@@ -268,8 +269,10 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
     """What the options ask to run.
 
     Raises:
-        UsageError: no algorithm, a malformed `--set`, or one value given in two ways.
+        UsageError: no algorithm, no configuration, a malformed `--set`, or one value given in two ways.
     """
+    if options.budget < 1 and any("budget" in layer.options for layer in layers):
+        raise UsageError(f"--budget must be >= 1, got {options.budget}; without it the paper's own grid is run")
     if not getattr(options, "algo", None) and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
     values: dict[str, tuple[str, ...]] = {}

@@ -19,6 +19,7 @@ from bench.identity import identity, setting_of
 from bench.request import find_algorithm
 from bench.results import RESULT_COLUMNS
 from bench.unit import Unit
+from bench.words import DATA_DIR, counted
 from leaderboards import Store, StoreError
 
 
@@ -42,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("run_key", help="the row's run_key, or its first characters")
     parser.add_argument("--out", metavar="DIR", help="where the row is (default $FEDKD_OUT, else leaderboards)")
     parser.add_argument("--into", metavar="DIR", help="where the new row goes (default OUT/reproduced)")
-    parser.add_argument("--data-dir", metavar="DIR", help="data sets")
+    parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     parser.add_argument("--offline", action="store_true", help="never touch the network")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
     return parser
@@ -68,7 +69,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         track=() if _empty(row["local_accuracy_mean"]) else ("local",),
         provenance=provenance.of_command(["reproduce", row["run_key"]]),
     )
-    sys.stderr.write(f"{unit.label}: {unit.setting.rounds} rounds\n")
+    sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")
     trial = Trial([unit], execution)
     report = trial.report()
     while not report["done"]:

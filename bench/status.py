@@ -17,6 +17,8 @@ from bench.execution import default_out
 from bench.identity import identity_json
 from bench.labels import trial_name, varied_names
 from bench.plan import make_plan
+from bench.stored_names import named_runs
+from bench.words import OUT
 from leaderboards import Store, StoreError
 
 DESCRIPTION = """\
@@ -49,7 +51,7 @@ def _help() -> None:
         epilog="Takes the options of `python -m bench.sweep`; see its --help.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--out", metavar="DIR", help="results (default $FEDKD_OUT, else leaderboards)")
+    parser.add_argument("--out", metavar="DIR", help=OUT)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.print_help()
 
@@ -71,8 +73,10 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     """Every stored run, then the saved states whose run has no row yet.
 
     Raises:
-        UsageError: nothing is there.
+        UsageError: nothing is there, or a file.
     """
+    if out.is_file():
+        raise UsageError(f"{out} is a file, and --out takes a folder; `python -m bench.compare --out {out}` reads rows")
     rows = [row for _, row in _stored(Store(out), out)]
     known = {row["run_key"] for row in rows}
     for manifest in sorted((out / "state").glob("*/manifest.json")):
@@ -85,14 +89,16 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
 
 
 def _stored(store: Store, out: Path) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """(algorithm, setting as JSON) and the line of every stored run."""
+    """(algorithm, setting as JSON) and the line of every stored run, like beside like."""
     if not store.status():
         return
-    for row in store.runs().to_dict("records"):
-        cell = f"{row['dataset']} {row['model']} alpha={row['alpha']} participation={row['participation']}"
-        name = f"{row['algorithm']} {row['hp_json']} {cell} seed {row['seed']}"
-        line = {"run_key": row["run_key"], "run": name, **_standing(out, row["run_key"], row["status"])}
-        yield (row["algorithm"], row["setting_json"]), line
+    from leaderboards.frames import records
+
+    named = sorted(named_runs(records(store.runs())), key=lambda one: one.order)
+    for one in named:
+        line = {"run_key": one.row["run_key"], "run": one.name}
+        line |= _standing(out, one.row["run_key"], one.row["status"])
+        yield (one.row["algorithm"], one.row["setting_json"]), line
 
 
 def _standing(out: Path, key: str, status: str) -> dict[str, Any]:

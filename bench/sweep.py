@@ -7,7 +7,7 @@ import math
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from bench.shares import default_share, share
 from bench.tuning.runner import Resources, missing_units, run_plan, trials_of
 from bench.unit import Unit
 from bench.values import logs_of, tracks_of
+from bench.words import counted
 from leaderboards import Store, StoreError
 from search_spaces import Setting
 
@@ -87,6 +88,7 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
     if given.dry_run:
         from bench.dry_run import print_dry_run
 
+        _say(_pack_notes(given, device))
         print_dry_run(plan, given, out, device)
         return EXIT_OK
     from bench.mirror import mirror_url, mirrored
@@ -105,7 +107,7 @@ def _check_numbers(given: argparse.Namespace) -> None:
             raise UsageError(f"--{option.replace('_', '-')} must be >= {lowest}, got {value}")
     if not given.address and given.cpus_per_trial > cpu_count():
         raise UsageError(
-            f"--cpus-per-trial {given.cpus_per_trial} is more than the {cpu_count()} cores of this machine"
+            f"--cpus-per-trial {given.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
         )
 
 
@@ -113,15 +115,20 @@ def _check_scheduler(given: argparse.Namespace, seeds: int) -> None:
     """One trial at a time leaves nothing to compare, unless it holds several configurations."""
     if given.scheduler != "none" and 1 < given.pack < 2 * seeds and given.search != "optuna":
         raise UsageError(
-            f"--scheduler {given.scheduler} with --pack {given.pack} and {seeds} seeds: a configuration's seeds stay "
-            f"together and are compared within their pack, which holds one; give --pack {8 * seeds}, at least "
-            f"{2 * seeds}, or --pack 1"
+            f"--scheduler {given.scheduler} with --pack {given.pack} and {counted(seeds, 'seed')}: a configuration's "
+            "seeds stay together and are compared within their pack, which holds one; give "
+            f"--pack {8 * seeds}, at least {2 * seeds}, or --pack 1"
         )
     if given.executor == "inline" and given.scheduler != "none" and (given.pack == 1 or given.search == "optuna"):
         raise UsageError(
             f"--scheduler {given.scheduler} compares running trials: use --executor ray, or, without Optuna, a --pack "
             "of several runs, whose configurations are compared within their trial"
         )
+
+
+def _pack_notes(given: argparse.Namespace, device: str) -> Iterator[str]:
+    if given.pack > 1 and not packs_train_together(device, given.backend):
+        yield f"--pack {given.pack}: client by client (--backend loop) a pack's runs train in turn; stacked, together"
 
 
 def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, device: str, gpus: float | None) -> int:
@@ -142,8 +149,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     tracking = Tracking(plan, units, out, given.track, given.force)
     _announce(plan, units)
     _say(tracking.before())
-    if given.pack > 1 and not packs_train_together(device, given.backend):
-        _say([f"--pack {given.pack}: client by client (--backend loop) a pack's runs train in turn; stacked, together"])
+    _say(_pack_notes(given, device))
     status = EXIT_OK
     with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force, say=_say) as observers:
         if units or plan.searches:
@@ -265,8 +271,7 @@ def _announce(plan: Plan, units: Sequence[Unit]) -> None:
     done = len(plan.units) - len(units)
     if plan.units:
         stored = f", {done} already stored" if done else ""
-        runs = "1 run" if len(plan.units) == 1 else f"{len(plan.units)} runs"
-        sys.stderr.write(f"{runs}{stored}, {len(units)} to do\n")
+        sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {len(units)} to do\n")
 
 
 def _say(notes: Iterable[str]) -> None:

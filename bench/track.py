@@ -13,6 +13,7 @@ from bench import tracked
 from bench.identity import identity_json
 from bench.plan import Plan
 from bench.unit import Unit
+from bench.words import counted
 from leaderboards import Store
 
 EVERY_ROUND = {"local", "classes"}
@@ -48,7 +49,7 @@ class Tracking:
         keys = {unit.key for unit in self._units} | (self._searched() - self._before)
         costs = [cost for key in sorted(keys) if (cost := tracked.cost(self._out, key))]
         if costs:
-            runs = "1 run" if len(costs) == 1 else f"{len(costs)} runs"
+            runs = counted(len(costs), "run")
             took = f"measuring took {sum(seconds for seconds, _ in costs):.2f} s beside the runs' own seconds"
             yield f"tracked data of {runs} in {self._out / tracked.FOLDER}; {took}"
         yield from dict.fromkeys(note for _, notes in costs for note in notes)

@@ -1,8 +1,8 @@
 """Writes the generated pages: `python docs/make.py`. A test holds them against what this would write.
 
 docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the search spaces and the
-docstrings of the algorithms, the README's table of algorithms from the registry, and its reproduced results from
-leaderboards/reproduced.parquet and the printed numbers.
+docstrings of the algorithms, the README's table of algorithms and its names of data sets, partitions and models from
+the registries, and its reproduced results from leaderboards/reproduced.parquet and the printed numbers.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import importlib
 import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS, Entry, build
 from algorithms.statements import layers
+from bench.data.partition import PARTITIONS
+from bench.data.table import DATASETS
+from bench.models.table import MODELS
 from bench.show import tried
 from leaderboards.folders import RowFile
 from leaderboards.published import printed_cells
@@ -65,10 +69,11 @@ def algorithms_page() -> str:
 
 
 def readme() -> str:
-    """README.md with its table of algorithms and its reproduced results."""
+    """README.md with its table of algorithms, its names and its reproduced results."""
     rows = [_readme_row(entry) for entry in ALGORITHMS.values()]
     table = "\n".join(["| name | paper | idea |", "|---|---|---|", *rows, ""])
     text = _between(README.read_text(encoding="utf-8"), "algorithms", table)
+    text = _between(text, "names", _names())
     return _between(text, "reproduced", _reproduced())
 
 
@@ -77,6 +82,28 @@ def _between(text: str, name: str, made: str) -> str:
     begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
     before, _, rest = text.partition(begin)
     return before + begin + made + end + rest.partition(end)[2]
+
+
+def _names() -> str:
+    """The data sets by what they hold, the partitions by whether they have an alpha, the models with their papers."""
+    kinds: dict[str, list[str]] = {}
+    for info in DATASETS.values():
+        kinds.setdefault(info.kind, []).append(f"`{info.name}`" + " (embedded)" * (info.download == 0))
+    skewed = [f"`{name}`" for name, found in PARTITIONS.items() if found.needs_alpha]
+    others = [f"`{name}`" for name, found in PARTITIONS.items() if not found.needs_alpha]
+    papers = {name: re.match(r"(Fed\w+(?:, Fed\w+)*): ", found.summary) for name, found in MODELS.items()}
+    models = [f"`{name}`" + (f" ({paper[1]})" if paper else "") for name, paper in papers.items()]
+    lines = [
+        f"- Data sets, {'; '.join(f'of {kind}: {_listed(names)}' for kind, names in kinds.items())}.",
+        f"- Partitions, with an alpha: {_listed(skewed)}; without one: {_listed(others)}.",
+        f"- Models: {_listed(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm.",
+    ]
+    wrapped = (textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
+    return "\n".join(wrapped) + "\n"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
 
 
 def _reproduced() -> str:

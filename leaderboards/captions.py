@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,8 @@ def title(setting: Mapping[str, Any], by: Sequence[str], places: Sequence[Place]
     values = {name: {place[i] for place in places} for i, name in enumerate(by)}
     known = {**setting, **{name: next(iter(found)) for name, found in values.items() if len(found) == 1}}
     said = ((text, names) for text, names in _TITLE if all(known.get(name) is not None for name in names))
-    return " · ".join(text.format(**known) for text, _ in said)
+    line = " · ".join(text.format(**known) for text, _ in said)
+    return re.sub(r"(?<!\d)1 (client|round|local epoch)s\b", r"1 \1", line)
 
 
 def captions(

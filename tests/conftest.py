@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 import torch
 
@@ -12,6 +14,23 @@ from bench.selftest.outcome import NOT_APPLICABLE, PASSED
 from bench.selftest.toy import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
 
 __all__ = ["INFO", "TINY", "holds", "identical", "largest_gap", "simulate", "toy_dataset", "toy_split"]
+
+
+# Files that take longest, mostly waiting for Ray, the longest first.
+LONGEST = ("test_interrupt.py", "test_sweep.py", "test_mirror.py", "test_live.py", "test_every_algorithm.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`--dist loadfile` gives files out in the order of collection, not by how many tests they have."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, for one that comes last leaves the other workers idle; then those of many tests."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    counts = Counter(item.path for item in items)
+    items.sort(key=lambda item: (places.get(item.path.name, len(places)), -counts[item.path], item.path))
 
 
 def holds(name: str, check: str) -> None:

@@ -674,6 +674,15 @@ def test_what_runs_lack_is_said_with_the_command_that_makes_it(tmp_path, capsys,
     assert not to.exists()  # nothing of a request that cannot be met
 
 
+def test_no_sweep_is_sent_into_a_file_of_rows(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FEDKD_OUT", "elsewhere")
+    rows = write(tmp_path, [pair()]) / "runs" / "all.parquet"
+    (tmp_path / "curves.parquet").write_bytes((tmp_path / "curves" / "all.parquet").read_bytes())
+    rows.rename(tmp_path / "rows.parquet")
+    assert main(["fedgkd-2", "--out", str(tmp_path / "rows.parquet")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(" --track local,features --out elsewhere")
+
+
 def test_folders_without_runs(tmp_path, capsys):
     assert main(["--out", str(tmp_path)]) == 2
     assert f"no results in {tmp_path}: run `python -m bench.sweep" in capsys.readouterr().err

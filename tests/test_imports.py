@@ -26,6 +26,7 @@ LIGHT += [f"bench/selftest/{name}.py" for name in ("command", "report", "checks"
 LIGHT += ["bench/tables.py", "bench/table_plan.py", "bench/table_dry_run.py", "bench/compare_published.py"]
 LIGHT += ["leaderboards/published.py", "bench/labels.py", "bench/data/table.py", "bench/data/command.py"]
 LIGHT += ["bench/unit.py", "bench/request.py", "bench/problems.py", "bench/configurations.py", "bench/budget.py"]
+LIGHT += ["bench/words.py", "bench/dry_run_summary.py", "bench/stored_names.py", "bench/__main__.py"]
 LIGHT += ["bench/boards.py", "bench/compare_diff.py", "bench/tracked.py", "bench/track.py"]
 
 

@@ -27,7 +27,8 @@ from bench.plan import make_plan
 from bench.request import Request
 from bench.tuning import live
 from bench.tuning.live import Row, Table, laid_out
-from bench.tuning.progress import Events, Quiet, Watched, watched
+from bench.tuning.progress import Events, Plain, Quiet, Watched, ending, watched
+from bench.unit import Unit
 from leaderboards import Store
 
 SWEEP = ("--algo", "fedavg,fedcad", "--set", "gamma=0.5", "beta=0.3,0.5", "--alpha", "0.1", "0.5")
@@ -36,7 +37,7 @@ LINES = (
     r"\d+ runs, \d+ to do",
     r"finished, accuracy [\d.]+ %, best [\d.]+ %: (fedavg|fedcad) alpha=.*",
     r"━+ +\d+ %  0:\d\d:\d\d(, about \d+ (s|min) left)?",
-    r"\d+/\d+ trials done(, \d+ (failed|running|pending))*",
+    r"\d+/\d+ trials? done(, \d+ (failed|running|pending))*",
     r"best (validation|test) so far [\d.]+ %  (fedavg|fedcad).*",
     r"algorithm .*",
     r"(fedavg|fedcad) .*",
@@ -173,7 +174,7 @@ def test_no_table_where_none_is_wanted(how: str, tmp_path: Path) -> None:
     shown.watch()
     assert shown.process.returncode == 0
     assert b"\x1b" not in shown.raw
-    assert any("1/1 trials" in line for line in shown.lines) == (how == "dumb")
+    assert any("1/1 trial " in line for line in shown.lines) == (how == "dumb")
     assert len(Store(tmp_path).finished()) == 1
 
 
@@ -268,16 +269,43 @@ def test_seeds_of_one_trial_share_a_row() -> None:
     assert table.lines(80, 10)[1].split()[:2] == ["fedavg", "0-2"]
 
 
-def test_a_pack_says_what_its_runs_have_in_common() -> None:
-    given = {"gamma": ("0.5",), "beta": ("0.1", "0.3"), "alpha": ("0.1", "0.5")}
-    units = make_plan(Request(("fedcad",), values=given, seeds=2)).units
+def pack_of(seeds: int, **values: tuple[str, ...]) -> tuple[Unit, ...]:
+    """Runs of FedCAD, all that are given."""
+    return make_plan(Request(("fedcad",), values={"gamma": ("0.5",), **values}, seeds=seeds)).units
+
+
+def test_a_pack_says_what_its_runs_have_in_common_and_in_what_they_differ() -> None:
+    units = pack_of(2, beta=("0.1", "0.3"), alpha=("0.1", "0.5"))
     packed = [unit for unit in units if unit.setting.alpha == 0.1]
     table = Table()
     table.started(watched(packed, varied_names(units)))
     assert [line.split() for line in table.lines(80, 10)] == [
         ["algorithm", "α", "configuration", "seed", "round", "accuracy", "best"],
-        ["fedcad", "0.1", "4", "runs", "0-1", f"0/{units[0].setting.rounds}", "-", "-"],
+        ["fedcad", "0.1", "4", "runs", "beta=0.1,0.3", "0-1", f"0/{units[0].setting.rounds}", "-", "-"],
     ]
+    table.started(watched(units, varied_names(units)))
+    assert table.lines(80, 10)[2].split()[:3] == ["fedcad", "0.1,0.5", "8"]
+
+
+def test_packs_are_told_apart_by_what_is_in_them() -> None:
+    units = pack_of(4, beta=("0.1", "0.2", "0.3", "0.4"))
+    early, late = [[unit for unit in units if unit.seed // 2 == half] for half in (0, 1)]
+    low = [unit for unit in units if unit.hyperparameters["beta"] in (0.1, 0.2) and unit.seed == 0]
+    names = [watched(pack, varied_names(units)).name for pack in (early, late, low)]
+    assert names == [
+        "fedcad 8 runs (beta=0.1...0.4 seeds 0-1)",
+        "fedcad 8 runs (beta=0.1...0.4 seeds 2-3)",
+        "fedcad seed 0 2 runs (beta=0.1,0.2)",
+    ]
+
+
+def test_a_stopped_trial_says_when(capsys: pytest.CaptureFixture[str]) -> None:
+    display = Plain(1)
+    display.finish("fedprox mu=15", {**report(2), "status": "stopped"})
+    assert capsys.readouterr().err == "1/1 trial · stopped after 2 rounds: fedprox mu=15\n"
+    assert ending({"status": "stopped", "round": 1}) == "stopped after 1 round"
+    assert ending({"status": "finished", "round": 20, "stopped": 0}) == "finished"
+    assert ending({"status": "finished", "round": 20, "stopped": 3}) == "finished, 3 of its runs stopped early"
 
 
 def test_trials_of_one_name_are_told_apart() -> None:

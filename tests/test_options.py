@@ -135,6 +135,13 @@ def test_asha_needs_validation() -> None:
         make_plan(Request(("fedavg",), values={"validation_fraction": ("0",)}, scheduler="asha"))
 
 
+@pytest.mark.parametrize("asked", ["0", "-1"])
+def test_a_budget_of_nothing_is_refused(asked: str) -> None:
+    assert plan_of("--algo", "fedprox").request.budget == 0
+    with pytest.raises(UsageError, match=f"--budget must be >= 1, got {asked}; without it"):
+        plan_of("--algo", "fedprox", "--budget", asked)
+
+
 def test_batchnorm_needs_batches() -> None:
     with pytest.raises(UsageError, match="batch_size must be > 1"):
         make_plan(Request(("fedavg",), values={"model": ("mlp+bn",), "batch_size": ("1",)}))

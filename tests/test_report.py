@@ -21,12 +21,17 @@ from browser import CHROMIUM, Browser, browser
 from rows import START, failed_row, make_row
 
 from bench import cli
+from bench.charts import accuracy_against
+from bench.charts.costs import Scale, scale_of
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, LIGHT, SHAPES
 from bench.report.command import main
 from bench.report.embed import packed
+from bench.report.groups import Cell
 from bench.report.html import Html, embedded_json, tag
 from bench.report.importance import main_effects
 from bench.report.learning import points_per_line, thinned
+from bench.report.standings import SHOWN, winner
+from bench.report.winners import _numbers
 from bench.tables import cells_of
 from leaderboards import Store, identity_columns
 from leaderboards.files import write_together
@@ -263,11 +268,52 @@ def test_winners_have_a_margin_and_a_verdict(text):
     assert (single["separable"], single["verdict"]) == (False, "not tested: 1 seed")
 
 
+def test_equal_ones_are_said_to_be_equal():
+    def cell(**means: float) -> Cell:
+        found = [(name, {seed: mean + 0.01 * seed for seed in range(3)}) for name, mean in means.items()]
+        records = [
+            {
+                "algorithm": name,
+                "model": "mlp",
+                "selected": True,
+                "diverged": False,
+                "seeds": {seed: {"best_accuracy": value} for seed, value in values.items()},
+            }
+            for name, values in found
+        ]
+        return Cell(0.1, 0.5, tuple(records))
+
+    metric = SHOWN[0]
+    tied = winner(cell(fedavg=0.5, fedprox=0.5), metric)
+    assert (tied.names, _numbers(tied, metric)) == ("fedavg = fedprox", "51.00 %, equal means")
+    several = winner(cell(fedavg=0.5, fedprox=0.5, moon=0.5), metric)
+    assert several.names == "fedavg = 2 others"
+    close = winner(cell(fedavg=0.5, fedprox=0.50001), metric)
+    assert (close.names, _numbers(close, metric)) == ("fedprox", "51.00 %, under 0.01 points")
+
+
 def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
     rows = chart_of(text, "Learning curves, cifar10 · cnn_cifar, α = 0.1, C = 0.5")
     (last,) = (row for row in rows if row["algorithm"] == "fedavg" and row["round"] == 4)
     assert (last["mean"], last["low"], last["high"], last["n"]) == (0.61, 0.6, 0.62, 3)
     assert (last["bytes"], last["steps"]) == (8e6, 40)
+
+
+@pytest.mark.parametrize(
+    ("most", "unit", "factor"),
+    [(8e6, "MB", 1e-6), (999e6, "MB", 1e-6), (3e9, "GB", 1e-9), (2e13, "TB", 1e-12), (5, "kB", 1e-3)],
+)
+def test_bytes_have_the_unit_that_fits(most, unit, factor):
+    rows = [{"algorithm": "fedavg", "round": at, "bytes": most * at / 4, "mean": 0.5} for at in range(1, 5)]
+    assert scale_of("bytes", rows) == Scale(f"sent and received since round 1, {unit}", pytest.approx(factor))
+
+
+def test_ticks_of_bytes_are_plain_numbers():
+    rows = [{"algorithm": "fedavg", "round": at, "bytes": 1e6 * at, "mean": at / 200} for at in range(10, 131, 10)]
+    drawn = vl_convert.vegalite_to_svg(accuracy_against("bytes", rows, ["fedavg"], width=300))
+    ticks = re.findall(r">([^<>]*)</text>", drawn)
+    assert "100" in ticks
+    assert not [tick for tick in ticks if re.fullmatch(r"\d+e.*", tick)], ticks
 
 
 def test_only_common_rounds_of_all_seeds_are_averaged(tmp_path):

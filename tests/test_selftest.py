@@ -359,6 +359,8 @@ def test_the_toy_has_what_strains_an_engine() -> None:
         (["fedavg", "--all"], "name the algorithms to certify, or --all"),
         (["fedcat"], "did you mean fedcad?"),
         (["fedavg", "--only", "resumes"], "did you mean resume?"),
+        (["--only", "backends", "fedcad"], "fedcad after --only is read as a check: name algorithms first"),
+        (["--only", "backends"], "name the algorithms to certify"),
         (["nowhere:Method"], "no module 'nowhere'"),
         (["fedavg", "fedprox", "--as", "fedavg"], "--as fedavg holds one algorithm to it, got 2"),
         (["fedavg", "--as", "fedproxy"], "did you mean fedprox?"),

@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bench.charts.curves import in_percent
 from bench.charts.theme import HIDDEN, SHOWN, Spec, colour, dash, legend, shape, whole
 
-# Cost -> title of its axis, printed number = factor x stored number.
+# What accuracy is shown against.
 COSTS = {
-    "bytes": ("sent and received since round 1, MB", 1e-6),
-    "steps": ("local steps of a client since round 1", 1.0),
-    "seconds": ("wall-clock time of the whole run, s", 1.0),
+    "bytes": "sent and received since round 1",
+    "steps": "local steps of a client since round 1",
+    "seconds": "wall-clock time of the whole run, s",
 }
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+_EXACT = ",.9~g"  # left to itself Vega rounds ticks to the digits that differ: 100 to 1e+2
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a cost is printed.
+
+    Args:
+        title: of its axis, with the unit.
+        factor: printed number = factor x stored number.
+    """
+
+    title: str
+    factor: float = 1.0
+
+
+def scale_of(cost: str, rows: Sequence[Mapping[str, Any]]) -> Scale:
+    """The scale of these rows' costs: bytes in the largest unit that leaves the dearest row a number of 1 or more."""
+    if cost != "bytes":
+        return Scale(COSTS[cost])
+    most = max((row[cost] for row in rows), default=0.0)
+    size, unit = next((known for known in _SIZES if most >= known[0]), _SIZES[-1])
+    return Scale(f"{COSTS[cost]}, {unit}", 1 / size)
 
 
 def accuracy_against(
@@ -36,21 +61,27 @@ def accuracy_against(
         height: in pixels.
         with_legend: draw one; the page has buttons instead.
     """
-    title, factor = COSTS[cost]
-    shown = {"title": title, "axis": {"grid": False, "format": "~s" if cost == "steps" else ",~g"}}
+    scale = scale_of(cost, rows)
+    shown = {
+        "title": scale.title,
+        "axis": {"grid": False, "tickCount": 6, "format": "~s" if cost == "steps" else _EXACT},
+    }
     mark = {"type": "line", "strokeWidth": 2, "point": False, "order": False}
     lines: Spec = {"mark": mark, "encoding": {"strokeDash": dash(algorithms, field="algorithm", **legend(with_legend))}}
     points: Spec = {
         "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.9},
-        "encoding": {"shape": shape(algorithms, field="algorithm", **legend(with_legend)), "tooltip": _tips(cost)},
+        "encoding": {
+            "shape": shape(algorithms, field="algorithm", **legend(with_legend)),
+            "tooltip": _tips(cost, scale),
+        },
     }
     if cost != "seconds":
         lines["encoding"]["order"] = {"field": "round", "type": "quantitative"}
         points["mark"] = {"type": "point", "filled": True, "size": 26, "opacity": 0.9}
-    in_mark = [*in_percent("mean", "mean", "mean")[:1], {"calculate": f"{factor} * datum.{cost}", "as": "cost"}]
+    in_mark = [*in_percent("mean", "mean", "mean")[:1], {"calculate": f"{scale.factor} * datum.{cost}", "as": "cost"}]
     return whole(
         rows,
-        f"Test accuracy against {title}.",
+        f"Test accuracy against {scale.title}.",
         width=width,
         height=height,
         params=[HIDDEN],
@@ -69,11 +100,11 @@ def accuracy_against(
     )
 
 
-def _tips(cost: str) -> list[Spec]:
+def _tips(cost: str, scale: Scale) -> list[Spec]:
     where = "seed" if cost == "seconds" else "round"
     return [
         {"field": "algorithm", "title": "algorithm"},
         {"field": where, "title": where},
-        {"field": "cost", "title": COSTS[cost][0], "format": ",.4~g"},
+        {"field": "cost", "title": scale.title, "format": ",.3~f"},
         {"field": "accuracy", "title": "accuracy, %", "format": ".2f"},
     ]

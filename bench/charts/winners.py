@@ -21,7 +21,7 @@ def winners(
 
     Args:
         rows: `metric`, `alpha`, `participation` (as printed), `algorithm` (the winner, empty where there is none),
-            `numbers` and `verdict` (as printed), `separable`.
+            `names` (of it and its equals), `numbers` and `verdict` (as printed), `separable`.
         algorithms: every name, in the order of the colours.
         alphas: as printed, from left to right.
         participations: as printed, from top to bottom.
@@ -42,7 +42,7 @@ def winners(
         },
         layer=[
             _field(algorithms),
-            _line("algorithm", -19, {"fontWeight": 700, "fontSize": 14}),
+            _line("names", -19, {"fontWeight": 700, "fontSize": 14}),
             _line("numbers", 2, {"fontSize": 12}),
             _line("verdict", 20, {"fontSize": 11, "fontStyle": "italic"}),
         ],
@@ -57,7 +57,7 @@ def _field(algorithms: Sequence[str]) -> Spec:
         "encoding": {
             "fill": shade,
             "stroke": shade,
-            "tooltip": [{"field": name, "title": name} for name in ("algorithm", "numbers", "verdict")],
+            "tooltip": [{"field": name, "title": name} for name in ("names", "numbers", "verdict")],
         },
     }
 

@@ -15,6 +15,7 @@ from bench.data import paths
 from bench.data.table import DATASETS, DatasetInfo
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.models.weights import WEIGHTS
+from bench.words import DATA_DIR, counted
 
 DESCRIPTION = """\
 Data sets: what there is, bringing it here, and how a partition looks."""
@@ -40,7 +41,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = _parser("python -m bench.data", DESCRIPTION, EPILOG)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     shared = argparse.ArgumentParser(add_help=False)
-    shared.add_argument("--data-dir", metavar="DIR", help="folder of data sets (default $FEDKD_DATA)")
+    shared.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     listing = commands.add_parser("list", parents=[shared], help="every data set", allow_abbrev=False)
     listing.add_argument("names", nargs="*", metavar="NAME", help="these only, module:name included (default all)")
     listing.add_argument("--json", action="store_true", help="machine-readable output")
@@ -134,7 +135,7 @@ def _prepare(given: argparse.Namespace) -> None:
     for name, info in infos.items():
         missing = data.source(name).missing(folder)
         if missing and not given.offline:
-            sys.stderr.write(f"{name}: {len(missing)} files missing, to download: {_size(info.download)}\n")
+            sys.stderr.write(f"{name}: {counted(len(missing), 'file')} missing, to download: {_size(info.download)}\n")
         found = data.load(name, folder, given.offline)
         megabytes = (found.train_x.nbytes + found.test_x.nbytes) / 1e6
         sys.stdout.write(

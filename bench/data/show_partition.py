@@ -21,6 +21,7 @@ from bench.data.bubbles import bubbles, check_file, write
 from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import Split, split
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.words import DATA_DIR
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         "--plot", nargs="?", const="", metavar="FILE", help="also draw it; .svg or .png (default named after the rest)"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument("--data-dir", metavar="DIR", help="data (default $FEDKD_DATA, else ~/.local/share)")
+    parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     return parser
 
 

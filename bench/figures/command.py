@@ -19,6 +19,7 @@ from bench.execution import default_out
 from bench.figures.draw import FORMATS, check_renderer, drawn, write
 from bench.figures.table import FIGURES, Figure
 from bench.names import unknown
+from bench.words import OUTS, counted
 
 if TYPE_CHECKING:
     from bench.figures.sketch import Found
@@ -55,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--paper", metavar="NAME", help="only figures of this paper")
     add("--figure", nargs="+", metavar="N", help="of --paper, as printed")
     add("--all", action="store_true", help="whatever can be drawn")
-    add("--out", nargs="+", metavar="DIR", help="result folders (default: $FEDKD_OUT, else leaderboards)")
+    add("--out", nargs="+", metavar="DIR", help=OUTS)
     add("--to", type=Path, default=Path("figures"), metavar="DIR", help="folder of the pictures (default: figures)")
     add("--format", nargs="+", metavar="F", default=list(FORMATS), help="svg, png (default: both)")
     add("--dataset", nargs="+", metavar="NAME", help="only these data sets")
@@ -145,7 +146,7 @@ def _check_drawable(found: Mapping[Figure, Found], outs: Sequence[Path]) -> None
 
 def _listing(found: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:
     there = [figure for figure, one in found.items() if one.sketches]
-    yield f"{len(there)} of {len(found)} figures can be drawn from {_named(outs)}"
+    yield f"{len(there)} of {counted(len(found), 'figure')} can be drawn from {_named(outs)}"
     for figure in there:
         names = [sketch.name for sketch in found[figure].sketches]
         yield f"  {figure.name:<11}{figure.shows}"
@@ -159,7 +160,8 @@ def _listing(found: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[st
 def _missing(figure: Figure, found: Found, outs: Sequence[Path]) -> Iterator[str]:
     yield f"  {figure.name:<11}{figure.shows}"
     yield f"{_INDENT}{found.lacking}"
-    yield f"{_INDENT}{figure.command} --out {outs[0]}"
+    folder = next((out for out in outs if not out.is_file()), default_out())  # a sweep cannot write into rows of others
+    yield f"{_INDENT}{figure.command} --out {folder}"
 
 
 def _draw(found: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool) -> None:

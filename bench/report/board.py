@@ -11,6 +11,7 @@ from bench.report.html import Html, join, tag
 from bench.report.results import Record
 from bench.report.standings import SHOWN, standings
 from bench.report.tuning import text_of, varied
+from bench.words import counted
 from leaderboards.metrics import Metric
 from leaderboards.ranks import Ranked
 
@@ -283,5 +284,7 @@ def _absent(groups: Sequence[Group]) -> Html | None:
     if not lines:
         return None
     return tag(
-        "details", tag("summary", f"Not run: in {len(lines)} cells some algorithms are missing"), tag("ul", *lines)
+        "details",
+        tag("summary", f"Not run: in {counted(len(lines), 'cell')} some algorithms are missing"),
+        tag("ul", *lines),
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.console import exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
+from bench.words import OUTS, counted
 
 _EPILOG = """\
 examples:
@@ -41,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("--out", nargs="+", metavar="DIR", help="result folders (default: $FEDKD_OUT, else leaderboards)")
+    add("--out", nargs="+", metavar="DIR", help=OUTS)
     add("--to", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
     add("--title", metavar="T", help="its heading")
     return parser
@@ -58,7 +59,7 @@ def _report(arguments: argparse.Namespace) -> None:
     javascript_bundle()  # what it lacks is said before work is done
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     _write(target, text)
-    sys.stderr.write(f"{len(results.runs)} runs in {target}: {len(text.encode()) / 1e6:.1f} MB\n")
+    sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")
 
 
 def _folders(given: Sequence[str] | None) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.report.results import Record
+from bench.words import counted
 from leaderboards import boards
 from leaderboards.boards import REFERENCES, base_model
 from leaderboards.identity import canonical_json
@@ -77,8 +78,9 @@ class Group:
         setting = self.setting
         known = ("partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size")
         parts = [
-            f"{setting['dataset']} · {setting['model']} · {setting['partition']}, {setting['num_clients']} clients",
-            f"{setting['rounds']} rounds × {setting['local_epochs']} local epochs",
+            f"{setting['dataset']} · {setting['model']}",
+            f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
+            f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
             f"{setting['optimizer']}, lr {setting['lr']:g}, batch size {setting['batch_size']}",
         ]
         return " · ".join(parts + [self._field(name) for name in self.differing if name not in known])

@@ -10,6 +10,7 @@ from bench.report.flags import MEANINGS, chips
 from bench.report.groups import Group
 from bench.report.html import Child, Html, join, tag
 from bench.report.results import Run
+from bench.words import counted
 
 _SHORT_COMMIT = 10
 
@@ -61,7 +62,7 @@ def _commits(runs: Sequence[Run]) -> Iterator[str]:
     found = Counter((run["git_commit"], run["git_dirty"]) for run in runs)
     for (commit, dirty), count in found.most_common():
         name = commit[:_SHORT_COMMIT] if commit else "no checkout"
-        yield f"{name}{' with uncommitted changes' if dirty else ''} ({count} runs)"
+        yield f"{name}{' with uncommitted changes' if dirty else ''} ({counted(count, 'run')})"
 
 
 def _versions(runs: Sequence[Run]) -> Iterator[str]:
@@ -76,7 +77,7 @@ def _machines(runs: Sequence[Run]) -> Iterator[str]:
     found = Counter((run["device"], run["cpu"], run["backend"], run["threads"]) for run in runs)
     for (device, cpu, backend, threads), count in found.most_common():
         processor = cpu if device == "cpu" else f"{device}, {cpu}"
-        yield f"{processor}, {backend} backend, {threads} thread{'s' * (threads > 1)} ({count} runs)"
+        yield f"{processor}, {backend} backend, {counted(threads, 'thread')} ({counted(count, 'run')})"
 
 
 def _some(values: Iterable[Any], most: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.charts import accuracy_against, learning_curves
-from bench.charts.costs import COSTS
+from bench.charts.costs import COSTS, scale_of
 from bench.report.embed import Charts, Column, figure
 from bench.report.groups import Cell, Group, label_of
 from bench.report.html import Html, join, tag
@@ -79,11 +79,17 @@ def _curves_of(group: Group, cell: Cell, rows: Sequence[Row], labels: Sequence[s
 
 def _costs_of(group: Group, cell: Cell, rows: Sequence[Row], labels: Sequence[str], charts: Charts) -> Html:
     plots = []
-    for cost, (title, factor) in COSTS.items():
+    for cost in COSTS:
         own = list(_run_rows(cell)) if cost == "seconds" else [row for row in rows if row[cost] is not None]
         at = Column("seed", "seed") if cost == "seconds" else Column("round", "round")
-        columns = (_CURVE_TABLE[0], at, Column(cost, title, factor, 2), Column("mean", "accuracy, %", *_PERCENT))
-        what = f"Test accuracy against {title}, {group.name}, {cell.label}."
+        scale = scale_of(cost, own)
+        columns = (
+            _CURVE_TABLE[0],
+            at,
+            Column(cost, scale.title, scale.factor, 2),
+            Column("mean", "accuracy, %", *_PERCENT),
+        )
+        what = f"Test accuracy against {scale.title}, {group.name}, {cell.label}."
         hidden = {"data_when": cost, "hidden": cost != "bytes"}
         if own:
             plots.append(charts.plot(accuracy_against(cost, own, labels), what, columns, **hidden))

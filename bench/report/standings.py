@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.report.groups import Cell, is_reference, label_of
+from bench.words import counted
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.pairs import Seeds
 from leaderboards.ranks import Ranked, shared_ranks
 
 # The three accuracies of the page: which round's model is meant. All are of the global model on the test set.
 SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
+
+
+_FROM_ALL = "separable from all"
+_ROUNDING = 1e-12  # of equal values, their means may differ by so much of them
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class Winner:
         margin: over the second, as stored; None where there is none.
         verdict: whether that can be told from chance, in a few words.
         separable: whether it is separable from all others.
+        equal: labels of the others with the same mean.
     """
 
     algorithm: str
@@ -31,6 +38,14 @@ class Winner:
     margin: float | None
     verdict: str
     separable: bool = False
+    equal: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> str:
+        """The best, and who is equal to it, as printed: `fedavg = fedprox`."""
+        if len(self.equal) < 2:
+            return " = ".join([self.algorithm, *self.equal])
+        return f"{self.algorithm} = {len(self.equal)} others"
 
 
 def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
@@ -58,14 +73,17 @@ def winner(cell: Cell, metric: Metric) -> Winner:
     if not others:
         return Winner(best.algorithm, best.mean, None, "the only one here")
     margin = min(abs(best.mean - one.mean) for one in others)
+    equal = tuple(one.algorithm for one in others if math.isclose(one.mean, best.mean, rel_tol=_ROUNDING))
+    verdict = _verdict(best, others)
+    return Winner(best.algorithm, best.mean, margin, verdict, verdict == _FROM_ALL, equal)
+
+
+def _verdict(best: Ranked, others: Sequence[Ranked]) -> str:
+    """Whether the best of a cell can be told from the others."""
     sharing = [one.algorithm for one in others if one.rank == best.rank]
     untested = [one.algorithm for one in others if one.untested]
     if len(untested) == len(others):
-        seeds = min(one.n for one in ranked)
-        return Winner(best.algorithm, best.mean, margin, f"not tested: {seeds} seed{'s' * (seeds > 1)}")
+        return f"not tested: {counted(min(one.n for one in (best, *others)), 'seed')}"
     if sharing:
-        what = sharing[0] if len(sharing) == 1 else f"{len(sharing)} others"
-        return Winner(best.algorithm, best.mean, margin, f"not separable from {what}")
-    if untested:
-        return Winner(best.algorithm, best.mean, margin, f"separable; {len(untested)} not tested")
-    return Winner(best.algorithm, best.mean, margin, "separable from all", separable=True)
+        return f"not separable from {sharing[0] if len(sharing) == 1 else f'{len(sharing)} others'}"
+    return f"separable; {len(untested)} not tested" if untested else _FROM_ALL

@@ -23,7 +23,7 @@ function filter() {
     row.hidden = !wanted(row);
     shown += !row.hidden;
   }
-  count.textContent = `${shown} of ${rows.length} rows shown`;
+  count.textContent = `${shown} of ${rows.length} row${rows.length === 1 ? "" : "s"} shown`;
 }
 
 // A number where the cell has one, else its text; cells without either go last whichever way is sorted.

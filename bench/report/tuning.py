@@ -12,6 +12,7 @@ from bench.report.groups import Group, hyperparameters, label_of, number
 from bench.report.html import Html, join, tag
 from bench.report.importance import Effects, main_effects
 from bench.report.results import Record
+from bench.words import counted
 
 _DISCRETE = 12  # different values from which those of a search are on a scale
 
@@ -145,7 +146,8 @@ def _remarks(cells: dict[str, list[Record]], usable: dict[str, list[Record]]) ->
     left = sum(len(records) - len(usable[name]) for name, records in cells.items())
     if not left:
         return None
-    return tag("p", f"{left} configuration(s) without a finished run, or DIVERGED, are left out.", class_="note")
+    said = f"Left out: {counted(left, 'configuration')} without a finished run, or DIVERGED."
+    return tag("p", said, class_="note")
 
 
 def _in_words(rows: Sequence[dict[str, Any]]) -> str:

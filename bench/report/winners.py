@@ -9,7 +9,7 @@ from bench.charts import winners
 from bench.report.embed import Charts, Column, figure
 from bench.report.groups import Cell, Group
 from bench.report.html import Html, join, tag
-from bench.report.standings import SHOWN, values_of, winner
+from bench.report.standings import SHOWN, Winner, values_of, winner
 from leaderboards.metrics import Metric
 from leaderboards.pooled import Pooled, pooled
 
@@ -17,7 +17,7 @@ _TABLE = (
     Column("metric", "metric"),
     Column("alpha", "alpha"),
     Column("participation", "participation"),
-    Column("algorithm", "best algorithm"),
+    Column("names", "best algorithm"),
     Column("numbers", "accuracy and margin over the second"),
     Column("verdict", "can it be told from chance"),
 )
@@ -38,12 +38,13 @@ def _of_group(group: Group, labels: Sequence[str], charts: Charts, groups: int) 
     rows = list(_rows(group))
     found = [row for row in rows if row["metric"] == SHOWN[0].name]
     words = "; ".join(
-        f"alpha {row['alpha']}, participation {row['participation']}: {row['algorithm'] or 'none'} "
+        f"alpha {row['alpha']}, participation {row['participation']}: {row['names'] or 'none'} "
         f"{row['numbers']}, {row['verdict']}"
         for row in found[:12]
     )
     spec = winners(rows, labels, group.alphas, group.participations, SHOWN[0].name)
-    map_ = charts.plot(spec, f"Best algorithm of each cell, {group.name}. {words}", _TABLE, class_="wide")
+    what, height = f"Best algorithm of each cell, {group.name}. {words}", f"--rows:{len(group.participations)}"
+    map_ = charts.plot(spec, what, _TABLE, class_="wide", style=height)
     tables = [_pooled(group, metric) for metric in SHOWN] if len(group.cells) > 1 else []
     return join(
         tag("h3", group.name) if groups > 1 else None, figure(tag("span", group.title, class_="note"), map_), *tables
@@ -59,17 +60,24 @@ def _rows(group: Group) -> Iterator[dict[str, Any]]:
                 "alpha": cell.alpha_text,
                 "participation": cell.participation_text,
                 "algorithm": best.algorithm,
-                "numbers": _numbers(best.mean, best.margin, metric),
+                "names": best.names,
+                "numbers": _numbers(best, metric),
                 "verdict": best.verdict,
                 "separable": best.separable,
             }
 
 
-def _numbers(mean: float | None, margin: float | None, metric: Metric) -> str:
-    if mean is None:
+def _numbers(best: Winner, metric: Metric) -> str:
+    """`88.58 %, +0.19 points`, the margin over the second."""
+    if best.mean is None:
         return ""
-    text = f"{mean * metric.scale:.{metric.decimals}f} %"
-    return text if margin is None else f"{text}, {margin * metric.scale:+.{metric.decimals}f} points"
+    text = f"{best.mean * metric.scale:.{metric.decimals}f} %"
+    if best.margin is None:
+        return text
+    if best.equal:
+        return f"{text}, equal means"
+    margin, least = best.margin * metric.scale, 10.0**-metric.decimals
+    return f"{text}, under {least:g} points" if margin < least / 2 else f"{text}, {margin:+.{metric.decimals}f} points"
 
 
 def _pooled(group: Group, metric: Metric) -> Html | None:

@@ -27,6 +27,7 @@ EPILOG = """\
 examples:
   python -m bench.selftest fedprox fedcad                 two of the registry
   python -m bench.selftest --all                          every registered algorithm
+  python -m bench.selftest fedcad --only backends resume  some of the checks; names come first
   python -m bench.selftest mypackage.mine:MyMethod        one from outside, as `module:factory` or by its entry point
   python -m bench.selftest mine:Prox --as fedprox         held to FedProx's printed formulas and limits, too
 
@@ -85,6 +86,7 @@ def _names(given: argparse.Namespace) -> list[str]:
         UsageError: none or both of names and `--all`; an unknown name; `--as` with several.
     """
     names = list(dict.fromkeys(split_list(given.names)))
+    _check_not_swallowed(names, given)
     if bool(names) == given.all:
         raise UsageError("name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them")
     names = list(ALGORITHMS) if given.all else names
@@ -96,6 +98,16 @@ def _names(given: argparse.Namespace) -> list[str]:
     for name in names:
         _look_up(name)
     return names
+
+
+def _check_not_swallowed(names: Sequence[str], given: argparse.Namespace) -> None:
+    """Raise UsageError for an algorithm that stands among the checks of `--only`."""
+    words = split_list(given.only)
+    algorithms = [word for word in words if word not in CHECKS and (word in ALGORITHMS or ":" in word)]
+    if algorithms and not names and not given.all:
+        checks = [word for word in words if word in CHECKS]
+        example = " ".join(["python -m bench.selftest", *algorithms, *(["--only", *checks] if checks else [])])
+        raise UsageError(f"{algorithms[0]} after --only is read as a check: name algorithms first, `{example}`")
 
 
 def _look_up(name: str) -> None:

@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bench.labels import varied_names
-from bench.tuning.progress import Tally, Watched, duration, trouble
+from bench.tuning.progress import Tally, Watched, differences, duration, ending, trouble
+from bench.words import counted, spread, text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -57,16 +58,15 @@ class Row:
         units, varied = self.trial.units, self.trial.varied
         fields, hyperparameters = units[0].setting.as_dict(), units[0].hyperparameters
         inside = varied_names(units)[units[0].algorithm]
-        parts = [f"{n}={_short(fields[n])}" for n in varied.fields if n not in (*OWN_COLUMNS, *inside.fields)]
-        parts += [
-            f"{n}={_short(hyperparameters[n])}" for n in varied.hyperparameters if n not in inside.hyperparameters
-        ]
+        parts = [f"{n}={text(fields[n])}" for n in varied.fields if n not in (*OWN_COLUMNS, *inside.fields)]
+        parts += [f"{n}={text(hyperparameters[n])}" for n in varied.hyperparameters if n not in inside.hyperparameters]
+        parts += differences(units, but=OWN_COLUMNS)
         seeds = [unit.seed for unit in units]
         alike = not inside.fields and not inside.hyperparameters
         return {
             "algorithm": units[0].algorithm,
-            **{title: "…" if n in inside.fields else _short(fields[n]) for n, title in OWN_COLUMNS.items()},
-            SHRINKS: " ".join(parts) if alike else " ".join([f"{len(units)} runs", *parts]),
+            **{title: spread(unit.setting.as_dict()[n] for unit in units) for n, title in OWN_COLUMNS.items()},
+            SHRINKS: " ".join(parts if alike else [counted(len(units), "run"), *parts]),
             "seed": str(seeds[0]) if len(set(seeds)) == 1 else f"{min(seeds)}-{max(seeds)}",
         }
 
@@ -209,7 +209,10 @@ class Live:
     def _counts(self) -> str:
         """Trials by what became of them."""
         tally, running = self.tally, self.table.running
-        parts = [f"{tally.done}/{tally.total} trials done", *([f"{tally.failed} failed"] if tally.failed else [])]
+        parts = [
+            f"{tally.done}/{counted(tally.total, 'trial')} done",
+            *([f"{tally.failed} failed"] if tally.failed else []),
+        ]
         pending = max(0, tally.total - tally.done - running)
         parts += [f"{count} {what}" for count, what in ((running, "running"), (pending, "pending")) if count]
         return ", ".join(parts)
@@ -235,15 +238,11 @@ def _ended(trial: str, report: Mapping[str, Any]) -> str:
     """`finished, accuracy 93.50 %, best 94.10 %: fedavg seed 0`."""
     known = {"accuracy": report.get("accuracy", math.nan), "best": report.get("best_accuracy", math.nan)}
     values = [f", {name} {_percent(value)} %" for name, value in known.items() if not math.isnan(value)]
-    return f"{report.get('status')}{''.join(values)}: {trial}"
+    return f"{ending(report)}{''.join(values)}: {trial}"
 
 
 def _percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.2f}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _cut(text: str, width: int) -> str:

@@ -10,12 +10,13 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bench.labels import Varied, trial_name
+from bench.labels import Varied, trial_name, varied_names
 from bench.unit import Unit
+from bench.words import counted, spread
 
 PLAIN_SECONDS = 10.0
 
@@ -108,7 +109,7 @@ class Events:
         self._display.finish(trial.name, report)
 
     def _distinct(self, trial: Watched) -> Watched:
-        """With a name that no other trial has: what several runs have in common, others may have as well."""
+        """With a name that no other trial has: what many values are shortened to, others may be as well."""
         key = trial.units[0].key
         if key not in self._known:
             self._names[trial.name] += 1
@@ -119,7 +120,31 @@ class Events:
 
 def watched(units: Sequence[Unit], varied: Mapping[str, Varied]) -> Watched:
     """The trial of these runs. `varied`: of the sweep, by algorithm."""
-    return Watched(trial_name(units, varied), tuple(units), varied.get(units[0].algorithm, Varied()))
+    name = " ".join([trial_name(units, varied), *_inside(units)])
+    return Watched(name, tuple(units), varied.get(units[0].algorithm, Varied()))
+
+
+def _inside(units: Sequence[Unit]) -> list[str]:
+    """What tells the runs of a pack apart, in brackets, and with it this pack from others: `(mu=0.1,1 seeds 0-3)`."""
+    parts = differences(units)
+    if not parts:  # the seeds of one configuration
+        return []
+    seeds = sorted({unit.seed for unit in units})
+    return [f"({' '.join([*parts, *([f'seeds {seeds[0]}-{seeds[-1]}'] if len(seeds) > 1 else [])])})"]
+
+
+def differences(units: Sequence[Unit], but: Collection[str] = ()) -> list[str]:
+    """The values in which runs of one algorithm differ, by name: `mu=0.1,1`.
+
+    Args:
+        units: the runs.
+        but: setting fields that are left out.
+    """
+    inside = varied_names(units)[units[0].algorithm]
+    fields = [unit.setting.as_dict() for unit in units]
+    values = [unit.hyperparameters for unit in units]
+    found = [f"{name}={spread(own[name] for own in fields)}" for name in inside.fields if name not in but]
+    return found + [f"{name}={spread(own[name] for own in values)}" for name in inside.hyperparameters]
 
 
 class Tally:
@@ -168,15 +193,16 @@ class Tally:
         elapsed = time.monotonic() - self._first[0]
         return elapsed * (1 - self.fraction) / (self.fraction - self._first[1])
 
-    def line(self) -> str:
-        """All of it in one line."""
-        parts = [f"{self.done}/{self.total} trials", *([] if self._first else ["starting"])]
+    def line(self, news: str = "") -> str:
+        """All of it in one line, what is new after the counts."""
+        parts = [f"{self.done}/{counted(self.total, 'trial')}", *([] if self._first or self.done else ["starting"])]
         if self.failed:
             parts.append(f"{self.failed} failed")
-        if self.best_trial:
-            parts.append(f"best {self.best_of} so far {100 * self.best:.2f} % ({self.best_trial})")
+        parts += [news] if news else []
         if self.done < self.total and not math.isnan(self.seconds_left):
             parts.append(f"about {duration(self.seconds_left)} left")
+        if self.best_trial:
+            parts.append(f"best {self.best_of} so far {100 * self.best:.2f} % ({self.best_trial})")
         return " · ".join(parts)
 
 
@@ -191,12 +217,12 @@ class Plain:
         """A line if the last one is a while ago."""
         self.tally.update(trial, report, share)
         if time.monotonic() - self._last >= PLAIN_SECONDS:
-            self._line(f"{self.tally.line()} · {trial} round {report.get('round')}")
+            self._line(self.tally.line(f"{trial} round {report.get('round')}"))
 
     def finish(self, trial: str, report: Mapping[str, Any]) -> None:
         """A line."""
         self.tally.finish(trial, report)
-        self._line(f"{self.tally.line()} · {report.get('status')}: {trial}")
+        self._line(self.tally.line(f"{ending(report)}: {trial}"))
         if report.get("status") != "failed" and trouble(report):
             self._line(trouble(report, trial))
 
@@ -237,6 +263,14 @@ def trouble(report: Mapping[str, Any], trial: str = "") -> str:
     if report.get("status") == "failed":
         return f"failed: {trial}: {report.get('error')}"
     return f"diverged: {trial}: {report['diverged']}" if report.get("diverged") else ""
+
+
+def ending(report: Mapping[str, Any]) -> str:
+    """How a trial ended, of its last report: `finished`, `finished, 3 of its runs stopped early`, `failed`."""
+    status, rounds = str(report.get("status")), report.get("round")
+    if status == "finished" and report.get("stopped"):
+        return f"finished, {report['stopped']} of its runs stopped early"
+    return f"{status} after {counted(rounds, 'round')}" if status == "stopped" and rounds else status
 
 
 def make_display(total: int, quiet: bool) -> tuple[Display, list[Observer]]:

@@ -102,6 +102,7 @@ class Trial:
             "status": status,
             "error": self._environment or "; ".join(run.error for run in self.runs if run.error),
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
+            "stopped": sum(run.status == "stopped" for run in self.runs),
             "done": status != "running",
         }
 

@@ -1,0 +1,35 @@
+"""What commands say alike: numbers with their nouns, many values in few words, options that several of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+# Help of options that several commands have.
+DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
+OUT = "results (default $FEDKD_OUT, else leaderboards)"
+OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)"
+
+_LISTED = 3  # values up to which each is named
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def text(value: Any) -> str:
+    """A value of a setting or a hyper-parameter, as printed: `0.1`, `sgd`, `none`."""
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def spread(values: Iterable[Any]) -> str:
+    """Distinct values in ascending order: `0.1,0.5`; of many the first and the last, `0.01...15`."""
+    found = [text(value) for value in sorted(set(values), key=in_order)]
+    return ",".join(found) if len(found) <= _LISTED else f"{found[0]}...{found[-1]}"
+
+
+def in_order(value: Any) -> tuple[bool, float, str]:
+    """A key that sorts numbers by size, then everything else by its text."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return not plain, float(value) if plain else 0.0, str(value)

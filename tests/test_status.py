@@ -1,0 +1,146 @@
+"""What is stored and what a sweep would do: `bench.status`, dry runs over packs and mirrors, the list of commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from rows import CURVE, make_row
+
+from algorithms import entry
+from bench import cli, status, sweep
+from bench.dry_run_summary import _packed
+from bench.plan import make_plan
+from bench.request import Request
+from bench.unit import Unit
+from bench.words import DATA_DIR, counted, spread
+from leaderboards import Store, identity_columns
+from leaderboards.captions import title
+
+MUS = ("0.01", "0.1")
+
+
+def units(**values: tuple[str, ...]) -> tuple[Unit, ...]:
+    """Runs of FedProx with two seeds."""
+    return make_plan(Request(("fedprox",), values={"mu": MUS, **values}, seeds=2)).units
+
+
+def stored(out: Path, kept: Iterable[Unit]) -> Path:
+    """A result folder with these runs."""
+    for unit in kept:
+        Store(out).write(make_row() | identity_columns(*unit.identity(entry(unit.algorithm))), CURVE)
+    return out
+
+
+def dry_run(out: Path, *arguments: str) -> int:
+    """Of the same runs."""
+    asked = ["--algo", "fedprox", "--set", f"mu={','.join(MUS)}", "--seeds", "2", "--dry-run", "--out", str(out)]
+    return sweep.main([*asked, *arguments])
+
+
+def test_stored_runs_are_named_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored(tmp_path, units(lr=("0.1", "0.05")))
+    assert status.main(["--out", str(tmp_path), "--json"]) == 0
+    named = [run["run"] for run in json.loads(capsys.readouterr().out)["runs"]]
+    assert named[:3] == [
+        "fedprox digits mlp alpha=0.1 participation=0.5 lr=0.05 mu=0.01 seed 0",
+        "fedprox digits mlp alpha=0.1 participation=0.5 lr=0.05 mu=0.01 seed 1",
+        "fedprox digits mlp alpha=0.1 participation=0.5 lr=0.05 mu=0.1 seed 0",
+    ]
+    assert len(set(named)) == 8
+    assert status.main(["--out", str(tmp_path)]) == 0
+    assert "{" not in capsys.readouterr().out
+
+
+def test_a_field_and_a_hyper_parameter_of_one_name_are_both_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for lr in (0.1, 0.05):
+        Store(tmp_path).write(make_row("feddkd", {"lr": 0.5}, {"lr": lr, "dataset": "digits"}), CURVE)
+    assert status.main(["--out", str(tmp_path), "--json"]) == 0
+    named = [run["run"] for run in json.loads(capsys.readouterr().out)["runs"]]
+    assert [name.split(" lr=")[1:] for name in named] == [["0.05", "0.5 seed 0"], ["0.1", "0.5 seed 0"]]
+
+
+def test_status_of_a_file_names_what_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.parquet"
+    file.touch()
+    assert status.main(["--out", str(file)]) == 2
+    assert f"bench.compare --out {file}" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_which_packs_would_be_formed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dry_run(tmp_path, "--pack", "3") == 0
+    said = capsys.readouterr()
+    assert "4 runs, 4 to do in 2 packs (2 × 2 runs); " in said.out
+    assert "client by client (--backend loop)" in said.err
+    assert dry_run(tmp_path, "--pack", "3", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["packs"] == [2, 2]
+    assert _packed([5, 4, 5]) == " in 3 packs (2 × 5 runs, 1 × 4 runs)"
+    assert dry_run(tmp_path) == 0
+    assert "4 runs, 4 to do; " in capsys.readouterr().out
+
+
+def test_a_dry_run_looks_into_a_mirror_on_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, mirror = tmp_path / "out", stored(tmp_path / "mirror", units()[:3])
+    before = sorted(path.name for path in mirror.rglob("*"))
+    assert dry_run(out, "--mirror", str(mirror)) == 0
+    said = capsys.readouterr().out
+    assert "4 runs, 1 to do; " in said
+    assert f"mirror {mirror}: it has 3 of the runs that {out} lacks, and they are brought first" in said
+    assert sorted(path.name for path in mirror.rglob("*")) == before
+    assert not out.exists()
+
+
+def test_a_dry_run_asks_no_mirror_on_the_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDKD_MIRROR", "s3://nowhere/at-all")
+    assert dry_run(tmp_path) == 0
+    assert "mirror s3://nowhere/at-all: a dry run asks nothing of the network" in capsys.readouterr().out
+    assert dry_run(tmp_path, "--offline") == 2
+
+
+def test_what_is_all_stored_costs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored(tmp_path, units())
+    assert dry_run(tmp_path) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"4 runs, 0 to do: all are stored in {tmp_path}"
+
+
+def test_the_time_of_a_search_is_not_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dry_run(tmp_path, "--search", "optuna") == 0
+    assert "to do, and those that Optuna chooses; time unknown" in capsys.readouterr().out
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    from bench import __main__
+
+    assert __main__.main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {name} " in listed for name in cli.COMMANDS)
+
+
+def test_one_is_no_plural() -> None:
+    assert [counted(count, "run") for count in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+
+
+def test_a_title_has_no_plural_of_one() -> None:
+    setting = {"partition": "iid", "num_clients": 10, "rounds": 1, "local_epochs": 1}
+    assert title(setting, (), [()]) == "iid, 10 clients · 1 round × 1 local epoch"
+
+
+def test_many_values_are_said_by_the_first_and_the_last() -> None:
+    assert spread([1.0, 0.01, 0.1, 0.01]) == "0.01,0.1,1"
+    assert spread([5, 20, 1, 10]) == "1...20"
+    assert spread(["sgd", None]) == "none,sgd"
+
+
+@pytest.mark.parametrize(
+    "words", [["sweep"], ["sweep", "reproduce"], ["data", "list"], ["data", "prepare"], ["data", "partition"]]
+)
+def test_folders_of_data_are_explained_in_one_way(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--help"])
+    assert DATA_DIR in " ".join(capsys.readouterr().out.split())
