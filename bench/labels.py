@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.unit import Unit
+from bench.words import text
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,11 @@ def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
     unit = units[0]
     own, fields = varied.get(unit.algorithm, Varied()), unit.setting.as_dict()
     inside = varied_names(units)[unit.algorithm]
-    parts = [f"{name}={fields[name]}" for name in own.fields if name not in inside.fields]
+    parts = [f"{name}={text(fields[name])}" for name in own.fields if name not in inside.fields]
     parts += [
-        f"{name}={unit.hyperparameters[name]}" for name in own.hyperparameters if name not in inside.hyperparameters
+        f"{name}={text(unit.hyperparameters[name])}"
+        for name in own.hyperparameters
+        if name not in inside.hyperparameters
     ]
     one = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
     alike = len({replace(member, seed=0).key for member in units}) == 1

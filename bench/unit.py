@@ -8,6 +8,7 @@ from functools import cached_property
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.identity import identity
+from bench.words import text
 from leaderboards import run_key
 from search_spaces import Setting, Value
 
@@ -50,9 +51,9 @@ class Unit:
 
     @property
     def label(self) -> str:
-        """Short and readable: what this run varies is in its hyper-parameters."""
-        values = ", ".join(f"{name}={value}" for name, value in self.hyperparameters.items())
-        return f"{self.algorithm}({values}) seed {self.seed}"
+        """Short and readable: `fedcad beta=0 gamma=0.7 seed 0`."""
+        values = [f"{name}={text(value)}" for name, value in self.hyperparameters.items()]
+        return " ".join([self.algorithm, *values, f"seed {self.seed}"])
 
 
 def distinct_runs(units: Iterable[Unit]) -> list[Unit]:

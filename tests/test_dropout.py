@@ -88,7 +88,7 @@ def test_masks_are_independent(p: float) -> None:
     values = (masks - (1 - p)) / math.sqrt(p * (1 - p))  # (steps, applications, elements)
     pairs = {
         "applications": values[:, :1] * values[:, 1:],
-        "steps": values[1:] * values[:-1],
+        "stacked.steps": values[1:] * values[:-1],
         **{f"elements {lag} apart": values[..., lag:] * values[..., :-lag] for lag in (1, 2, 64, 1024)},
     }
     for what, products in pairs.items():
@@ -331,7 +331,7 @@ def test_a_model_without_dropout_needs_no_keys(monkeypatch: pytest.MonkeyPatch) 
     def never(*_: object) -> None:
         raise AssertionError("keys were drawn")
 
-    for module in ("loop", "steps", "cohort"):
+    for module in ("loop", "stacked.steps", "cohort"):
         target = "step_keys" if module == "cohort" else "dropout_keys"
         monkeypatch.setattr(f"bench.engine.{module}.{target}", never)
     for backend in ("loop", "stacked"):

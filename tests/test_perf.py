@@ -235,7 +235,7 @@ def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--rounds", "0"], "--rounds must be >= 1, got 0"),
         (["--trials", "1"], "--trials must be >= 2, got 1"),
         (["--cohort", "11"], "--cohort must be <= --clients, got 11 and 10"),
-        (["--threads", "100000"], "--threads must be <= the"),
+        (["--threads", "100000"], "--threads must be <= "),
         (["--compare", "missing.jsonl"], "--compare missing.jsonl: No such file"),
         (["--part", "tune", "--compare", "x"], "--compare needs the part training"),
         (["--out", "missing/perf.json"], "there is no folder missing"),

@@ -94,7 +94,7 @@ def test_every_partition_is_measured_at_each_size(
     assert part["partitions"]["large"]["fedgen"]["num_clients"] == 20
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert "data cifar10 prepare seconds" in printed
+    assert "data: cifar10, prepare, time" in printed
     assert "partition of 10,000 samples" in printed
     assert printed.count("by_writer") == 2
 

@@ -123,7 +123,7 @@ def test_throughput_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert entry["arithmetic_share"] == pytest.approx(entry["rate"]["median"] * entry["flops_per_sample"] / peak)
     assert all("TF32" in entry["left_out"] for entry in part["rates"] if entry["precision"] == "tf32")
     assert set(part["split"]["cnn_cifar"]["phases"]) == set(PHASES)
-    for text in ("throughput ceilings copy", "augmentation", "left out", "TF32 is a GPU's", "Ray Tune's share"):
+    for text in ("throughput: ceilings, copy", "augmentation", "left out", "TF32 is a GPU's", "Ray Tune's share"):
         assert text in shown
 
 
