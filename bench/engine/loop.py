@@ -85,4 +85,5 @@ def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
             f"a loss is one value a sample, of shape ({len(weight)},), to which a scalar term may be added; got shape "
             f"{tuple(loss.shape)}"
         )
-    return (loss * weight).sum() / weight.sum()
+    # Of a client that is done, and has no samples left in a stack, it is 0.
+    return (loss * weight).sum() / weight.sum().clamp(min=1)

@@ -57,7 +57,7 @@ class Network:
         self._statistics = self.batchnorm - set(self.trainable)
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
-        self._precision = precision
+        self.autocasts = precision == "bf16"
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
         training = copy.deepcopy(module).train()
@@ -102,12 +102,12 @@ class Network:
     def _call(self, module: _Stateless, params: Params, x: Tensor) -> Outputs:
         with self._autocast(x):
             out: Outputs = module(params, x)
-        if self._precision == "bf16":
+        if self.autocasts:
             return Outputs(out.logits.float(), out.features.float())
         return out
 
     def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
-        if self._precision != "bf16":
+        if not self.autocasts:
             return nullcontext()
         return torch.autocast(x.device.type, torch.bfloat16)
 

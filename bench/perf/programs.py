@@ -6,6 +6,7 @@ they come, and client after client (`loop`) stands beside them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -72,7 +73,9 @@ def measure_programs(
         for name in names:
             say(f"programs: {case.work.model}, {case.work.precision}, pack {case.pack}, {name}")
             try:
-                ready[name] = _prepared(case, name)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error", UserWarning)  # whatever runs instead has another name
+                    ready[name] = _prepared(case, name)
             except Exception as error:
                 failed[name] = f"{type(error).__name__}: {error}"
         wait = synchroniser(case.work.device)

@@ -16,7 +16,7 @@ from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
 from bench.engine.simulation import Simulation
-from bench.engine.stacked.choices import choices_in
+from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
 from bench.execution import Execution, largest_resident
@@ -168,7 +168,7 @@ class Run:
             backend=execution.backend,
             folder=self.folder,
             track=execution.track,
-            choices=choices_in(self.folder.path.with_name(PROGRAMS)),
+            choices=Choices(self.folder.path.with_name(PROGRAMS)),
         )
         self.simulation.load()
 

@@ -114,11 +114,13 @@ class Stacked:
         made = self._made_for(part[0][0], several)
         try:
             return Stack(part, several, places, made.program).run()
-        except NotCapturable as reason:
-            name = type(made.problem.algorithm).__name__
-            warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", stacklevel=2)
-            made.program = _eager(part[0][0])
-            return Stack(part, several, places, made.program).run()
+        except NotCapturable as problem:
+            reason = str(problem)
+        # Outside the handler, whose traceback would keep what the attempt took.
+        name = type(made.problem.algorithm).__name__
+        warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", stacklevel=2)
+        made.program = _eager(part[0][0])
+        return Stack(part, several, places, made.program).run()
 
     def _made_for(self, job: Job, several: bool) -> _Made:
         """The program of runs like this one. What it captured has fixed all that `_structure` says, and no more."""

@@ -46,8 +46,9 @@ def _end(graph: Any, pool: Any) -> None:
     except RuntimeError:
         device = torch.cuda.current_device()
         for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
-            if give_back := getattr(torch._C, name, None):
-                give_back(device, pool)
+            give_back = getattr(torch._C, name, None)
+            with suppress(RuntimeError):  # it may have got as far as that
+                give_back and give_back(device, pool)
         raise
 
 

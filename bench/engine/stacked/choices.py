@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
-from functools import lru_cache
+import warnings
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +20,25 @@ class Choices:
     its folder's, and its state says what it used.
 
     Args:
-        path: the file, which other processes use, too; None keeps them in memory.
+        path: the file, which other processes use, too; None for none.
 
     Attributes:
-        used: the programs that were asked for.
+        used: the programs that this run has asked for, or that its state brought; the file is not asked for them again.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self.used: dict[str, str] = {}
         self._path = path
-        self._known: dict[str, Any] = {}
 
     def get(self, work: str) -> str | None:
         """The program for this work; None if nobody has measured it."""
-        if work not in self._known:
-            self._known = self._read() | self._known
-        return self._use(work) if work in self._known else None
+        if work not in self.used and work in (known := self._read()):
+            self.used[work] = known[work]["fastest"]
+        return self.used.get(work)
 
     def adopt(self, used: Mapping[str, str]) -> None:
-        """Take what was used before, whatever the file says."""
-        self._known |= {work: {"fastest": program} for work, program in used.items()}
-        self.used |= used
+        """Take what was used before, unless something else is used already."""
+        self.used = {**used, **self.used}
 
     def put(self, work: str, seconds: Mapping[str, float]) -> str:
         """Keep what was measured, and say which program to take: that of whoever was first.
@@ -51,18 +49,25 @@ class Choices:
         """
         microseconds = {name: round(value * 1e6, 1) for name, value in seconds.items() if math.isfinite(value)}
         measured = {"fastest": min(seconds, key=lambda name: seconds[name]), "microseconds": microseconds}
-        if self._path is None:
-            self._known.setdefault(work, measured)
-            return self._use(work)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{self._path}.lock"):
-            self._known = {work: measured} | self._known | self._read()
-            _write(self._path, self._known)
-        return self._use(work)
-
-    def _use(self, work: str) -> str:
-        self.used[work] = self._known[work]["fastest"]
+        self.used[work] = self._written(work, measured, seconds)["fastest"]
         return self.used[work]
+
+    def _written(self, work: str, measured: dict[str, Any], programs: Collection[str]) -> dict[str, Any]:
+        """What the file says of this work from now on: what it said, if that is one of these programs."""
+        if self._path is None:
+            return measured
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{self._path}.lock"):
+                known = self._read()
+                if known.get(work, {}).get("fastest") not in programs:
+                    known[work] = measured
+                _write(self._path, known)
+        except OSError as problem:
+            warnings.warn(f"{self._path} cannot be written, so others measure again: {problem}", stacklevel=2)
+            return measured
+        found: dict[str, Any] = known[work]
+        return found
 
     def _read(self) -> dict[str, Any]:
         """What the file has; nothing if there is none, or one that nobody can read: it can be measured again."""
@@ -71,12 +76,6 @@ class Choices:
         except (OSError, ValueError):
             return {}
         return {work: one for work, one in found.items() if _is_choice(one)} if isinstance(found, dict) else {}
-
-
-@lru_cache
-def choices_in(path: Path) -> Choices:
-    """Those of a file, the same for all runs of a process: one program serves several."""
-    return Choices(path)
 
 
 def _is_choice(value: Any) -> bool:

@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -19,7 +20,7 @@ from bench.engine.stacked.rooms import FixedRoom
 
 CHANGING = ("local", "state", "total", "clock")  # the places in a room that a step writes
 COMPILED = ", compiled"  # ends the name of a way of computing convolutions
-WORTH_COMPILING = 600.0  # seconds of steps to come: the compiler takes up to a minute
+WORTH_COMPILING = 600.0  # seconds of a run's steps: the compiler takes up to a minute
 TURNS, STEPS = 3, 5  # timed; the fastest turn counts
 MOST_APART = 0.5  # of what a step changes: ways differ in rounding, bfloat16's too; a wrong one in more than that
 
@@ -35,7 +36,7 @@ class Step:
         act: makes it, its convolutions computed in the way that is named; it moves the stack's own clock on.
         ways: of `bench.engine.stacked.convolutions.WAYS`; one where there is nothing to choose.
         work: what decides how long it takes, in words: algorithm, model, shapes.
-        expected: steps like it in all rounds to come, about.
+        expected: steps like it in a whole run, about.
     """
 
     act: Callable[[str], None]
@@ -68,31 +69,32 @@ class Preparer:
         """The program; what lies in the room is left as it was.
 
         Raises:
-            Exception: whatever the first way of making the step raises; another one that fails is not chosen.
+            Exception: whatever the first way of making the step raises; another one that fails is not taken.
         """
         trial = _Trial(self, step, room)
         name = self._chosen(trial)
-        try:
-            return trial.program(name)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            if not name.endswith(COMPILED):
-                raise
-            warnings.warn(f"{step.work}: not compiled here: {type(error).__name__}: {error}", stacklevel=2)
-            return trial.program(name.removesuffix(COMPILED))
+        *others, first = dict.fromkeys((name, name.removesuffix(COMPILED), step.ways[0]))
+        for program in others:
+            if made := trial.attempt(partial(trial.program, program), program):
+                return made
+        return trial.program(first)
 
     def _chosen(self, trial: _Trial) -> str:
         first, *others = trial.step.ways
         if not others and self.compiler is None:
             return first
         work = f"{self.device}: {trial.step.work}"
-        if known := self.choices.get(work):
+        known = self.choices.get(work)
+        if known and known.removesuffix(COMPILED) in trial.step.ways:
             return known
-        seconds = {first: trial.seconds(first)} | {way: trial.attempt(way) for way in others}
+        seconds = {first: trial.seconds(first)}
+        for way in others:
+            seconds[way] = trial.attempt(partial(trial.seconds, way), way) or math.inf
         fastest = min(seconds, key=lambda name: seconds[name])
         if self.compiler and seconds[fastest] * trial.step.expected >= WORTH_COMPILING:
-            seconds[fastest + COMPILED] = trial.attempt(fastest + COMPILED)
+            name = fastest + COMPILED
+            seconds[name] = trial.attempt(partial(trial.seconds, name), name) or math.inf
+        trial.forget()
         self.measured()
         return self.choices.put(work, seconds)
 
@@ -103,29 +105,32 @@ class _Trial:
     def __init__(self, preparer: Preparer, step: Step, room: FixedRoom) -> None:
         self.preparer, self.step, self._room = preparer, step, room
         self._begun = room.copies(CHANGING)
-        self._changed: list[Tensor] = []  # by the first program that was measured
+        self._first: list[Tensor] = []  # what the first program that was measured has made of it
 
     def program(self, name: str) -> Act:
         """The program of that name, nothing being changed by making it."""
         way = name.removesuffix(COMPILED)
         act: Act = partial(self.step.act, way)
         if way != name:
-            assert self.preparer.compiler, "whoever has none names no compiled program"
+            if self.preparer.compiler is None:
+                raise ValueError("there is no compiler")
             act = self._undone(partial(self.preparer.compiler, act))
             self._undone(act)  # compiles, for which a warm-up has no patience
         for _ in range(self.preparer.warm_up):
             self._undone(partial(make_beside, act))
         return self._undone(partial(self.preparer.capture, act))
 
-    def attempt(self, name: str) -> float:
-        """Its `seconds`; infinitely many if it fails."""
+    def attempt(self, act: Callable[[], T], name: str) -> T | None:
+        """What `act` gives; None, and a warning, if the program of that name fails or does not fit."""
         try:
-            return self.seconds(name)
-        except torch.OutOfMemoryError:
-            return math.inf
+            return act()
         except Exception as error:
             warnings.warn(f"{self.step.work}: left out, {name}: {type(error).__name__}: {error}", stacklevel=2)
-            return math.inf
+            return None
+
+    def forget(self) -> None:
+        """Give back what only comparisons need."""
+        self._first.clear()
 
     def seconds(self, name: str) -> float:
         """Seconds of a step.
@@ -139,11 +144,14 @@ class _Trial:
 
     def _compare(self, program: Act) -> None:
         program()
-        changes = [now - begun for now, begun in zip(self._room.copies(CHANGING), self._begun, strict=True)]
-        self._changed = self._changed or changes
-        apart = _norm([own - first for own, first in zip(changes, self._changed, strict=True)])
-        if not apart <= MOST_APART * _norm(self._changed):
-            raise ValueError(f"a step's result differs by {apart:.1e} of {_norm(self._changed):.1e} from the first's")
+        if not self._first:
+            with suppress(torch.OutOfMemoryError):  # then nothing is compared
+                self._first = self._room.copies(CHANGING)
+            return
+        now = self._room.tensors(CHANGING)
+        apart, moved = _distance(now, self._first), _distance(self._first, self._begun)
+        if not apart <= MOST_APART * moved:
+            raise ValueError(f"a step's result differs by {apart:.1e} of {moved:.1e} from the first's")
 
     def _turn(self, program: Act) -> float:
         _wait()
@@ -161,9 +169,9 @@ class _Trial:
             self._room.put_back(CHANGING, self._begun)
 
 
-def _norm(tensors: Sequence[Tensor]) -> float:
-    """The square root of the sum of all squares; clients that are done have no numbers."""
-    return math.sqrt(sum(float(tensor.double().nan_to_num(0, 0, 0).square().sum()) for tensor in tensors))
+def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    """The square root of the sum of all squared differences."""
+    return math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(one, other, strict=True)))
 
 
 def _wait() -> None:

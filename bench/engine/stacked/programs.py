@@ -82,7 +82,8 @@ class Captured:
     def __init__(self, prepare: Prepare) -> None:
         self.room = FixedRoom()
         self._prepare = prepare
-        self._programs: dict[Hashable, Callable[[], None]] = {}
+        # With its step: what a capture reads belongs to it, constants of its network among that.
+        self._programs: dict[Hashable, tuple[Callable[[], None], Step]] = {}
         self._generation = 0
 
     def run(self, key: Hashable, step: Step, times: int) -> None:
@@ -91,8 +92,8 @@ class Captured:
             self._programs.clear()
             self._generation = self.room.generation
         if key not in self._programs:
-            self._programs[key] = self._prepared(step)
-        replay = self._programs[key]
+            self._programs[key] = (self._prepared(step), step)
+        replay, _ = self._programs[key]
         for _ in range(times):
             replay()
 

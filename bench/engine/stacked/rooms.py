@@ -54,15 +54,16 @@ class FixedRoom:
         return kept
 
     def copies(self, names: Sequence[str]) -> list[Tensor]:
-        """Copies of all tensors that lie in these places, in order; a place that nothing was given is left out."""
-        return [tensor.detach().clone() for tensor in self._tensors(names)]
+        """Copies of `tensors`."""
+        return [tensor.detach().clone() for tensor in self.tensors(names)]
 
     def put_back(self, names: Sequence[str], copies: Sequence[Tensor]) -> None:
         """Make them again what they were when `copies` made them; nothing may have moved since."""
-        for tensor, copy in zip(self._tensors(names), copies, strict=True):
+        for tensor, copy in zip(self.tensors(names), copies, strict=True):
             tensor.detach().copy_(copy)
 
-    def _tensors(self, names: Sequence[str]) -> list[Tensor]:
+    def tensors(self, names: Sequence[str]) -> list[Tensor]:
+        """All tensors that lie in these places, in order; a place that nothing was given is left out."""
         return [tensor for name in names for tensor in leaves(self._places.get(name, {}))]
 
 

@@ -10,6 +10,7 @@ the leading axis, too: runs may differ in their clients, in how many those are a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,6 +21,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
+from algorithms.statements import layers
 from bench.engine.loop import masked_mean
 from bench.engine.stacked.convolutions import WAYS, computed
 from bench.engine.stacked.numbers import Place, packable_numbers, values_of, with_numbers
@@ -77,16 +79,25 @@ class Stack:
 
     def run(self) -> list[tuple[Job, Trained]]:
         """All steps of all clients, and what came of each."""
-        done, made, size = list[tuple[Job, Trained]](), 0, len(self.entries)
+        done, made = list[tuple[Job, Trained]](), 0
         shared = tuple((name, one) for name, (_, one) in self.teachers.items())
-        while size:
-            least = self.entries[size - 1][1].steps
+        expected = self._expected()
+        for size, staying, end in self._spans():
             width = self._width(size)
-            self.program.run((width, shared), self._step(width, least - made), least - made)
-            staying = sum(task.steps > least for _, task in self.entries)
+            step = Step(_Active(self, width).step, self._ways(), *self._work(width, expected[_like(width)]))
+            self.program.run((width, shared), step, end - made)
             done += self._finish(staying, size)
-            made, size = least, staying
+            made = end
         return done
+
+    def _spans(self) -> Iterator[tuple[int, int, int]]:
+        """How many clients train, how many of them go on afterwards, and the step at whose end the others are done."""
+        size = len(self.entries)
+        while size:
+            end = self.entries[size - 1][1].steps
+            staying = sum(task.steps > end for _, task in self.entries)
+            yield size, staying, end
+            size = staying
 
     def _width(self, size: int) -> int:
         """How many clients train where `size` of them have to.
@@ -97,16 +108,32 @@ class Stack:
         apart = -(-len(self.entries) // SIZES) if self.program.fixed else 1
         return min(len(self.entries), -(-size // apart) * apart)
 
-    def _step(self, width: int, times: int) -> Step:
-        problem = self.problem
-        setting, ways = problem.setting, list(WAYS) if problem.net.convolutional else list(WAYS)[:1]
+    def _expected(self) -> Counter[int]:
+        """Steps of about so many clients in a whole run whose rounds are like this one."""
+        found, made = Counter[int](), 0
+        for size, _, end in self._spans():
+            found[_like(self._width(size))] += (end - made) * self.problem.setting.rounds
+            made = end
+        return found
+
+    def _ways(self) -> list[str]:
+        return list(WAYS) if self.problem.net.convolutional else list(WAYS)[:1]
+
+    def _work(self, width: int, expected: int) -> tuple[str, int]:
+        """What decides how long a step takes, and how often it is made."""
+        problem, setting = self.problem, self.problem.setting
+        names = [f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers(problem.algorithm)]
         inputs = "x".join(map(str, problem.net.input_shape))
-        work = (
-            f"{type(problem.algorithm).__name__}, {setting.model} on {inputs}, {setting.precision}, "
-            f"{setting.augmentation}, batches of {setting.batch_size}, {1 << (width - 1).bit_length()} clients"
-        )
-        rounds = setting.rounds - self.job.plan.round + 1
-        return Step(_Active(self, width).step, ways, work, times * rounds)
+        told = [
+            " over ".join(names),
+            f"{setting.model} of {inputs} to {problem.net.num_classes}",
+            *(setting.precision, setting.augmentation, setting.optimizer),
+            *(["clipped"] if setting.clip_norm else []),
+            f"batches of {setting.batch_size}",
+            f"{_like(width)} clients" + (" of several runs" if self.several else ""),
+            f"1e{len(str(expected)) - 1} steps",  # a long run may compile what a short one did not
+        ]
+        return ", ".join(told), expected
 
     def _tensor(self, value: Any) -> Tensor:
         return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
@@ -149,6 +176,11 @@ class Stack:
         return done
 
 
+def _like(width: int) -> int:
+    """The power of 2 from `width` on: what is measured for it holds for fewer."""
+    return 1 << (width - 1).bit_length()
+
+
 class _Active:
     """The clients of a stack that still train: views of the first `size` entries of every tensor."""
 
@@ -167,6 +199,8 @@ class _Active:
         self.teachers = {
             name: (params if shared else first(params), shared) for name, (params, shared) in whole.teachers.items()
         }
+        # Whether convolutions are left to vmap, which is faster than to look at each of a step's functions.
+        self.plain = not (self.problem.net.convolutional or self.problem.net.autocasts)
         self.axes: Any = None  # of a step's parts, which have one structure once the first `before_step` is over
         self.lr = self.common.pop("lr", whole.job.plan.lr)
         self.weight_decay = self.common.pop("weight_decay", self.problem.setting.weight_decay)
@@ -174,10 +208,13 @@ class _Active:
     def step(self, way: str) -> None:
         """One optimiser step of every client, convolutions computed in a way of `WAYS`."""
         whole = self.whole
-        with computed(way) if self.problem.net.convolutional else nullcontext():
+        mode = None if self.plain else computed(way)
+        with mode or nullcontext():
             losses = self._losses()
+        self.plain = mode is None or (mode.idle and not (whole.program.fixed or self.problem.net.autocasts))
         grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
-        count = (whole.clock[0] + 1).to(losses.dtype) if whole.program.fixed else whole.made + 1
+        # In double precision, for Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
+        count = (whole.clock[0] + 1).double() if whole.program.fixed else whole.made + 1
         self.problem.optimizer.step(
             self.leaves, grads, self.state, self.lr, count, stacked=True, weight_decay=self.weight_decay
         )
