@@ -10,10 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import largest_gap, simulate
+from test_programs import Always
 from test_resume import identical
 
 from bench.engine.pack import Pack
 from bench.engine.simulation import choose_backend
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.captures import cuda_graphs
+from bench.engine.stacked.convolutions import WAYS
+from bench.engine.stacked.probe import COMPILED, Preparer
+from bench.engine.stacked.programs import Captured
 from bench.engine.state import StateFolder
 from bench.perf.workload import Workload, one_round, simulation
 from bench.selftest.candidate import candidate
@@ -42,6 +48,42 @@ def test_precisions_stay_near_each_other(precision: str) -> None:
     exact.advance(1)
     other.advance(1)
     assert largest_gap(exact, other) < (1e-5 if precision == "fp32" else 0.05)
+
+
+@pytest.mark.parametrize("model", ["cnn_digits+bn", "mlp+bn"])
+def test_bfloat16_with_batch_norm(model: str) -> None:
+    options = {"model": model, "device": "cuda", "local_epochs": 1}
+    exact, other = (simulate("fedavg", "stacked", precision=precision, **options) for precision in ("fp32", "bf16"))
+    exact.advance(1)
+    with captured():
+        other.advance(1)
+    assert 0 < largest_gap(exact, other) < 0.05
+
+
+@pytest.mark.parametrize("program", [*WAYS, *(way + COMPILED for way in WAYS)])
+def test_every_program_of_a_step_gives_the_same(program: str) -> None:
+    options = {"model": "cnn_digits", "augmentation": "flip_crop", "local_epochs": 2}
+    alone = simulate("fedgkd", "loop", **options)
+    stacked = simulate("fedgkd", "stacked", device="cuda", **options)
+    stacked.trainer = Stacked(lambda: Captured(Preparer(cuda_graphs(), choices=Always(program))))
+    alone.advance(2)
+    with captured():
+        stacked.advance(2)
+    assert largest_gap(alone, stacked) < 1e-9
+
+
+def test_the_fastest_program_is_chosen_once() -> None:
+    options = {"model": "cnn_digits", "device": "cuda", "participation": 1.0, "sizes": EQUAL_SIZES}
+    first = simulate("fedavg", "stacked", **options)
+    with captured():
+        first.advance(1)
+    (used,) = first.choices.used.items()
+    second = simulate("fedavg", "stacked", **options)
+    second.choices.adopt({used[0]: "matmul"})
+    with captured():
+        second.advance(1)
+    assert second.choices.used == {used[0]: "matmul"}
+    assert largest_gap(first, second) < 1e-9
 
 
 def test_stacking_is_the_choice_on_a_gpu() -> None:
