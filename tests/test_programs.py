@@ -29,6 +29,7 @@ from bench.engine.stacked.programs import Captured
 from bench.engine.stacked.rooms import FixedRoom
 from bench.engine.stacked.stack import SIZES
 from bench.engine.state import StateFolder
+from bench.selftest.toy import EQUAL_SIZES
 
 CLIENTS = 3
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
@@ -193,7 +194,8 @@ def on_traces(capture: Callable[[Act], Act] = traced, **options: Any) -> Stacked
 
 @needs_compiler
 def test_a_compiled_run_is_the_run() -> None:
-    options = {"model": "mlp", "momentum": 0.9, "lr_decay": 0.8, "participation": 1.0, "local_epochs": 1}
+    options = {"model": "cnn_digits", "momentum": 0.9, "lr_decay": 0.8, "participation": 1.0, "local_epochs": 1}
+    options["sizes"] = EQUAL_SIZES  # one program, for compiling takes seconds
     alone, fast = (simulate("fedprox", backend, **options) for backend in ("loop", "stacked"))
     made: list[Act] = []
 
@@ -201,7 +203,7 @@ def test_a_compiled_run_is_the_run() -> None:
         made.append(step)
         return compiled(step)
 
-    fast.trainer = on_traces(lambda step: step, compiler=counted, choices=Always("grouped" + COMPILED))
+    fast.trainer = on_traces(lambda step: step, compiler=counted, choices=Always("separate" + COMPILED))
     alone.advance(3)
     fast.advance(3)
     assert made
