@@ -102,7 +102,7 @@ def test_names_say_what_the_runs_of_a_trial_have_in_common() -> None:
     units = [unit(mu, seed, alpha=alpha) for mu in (0.1, 0.2) for seed in (0, 1) for alpha in (0.1, 5.0)]
     varied = varied_names(units)
     assert trial_name(units[:1], varied) == "fedprox alpha=0.1 mu=0.1 seed 0"
-    assert trial_name([one for one in units if one.setting.alpha == 5.0], varied) == "fedprox alpha=5.0 4 runs"
+    assert trial_name([one for one in units if one.setting.alpha == 5.0], varied) == "fedprox alpha=5 4 runs"
     alone = [one for one in units if one.setting.alpha == 5.0 and one.seed == 1]
     assert trial_name(alone, varied) == "fedprox alpha=5.0 seed 1 2 runs"
     same = [one for one in units if one.setting.alpha == 5.0 and one.hyperparameters["mu"] == 0.1]

@@ -106,6 +106,7 @@ def test_a_hook_may_differentiate_within_a_stack(way: str) -> None:
         assert torch.allclose(own, other, rtol=0, atol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own use, for forward derivatives
 @pytest.mark.parametrize("way", WAYS)
 def test_hooks_may_differentiate_forward_and_map_models(way: str) -> None:
     x, weights, bias = images(CLIENTS, 2, 4, 5, 5), images(CLIENTS, 2, 6, 4, 3, 3), images(6)
