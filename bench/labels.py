@@ -45,11 +45,12 @@ def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
         for name in own.hyperparameters
         if name not in inside.hyperparameters
     ]
-    one = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
     alike = len({replace(member, seed=0).key for member in units}) == 1
-    if not alike and len({member.seed for member in units}) == 1:
-        parts.append(f"seed {unit.seed}")
-    return " ".join([unit.algorithm, *parts, one if alike else f"{len(units)} runs"])
+    if alike:
+        own_seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
+        return " ".join([unit.algorithm, *parts, own_seeds])
+    one_seed = f" of seed {unit.seed}" if len({member.seed for member in units}) == 1 else ""
+    return " ".join([unit.algorithm, *parts, f"{len(units)} runs{one_seed}"])
 
 
 def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

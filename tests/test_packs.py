@@ -104,9 +104,9 @@ def test_names_say_what_the_runs_of_a_trial_have_in_common() -> None:
     assert trial_name(units[:1], varied) == "fedprox alpha=0.1 mu=0.1 seed 0"
     assert trial_name([one for one in units if one.setting.alpha == 5.0], varied) == "fedprox alpha=5 4 runs"
     alone = [one for one in units if one.setting.alpha == 5.0 and one.seed == 1]
-    assert trial_name(alone, varied) == "fedprox alpha=5.0 seed 1 2 runs"
+    assert trial_name(alone, varied) == "fedprox alpha=5 2 runs of seed 1"
     same = [one for one in units if one.setting.alpha == 5.0 and one.hyperparameters["mu"] == 0.1]
-    assert trial_name(same, varied) == "fedprox alpha=5.0 mu=0.1 2 seeds"
+    assert trial_name(same, varied) == "fedprox alpha=5 mu=0.1 2 seeds"
 
 
 # A trial of several runs.
