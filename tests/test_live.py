@@ -295,7 +295,7 @@ def test_packs_are_told_apart_by_what_is_in_them() -> None:
     assert names == [
         "fedcad 8 runs (beta=0.1...0.4 seeds 0-1)",
         "fedcad 8 runs (beta=0.1...0.4 seeds 2-3)",
-        "fedcad seed 0 2 runs (beta=0.1,0.2)",
+        "fedcad 2 runs of seed 0 (beta=0.1,0.2)",
     ]
 
 
