@@ -31,7 +31,7 @@ SMALL = 4_000_000  # multiplications of a client's convolution on a CPU, below w
 
 def usual(device: torch.device) -> str:
     """The way that is taken where none is measured."""
-    # On a CPU 1.2 to 1.5 times as fast as a grouped one for CNN and ResNet-8; on a GPU it would launch more kernels.
+    # On a CPU 1.4 times as fast as a grouped one for CNN and ResNet-8; on a GPU it would launch more kernels.
     return "channels_last" if device.type == "cpu" else "grouped"
 
 
