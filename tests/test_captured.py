@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from bench.engine.stacked.backend import KEPT_PROGRAMS, Stacked
 from bench.engine.stacked.captures import Act, traced
 from bench.engine.stacked.probe import Preparer
 from bench.engine.stacked.programs import Captured
+from bench.engine.stacked.stack import Stack
 from bench.selftest.toy import EQUAL_SIZES
 
 ROUNDS = 4
@@ -119,6 +121,20 @@ def test_programs_that_are_no_longer_used_are_let_go() -> None:
     run.advance(5)
     assert isinstance(run.trainer, Stacked)
     assert len(run.trainer._programs) == KEPT_PROGRAMS
+
+
+def test_a_program_keeps_what_it_reads_but_not_the_round_of_its_capture() -> None:
+    """The problem has constants that are read; a round's tasks would only fill memory."""
+    run = simulate("fedgkd", "stacked", sizes=EQUAL_SIZES)
+    trainer = run.trainer = captured()
+    gc.collect()
+    before = {id(thing) for thing in gc.get_objects() if type(thing) is Stack}
+    run.advance(2)
+    gc.collect()
+    assert {id(thing) for thing in gc.get_objects() if type(thing) is Stack} <= before
+    (made,) = trainer._programs
+    assert isinstance(made.program, Captured)
+    assert [reads for _, reads in made.program._programs.values()] == [run.problem]
 
 
 def test_rounds_may_be_shorter_than_a_warm_up() -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import largest_gap, simulate
-from test_programs import Always
 from test_resume import identical
 
 from bench.engine.pack import Pack
 from bench.engine.simulation import choose_backend
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.captures import cuda_graphs
+from bench.engine.stacked.choices import Always
 from bench.engine.stacked.convolutions import WAYS
 from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured

@@ -140,13 +140,13 @@ def test_programs_of_a_stack_side_by_side(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_program_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(case: programs.Case, program: str) -> Any:
+    def fails(case: Case, program: str) -> Any:
         if program == "matmul":
             raise RuntimeError("no such kernel")
         return lambda: None
 
     monkeypatch.setattr(programs, "_prepared", fails)
-    found = programs.measure_programs([programs.Case(TINY, 1)], True, 1, lambda _: None)
+    found = programs.measure_programs([Case(TINY, "cnn_cifar", 1)], True, 1, lambda _: None)
     assert [entry["program"] for entry in found if "error" in entry] == ["matmul"]
     assert [entry["program"] for entry in found][4:] == [f"{way}, compiled" for way in WAYS] + ["loop"]
     assert report.problems({"parts": {"programs": {"rates": found}}}) == [

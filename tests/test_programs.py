@@ -22,7 +22,7 @@ from bench.engine.pack import Pack
 from bench.engine.stacked import probe
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.captures import Act, compiled, traced
-from bench.engine.stacked.choices import Choices
+from bench.engine.stacked.choices import Always, Choices
 from bench.engine.stacked.convolutions import WAYS, computed
 from bench.engine.stacked.probe import COMPILED, Preparer, Step
 from bench.engine.stacked.programs import Captured
@@ -164,17 +164,6 @@ def test_autocast_reaches_stacked_convolutions(way: str) -> None:
 def test_an_unknown_way_is_refused() -> None:
     with pytest.raises(ValueError, match=r"one of grouped, separate, channels_last, matmul; got 'fast'"):
         computed("fast")
-
-
-class Always(Choices):
-    """One program for all work."""
-
-    def __init__(self, program: str) -> None:
-        super().__init__()
-        self._program = program
-
-    def get(self, work: str) -> str:
-        return self._program
 
 
 @pytest.mark.parametrize(("algorithm", "way"), [*(("fedgkd", way) for way in WAYS), ("fedkf", "channels_last")])

@@ -126,13 +126,12 @@ def _run_throughput(given: argparse.Namespace) -> dict[str, Any]:
 def _run_programs(given: argparse.Namespace) -> dict[str, Any]:
     from dataclasses import replace
 
-    from bench.perf.programs import Case, measure_programs
+    from bench.perf.programs import measure_programs
+    from bench.perf.throughput import cases
 
-    work = replace(_work(given), augmentation=given.augmentation[0], backend="stacked")
-    asked = [
-        Case(replace(work, model=model, precision=precision), pack)
-        for model, precision, pack in product(given.model, given.precision, given.pack)
-    ]
+    work = replace(_work(given), augmentation=given.augmentation[0])
+    works = {model: replace(work, model=model) for model in given.model}
+    asked = cases(works, ["stacked"], given.precision, given.pack)
     return {"rates": measure_programs(asked, given.compile, given.rounds or ROUNDS, _say)}
 
 

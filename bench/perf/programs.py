@@ -8,47 +8,23 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.captures import as_it_comes, cuda_graphs
-from bench.engine.stacked.choices import Choices
+from bench.engine.stacked.choices import Always
 from bench.engine.stacked.convolutions import WAYS
 from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured
 from bench.perf.ceilings import synchroniser
 from bench.perf.measure import Spent, figure, timed
-from bench.perf.workload import Workload, simulations, together
+from bench.perf.throughput import ALGORITHM, Case
+from bench.perf.workload import simulations, together
 
-ALGORITHM = "fedavg"
 BASELINE = "grouped"  # what vmap by itself would make
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is trained.
-
-    Args:
-        work: of each run.
-        pack: runs side by side.
-    """
-
-    work: Workload
-    pack: int
-
-
-class _Fixed(Choices):
-    """One program, whatever the work."""
-
-    def __init__(self, program: str) -> None:
-        super().__init__()
-        self._program = program
-
-    def get(self, work: str) -> str:
-        return self._program
 
 
 def measure_programs(
@@ -100,8 +76,8 @@ def _prepared(case: Case, program: str) -> Callable[[], None]:
 
 def _preparer(device: str, program: str) -> Preparer:
     if device == "cuda":
-        return Preparer(cuda_graphs(), choices=_Fixed(program))
-    return Preparer(as_it_comes, choices=_Fixed(program), warm_up=0)
+        return Preparer(cuda_graphs(), choices=Always(program))
+    return Preparer(as_it_comes, choices=Always(program), warm_up=0)
 
 
 def _seconds(spent: Spent, case: Case) -> float:

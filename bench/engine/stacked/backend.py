@@ -17,7 +17,7 @@ from bench.engine.stacked.numbers import Place, constants, differing
 from bench.engine.stacked.probe import Preparer
 from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Program
 from bench.engine.stacked.stack import Entry, Stack
-from bench.engine.tasks import Job, Problem, Trained
+from bench.engine.tasks import Job, Trained
 from bench.engine.trees import shapes
 from bench.packs import common_fields
 
@@ -117,7 +117,7 @@ class Stacked:
         except NotCapturable as problem:
             reason = str(problem)
         # Outside the handler, whose traceback would keep what the attempt took.
-        name = type(made.problem.algorithm).__name__
+        name = type(part[0][0].problem.algorithm).__name__
         warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", stacklevel=2)
         made.program = _eager(part[0][0])
         return Stack(part, several, places, made.program).run()
@@ -127,10 +127,10 @@ class Stacked:
         # Steps as they come fix nothing, so there is nothing to keep. Texts have another length in each step, and a
         # captured step has one shape.
         if self._capture is None or job.tasks[0].source.widths is not None:
-            return _Made((), _eager(job), job.problem)
+            return _Made((), _eager(job))
         structure = (several, *_structure(job)[1:])
         known = [made for made in self._programs if made.structure == structure]
-        made = known[0] if known else _Made(structure, self._capture(), job.problem)
+        made = known[0] if known else _Made(structure, self._capture())
         # Few are kept, the last used last: what a run sends may change from round to round.
         self._programs = [*[other for other in self._programs if other is not made], made][-KEPT_PROGRAMS:]
         return made
@@ -152,11 +152,10 @@ def _eager(job: Job) -> Eager:
 
 @dataclass
 class _Made:
-    """A program and what it is for; the problem is kept because captured steps read its network's constants."""
+    """A program and what it is for."""
 
     structure: Any
     program: Program
-    problem: Problem
 
 
 def _alike(jobs: Sequence[Job]) -> list[list[Job]]:

@@ -78,6 +78,18 @@ class Choices:
         return {work: one for work, one in found.items() if _is_choice(one)} if isinstance(found, dict) else {}
 
 
+class Always(Choices):
+    """One program, whatever the work."""
+
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self._program = program
+
+    def get(self, work: str) -> str:
+        """That program."""
+        return self._program
+
+
 def _is_choice(value: Any) -> bool:
     return isinstance(value, dict) and isinstance(value.get("fastest"), str)
 

@@ -37,12 +37,14 @@ class Step:
         ways: of `bench.engine.stacked.convolutions.WAYS`; one where there is nothing to choose.
         work: what decides how long it takes, in words: algorithm, model, shapes.
         expected: steps like it in a whole run, about.
+        reads: what it reads beside the tensors of its room: kept as long as a program of it.
     """
 
     act: Callable[[str], None]
     ways: Sequence[str]
     work: str
     expected: int
+    reads: object = None
 
 
 @dataclass(frozen=True)

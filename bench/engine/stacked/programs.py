@@ -82,8 +82,8 @@ class Captured:
     def __init__(self, prepare: Prepare) -> None:
         self.room = FixedRoom()
         self._prepare = prepare
-        # With its step: what a capture reads belongs to it, constants of its network among that.
-        self._programs: dict[Hashable, tuple[Callable[[], None], Step]] = {}
+        # With what it reads, not with the step: that would keep the round in which it was captured.
+        self._programs: dict[Hashable, tuple[Callable[[], None], object]] = {}
         self._generation = 0
 
     def run(self, key: Hashable, step: Step, times: int) -> None:
@@ -92,7 +92,7 @@ class Captured:
             self._programs.clear()
             self._generation = self.room.generation
         if key not in self._programs:
-            self._programs[key] = (self._prepared(step), step)
+            self._programs[key] = (self._prepared(step), step.reads)
         replay, _ = self._programs[key]
         for _ in range(times):
             replay()

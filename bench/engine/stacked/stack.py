@@ -84,7 +84,8 @@ class Stack:
         expected = self._expected()
         for size, staying, end in self._spans():
             width = self._width(size)
-            step = Step(_Active(self, width).step, self._ways(), *self._work(width, expected[_like(width)]))
+            steps = expected[_like(width)]
+            step = Step(_Active(self, width).step, self._ways(), self._work(width, steps), steps, self.problem)
             self.program.run((width, shared), step, end - made)
             done += self._finish(staying, size)
             made = end
@@ -119,8 +120,8 @@ class Stack:
     def _ways(self) -> list[str]:
         return list(WAYS) if self.problem.net.convolutional else list(WAYS)[:1]
 
-    def _work(self, width: int, expected: int) -> tuple[str, int]:
-        """What decides how long a step takes, and how often it is made."""
+    def _work(self, width: int, expected: int) -> str:
+        """What decides how long a step takes, and whether to compile it."""
         problem, setting = self.problem, self.problem.setting
         names = [f"{type(layer).__module__}.{type(layer).__qualname__}" for layer in layers(problem.algorithm)]
         inputs = "x".join(map(str, problem.net.input_shape))
@@ -133,7 +134,7 @@ class Stack:
             f"{_like(width)} clients" + (" of several runs" if self.several else ""),
             f"1e{len(str(expected)) - 1} steps",  # a long run may compile what a short one did not
         ]
-        return ", ".join(told), expected
+        return ", ".join(told)
 
     def _tensor(self, value: Any) -> Tensor:
         return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
