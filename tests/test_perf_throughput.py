@@ -139,6 +139,13 @@ def test_programs_of_a_stack_side_by_side(tmp_path: Path, capsys: pytest.Capture
     assert "over grouped" in capsys.readouterr().out
 
 
+def test_programs_in_a_precision_that_is_a_gpus_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--part", "programs", "--model", "cnn_cifar", "--precision", "tf32"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "left out" in shown
+    assert "cnn_cifar, tf32, pack 1, any: TF32 is a GPU's" in shown
+
+
 def test_a_program_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(case: Case, program: str) -> Any:
         if program == "matmul":

@@ -127,7 +127,7 @@ def _programs(entries: Sequence[Mapping[str, Any]]) -> Table:
     for entry in entries:
         named = (entry["model"], entry["precision"], entry["program"], str(entry["pack"]))
         if "rate" not in entry:
-            table.add_row(*named, "failed")
+            table.add_row(*named, "left out" if "left_out" in entry else "failed")
             continue
         rate, spread, *_ = _cells(entry["rate"])
         table.add_row(

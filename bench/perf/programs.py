@@ -7,7 +7,7 @@ they come, and client after client (`loop`) stands beside them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,8 @@ from bench.engine.stacked.choices import Always
 from bench.engine.stacked.convolutions import WAYS
 from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured
-from bench.perf.ceilings import synchroniser
+from bench.errors import UsageError
+from bench.perf.ceilings import check_precision, synchroniser
 from bench.perf.measure import Spent, figure, timed
 from bench.perf.throughput import ALGORITHM, Case
 from bench.perf.workload import simulations, together
@@ -40,27 +41,33 @@ def measure_programs(
 
     Returns:
         `model`, `precision`, `pack`, `program`; `rate`, on a CPU with one thread by processor time; `ratio` to the
-        program with grouped convolutions; or the `error`.
+        program with grouped convolutions; or the `error`, or why a precision is `left_out`.
     """
-    found = []
-    for case in asked:
-        names = [*WAYS, *[way + COMPILED for way in WAYS if compiles], *["loop"] * (case.work.device == "cpu")]
-        ready, failed = {}, {}
-        for name in names:
-            say(f"programs: {case.work.model}, {case.work.precision}, pack {case.pack}, {name}")
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error", UserWarning)  # whatever runs instead has another name
-                    ready[name] = _prepared(case, name)
-            except Exception as error:
-                failed[name] = f"{type(error).__name__}: {error}"
-        wait = synchroniser(case.work.device)
-        turns = [{name: _seconds(timed(advance, wait), case) for name, advance in ready.items()} for _ in range(rounds)]
-        known = {"model": case.work.model, "precision": case.work.precision, "pack": case.pack}
-        for name in names:
-            measured = {"error": failed[name]} if name in failed else _figures(case, turns, name)
-            found.append(known | {"program": name} | measured)
-    return found
+    return [entry for case in asked for entry in _of_case(case, compiles, rounds, say)]
+
+
+def _of_case(case: Case, compiles: bool, rounds: int, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    known = {"model": case.work.model, "precision": case.work.precision, "pack": case.pack}
+    try:
+        check_precision(case.work.device, case.work.precision)
+    except UsageError as reason:
+        yield known | {"program": "any", "left_out": str(reason)}
+        return
+    names = [*WAYS, *[way + COMPILED for way in WAYS if compiles], *["loop"] * (case.work.device == "cpu")]
+    ready, failed = {}, {}
+    for name in names:
+        say(f"programs: {case.work.model}, {case.work.precision}, pack {case.pack}, {name}")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)  # whatever runs instead has another name
+                ready[name] = _prepared(case, name)
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {error}"
+    wait = synchroniser(case.work.device)
+    turns = [{name: _seconds(timed(advance, wait), case) for name, advance in ready.items()} for _ in range(rounds)]
+    for name in names:
+        measured = {"error": failed[name]} if name in failed else _figures(case, turns, name)
+        yield known | {"program": name} | measured
 
 
 def _prepared(case: Case, program: str) -> Callable[[], None]:

@@ -137,5 +137,8 @@ def _left_out(parts: Mapping[str, Any]) -> list[str]:
     for entry in parts.get("throughput", {}).get("rates", ()):
         if "left_out" in entry:
             lines.append(f"{case_name(entry)}: {entry['left_out']}")
+    for entry in parts.get("programs", {}).get("rates", ()):
+        if "left_out" in entry:
+            lines.append(f"{program_name(entry)}: {entry['left_out']}")
     runs = parts.get("settings", {}).get("runs", ())
     return lines + [f"setting {entry['setting']}: {entry['left_out']}" for entry in runs if "left_out" in entry]
