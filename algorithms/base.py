@@ -30,6 +30,7 @@ Message = dict[str, Any]
 Local = dict[str, Any]
 Memory = dict[str, Any]
 Upload = dict[str, Any]
+Lazy = Tensor | Callable[[], Tensor]
 
 NEEDS = frozenset({"projection_head", "batchnorm", "validation", "auxiliary", "images", "sgd", "plain_sgd", "pooled"})
 
@@ -45,22 +46,33 @@ class Data:
     """Labelled samples, held as a whole.
 
     Args:
-        x: (N, ...) as the network takes them, or a function that makes them when they are first asked for.
+        x: (N, ...) as the network takes them, or, as the others, a function that makes them when first asked for.
         y: (N,) int64.
         weight: (N,), where 0 marks padding.
     """
 
-    def __init__(self, x: Tensor | Callable[[], Tensor], y: Tensor, weight: Tensor) -> None:
-        self._x = x
-        self.y = y
-        self.weight = weight
+    def __init__(self, x: Lazy, y: Lazy, weight: Lazy) -> None:
+        self._parts = {"x": x, "y": y, "weight": weight}
 
     @property
     def x(self) -> Tensor:
         """(N, ...), normalised and not augmented."""
-        if not isinstance(self._x, Tensor):
-            self._x = self._x()
-        return self._x
+        return self._made("x")
+
+    @property
+    def y(self) -> Tensor:
+        """(N,) int64 labels."""
+        return self._made("y")
+
+    @property
+    def weight(self) -> Tensor:
+        """(N,) 1 for a sample, 0 for padding."""
+        return self._made("weight")
+
+    def _made(self, name: str) -> Tensor:
+        part = self._parts[name]
+        made = self._parts[name] = part if isinstance(part, Tensor) else part()
+        return made
 
 
 @dataclass(frozen=True)

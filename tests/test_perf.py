@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.captures import traced
+from bench.engine.stacked.probe import Preparer
+from bench.engine.stacked.programs import Captured
 from bench.errors import EnvironmentProblem, UsageError
 from bench.perf import main, startup, training, tune
 from bench.perf.floors import floor
@@ -104,6 +108,15 @@ def test_algorithms_stand_beside_fedavg() -> None:
     assert prox["arithmetic"] == prox["floor"] == 1.0
     assert distilled["arithmetic"] > 1
     assert distilled["floor"] == pytest.approx(7 / 6)
+
+
+def test_operations_of_a_captured_run_are_counted() -> None:
+    run = simulation(replace(TINY, backend="stacked"), "fedavg")
+    run.trainer = Stacked(lambda: Captured(Preparer(traced, compiler=None, warm_up=0)))
+    one_round(run)
+    trainer = run.trainer
+    assert training._operations(run) == training._operations(simulation(TINY, "fedavg")) > 0
+    assert run.trainer is trainer
 
 
 def test_training_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,10 +50,10 @@ def test_fewer_samples_only_show_that_it_runs(pack: int) -> None:
 
 def test_fewer_rounds_are_extrapolated() -> None:
     known = SETTINGS["fedgkd"]
-    # The first round prepares and counts once; the mean of the others stands for all 99.
-    found = settings._times(known, [[10.0, 1.0, 2.0], [5.0, 1.0, 1.0]], "cuda")
+    # The first two rounds prepare and count once; the mean of the others stands for all 98.
+    found = settings._times(known, [[10.0, 3.0, 1.0, 2.0], [5.0, 3.0, 1.0, 1.0]], "cuda")
     estimate = found["seconds_estimate"]
-    assert estimate["median"] == pytest.approx(10 + 99 * 1.5 + 5 + 99 * 1)
+    assert estimate["median"] == pytest.approx(10 + 3 + 98 * 1.5 + 5 + 3 + 98 * 1)
     assert (estimate["limit"], "met" in estimate) == (90.0, False)
     assert settings._times(known, [[2.0]], "cpu") == {"seconds_estimate": settings.figure([200.0], "s")}
 

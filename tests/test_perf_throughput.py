@@ -321,10 +321,24 @@ def test_busy_machine_is_said(load: list[float] | None, said: bool) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_record_on_a_gpu(tmp_path: Path) -> None:
     file = tmp_path / "perf.json"
-    options = ["--part", "throughput", "profile", "--device", "cuda", "--model", "cnn_cifar", "--samples", "64"]
+    options = [
+        "--part",
+        "throughput",
+        "training",
+        "profile",
+        "--algo",
+        "fedgkd",
+        "--device",
+        "cuda",
+        "--model",
+        "cnn_cifar",
+        "--samples",
+        "64",
+    ]
     ways = ["--precision", "fp32", "tf32", "bf16", "--pack", "1", "4", "--rounds", "2"]
     assert main([*options, *ways, "--json", str(file)]) == 0
     parts = json.loads(file.read_text())["parts"]
+    assert parts["training"]["algorithms"]["cnn_cifar"]["fedgkd"]["over_floor"]["limit"] == 1.15
     assert all("rate" in entry for entry in parts["throughput"]["rates"])
     assert parts["throughput"]["rates"][0]["bound_share"]["limit"] == 0.25
     assert parts["profile"]["cnn_cifar"]["clock"] == "CUDA"

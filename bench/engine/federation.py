@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Protocol
 
@@ -98,7 +98,8 @@ class Federation:
         how = (info, setting.normalization, setting.augmentation, device, dtype)
         self.train, self.test = samples(dataset, "train", *how), samples(dataset, "test", *how)
         self.device, self.dtype = device, dtype
-        self.clients = tuple(torch.from_numpy(index).to(device) for index in split.clients)
+        self._held = tuple(torch.from_numpy(index) for index in split.clients)
+        self.clients = tuple(index.to(device) for index in self._held)
         self.test_parts = _test_parts(dataset, setting, device)
         self.sizes = tuple(len(index) for index in split.clients)
         self.local_tests = tuple(torch.from_numpy(index).to(device) for index in split.local_tests)
@@ -106,14 +107,19 @@ class Federation:
         self.auxiliary = torch.from_numpy(split.auxiliary).to(device)
 
     def data(self, index: Tensor) -> Data:
-        """Training samples by index; the inputs are made when first asked for."""
-        weight = torch.ones(len(index), device=self.device, dtype=self.dtype)
-        return Data(lambda: self.train.at(index), self.train.labels[index], weight)
+        """Training samples by index, made when first asked for."""
+        return Data(
+            lambda: self.train.at(index),
+            lambda: self.train.labels[index],
+            lambda: torch.ones(len(index), device=self.device, dtype=self.dtype),
+        )
 
     def source(self, client: int, positions: Tensor, draws: Tensor | None) -> Source:
-        """A client's inputs of one round; `positions` (steps, B) are those of its samples that each step takes."""
-        index = self.clients[client]
-        return Source(self.train, index, index[positions], draws)
+        """A client's inputs of one round; `positions` (steps, B) are those of its samples that each step takes.
+
+        They and `draws` are on the CPU.
+        """
+        return Source(self.train, self.clients[client], self._held[client][positions], draws)
 
     def chunks(self, part: Samples, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """(inputs, labels) of all samples of a part, or of those at `index`, a chunk at a time, in any order."""
@@ -139,7 +145,7 @@ class Source:
 
     Args:
         samples: the training part.
-        index: (n,) the client's samples.
+        index: (n,) the client's samples, on the training device.
         rows: (steps, B) those that each step takes.
         draws: (steps, B, 4) int64 of `draw_crops` for each place in the schedule, or None without augmentation.
     """
@@ -153,6 +159,14 @@ class Source:
     def widths(self) -> list[int] | None:
         """As `Samples.widths` says of the steps."""
         return self.samples.widths(self.rows)
+
+    def on(self, device: torch.device) -> Source:
+        """With all that a step reads on this device."""
+        return replace(self, rows=self.rows.to(device), draws=None if self.draws is None else self.draws.to(device))
+
+    def labels(self, step: int, size: int) -> Tensor:
+        """(size,) labels of the first places of a step."""
+        return self.samples.labels[self.rows[step, :size]]
 
     def take(self, step: int, size: int) -> Tensor:
         """Inputs (size, ...) of the first places of a step."""

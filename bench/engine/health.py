@@ -33,7 +33,7 @@ def complaint(
     parts += [(result.client, "", result.loss) for result in trained]
     parts += [(-1, "model", total(model)) for model in models]
     parts += [(-1, name, spoilt(tree)) for name, tree in message.items() if name != "params"]
-    values = torch.stack([value.to(problem.federation.device, torch.float64) for _, _, value in parts]).tolist()
+    values = torch.stack([value.to(problem.federation.device) for _, _, value in parts]).tolist()
     lost = [(client, name) for (client, name, _), value in zip(parts, values, strict=True) if not math.isfinite(value)]
     if not lost:
         return None

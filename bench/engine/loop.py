@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from algorithms.base import Batch, Local, Message, Outputs, Plan
 from bench.engine.dropout import step_keys
 from bench.engine.streams import stream
 from bench.engine.tasks import Job, Problem, Task, Trained, finish, leaves_of
-from bench.engine.trees import tree_map
+from bench.engine.trees import to, tree_map
 
 
 class Loop:
@@ -34,13 +35,14 @@ class Loop:
             raise RuntimeError(f"round {job.plan.round}, client {task.client}: {error}") from error
 
     def _client(self, problem: Problem, task: Task, message: Message, plan: Plan) -> Trained:
-        net, algorithm = problem.net, problem.algorithm
-        plan = Plan(plan.round, plan.lr, plan.momentum, plan.optimizer, task.num_steps(problem.net.dtype))
+        net, algorithm, device = problem.net, problem.algorithm, problem.federation.device
+        task = replace(task, schedule=task.schedule.on(device, net.dtype), source=task.source.on(device))
+        plan = replace(plan, num_steps=torch.tensor(float(task.steps), device=device, dtype=net.dtype))
         local: Local = {**task.local, "params": leaves_of(net, task.local["params"])}
         leaves = [local["params"][name] for name in net.trainable]
         state = problem.optimizer.init(leaves)
-        total = torch.zeros((), device=problem.federation.device, dtype=net.dtype)
-        keys = dropout_keys(problem, task, plan.round) if net.has_dropout else [None] * task.steps
+        total = torch.zeros((), device=device, dtype=net.dtype)
+        keys = dropout_keys(problem, task, plan.round).to(device) if net.has_dropout else [None] * task.steps
         for step in range(task.steps):
             batch = make_batch(problem, task, step)
             if problem.acts_before_steps:
@@ -65,13 +67,13 @@ def make_batch(problem: Problem, task: Task, step: int) -> Batch:
         for name, params in task.teachers.items():
             if name not in teacher:
                 teacher[name] = problem.net.eval(params, x)
-    return Batch(x, task.data.y[positions], task.schedule.weight[step, :size], problem.noise(task.noise), teacher)
+    noise = to(problem.noise(task.noise), x.device)
+    return Batch(x, task.source.labels(step, size), task.schedule.weight[step, :size], noise, teacher)
 
 
 def dropout_keys(problem: Problem, task: Task, round: int) -> Tensor:
-    """(steps, 2) keys of a client's dropout masks in a round."""
-    generator = stream(problem.seed, "dropout", round, task.client)
-    return step_keys(generator, task.steps).to(problem.federation.device)
+    """(steps, 2) keys of a client's dropout masks in a round, on the CPU."""
+    return step_keys(stream(problem.seed, "dropout", round, task.client), task.steps)
 
 
 def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:

@@ -27,6 +27,10 @@ class Schedule:
     weight: Tensor
     sizes: tuple[int, ...]
 
+    def on(self, device: torch.device, dtype: torch.dtype) -> Schedule:
+        """On a device, weights of that type."""
+        return Schedule(self.positions.to(device), self.weight.to(device, dtype), self.sizes)
+
     @staticmethod
     def draw(
         generator: torch.Generator, num_examples: int, steps: int, batch_size: int, whole_batches: bool = False

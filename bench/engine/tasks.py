@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload
+from algorithms.base import Algorithm, Fed, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload
 from algorithms.statements import layers
 from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
@@ -18,7 +18,7 @@ from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.schedule import Schedule, draw_schedule
 from bench.engine.streams import stream
-from bench.engine.trees import num_bytes, own, spoilt, tensors, to
+from bench.engine.trees import num_bytes, own, spoilt, tensors
 from search_spaces.setting import Setting
 
 
@@ -35,9 +35,8 @@ class Problem:
     optimizer: Optimizer
 
     def noise(self, generator: torch.Generator) -> Any:
-        """What the algorithm draws for one step, on the training device. Always of a whole batch."""
-        drawn = self.algorithm.noise(self.fed, generator, self.setting.batch_size)
-        return to(drawn, self.federation.device)
+        """What the algorithm draws for one step, where the generator is. Always of a whole batch."""
+        return self.algorithm.noise(self.fed, generator, self.setting.batch_size)
 
     @cached_property
     def acts_before_steps(self) -> bool:
@@ -48,13 +47,12 @@ class Problem:
 
 @dataclass
 class Task:
-    """One client's round.
+    """One client's round. What is drawn for its steps is on the CPU, for a backend to move at once.
 
     Args:
         client: its number.
         schedule: which samples each step takes.
         source: the inputs.
-        data: the client's whole training set.
         local: what it trains, the algorithm's `start` copied so that nothing shared is written to.
         memory: what it kept.
         teachers: frozen models by name.
@@ -65,7 +63,6 @@ class Task:
     client: int
     schedule: Schedule
     source: Source
-    data: Data
     local: Local
     memory: Memory
     teachers: Mapping[str, Params]
@@ -83,10 +80,6 @@ class Task:
     def steps(self) -> int:
         """tau_k."""
         return len(self.schedule.sizes)
-
-    def num_steps(self, dtype: torch.dtype) -> Tensor:
-        """tau_k as a scalar tensor, which hooks may compute with."""
-        return torch.tensor(float(self.steps), dtype=dtype, device=self.data.y.device)
 
     def table(self, positions: Tensor) -> dict[str, Outputs]:
         """The teachers' stored outputs on these samples."""
@@ -131,26 +124,19 @@ class Trained:
 def make_task(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> Task:
     """Draw everything that a client's round needs, each from its own stream."""
     setting, federation, seed = problem.setting, problem.federation, problem.seed
-    index = federation.clients[client]
-    batch_size = setting.batch_size
     order = stream(seed, "order", round, client)
     schedule = draw_schedule(order, setting, federation.sizes, client)
     draws = None
     if setting.augmentation != "none":
         generator = stream(seed, "augment", round, client)
-        draws = draw_crops(generator, len(schedule.sizes), batch_size).to(federation.device)
+        draws = draw_crops(generator, len(schedule.sizes), setting.batch_size)
     start = problem.algorithm.start(problem.fed, message, memory, stream(seed, "start", round, client))
-    source = federation.source(client, schedule.positions.to(federation.device), draws)
+    source = federation.source(client, schedule.positions, draws)
     teachers = problem.algorithm.teachers(message, memory)
     return Task(
         client=client,
-        schedule=Schedule(
-            schedule.positions.to(federation.device),
-            schedule.weight.to(federation.device, federation.dtype),
-            schedule.sizes,
-        ),
+        schedule=schedule,
         source=source,
-        data=federation.data(index),
         local=tensors(start, federation.device, federation.dtype),
         memory=memory,
         teachers=teachers,
@@ -184,8 +170,9 @@ def leaves_of(net: Network, params: Params) -> Params:
 
 def finish(problem: Problem, task: Task, local: Local, loss: Tensor, message: Message, plan: Any) -> Trained:
     """Ask the algorithm for the upload and the memory, and make both the client's own."""
-    upload, memory = problem.algorithm.upload(problem.net, local, task.data, message, task.memory, plan)
     federation = problem.federation
+    data = federation.data(task.source.index)
+    upload, memory = problem.algorithm.upload(problem.net, local, data, message, task.memory, plan)
     upload = tensors(upload, federation.device, federation.dtype)
     return Trained(
         client=task.client,

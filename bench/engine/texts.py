@@ -27,6 +27,7 @@ class Texts:
         self._ids = torch.from_numpy(np.array(ids, np.int32)).to(labels.device)
         positions = torch.arange(1, ids.shape[1] + 1, device=labels.device)
         self._lengths = ((self._ids != PAD) * positions).amax(1)
+        self._known_lengths = self._lengths.cpu()
 
     def at(self, index: Tensor | slice) -> Tensor:
         """(B, L) int64, L for the longest text of these."""
@@ -38,7 +39,7 @@ class Texts:
 
     def widths(self, rows: Tensor) -> list[int]:
         """L of each step, whose samples are a row of (steps, B)."""
-        return [self._rounded(longest) for longest in self._lengths[rows].amax(1).tolist()]
+        return [self._rounded(longest) for longest in self._known_lengths[rows.cpu()].amax(1).tolist()]
 
     def by_cost(self, index: Tensor | None) -> Tensor:
         """The shortest first, so that chunks have texts of like lengths."""

@@ -128,9 +128,9 @@ def run_setting(name: str, algorithm: str, asked: Asked) -> dict[str, Any]:
     """All seeds of a setting against the clock, from the first round to the last, evaluations included.
 
     Returns:
-        `seconds` of a whole run, with the target on a GPU; of one with fewer rounds `seconds_estimate`, its first
-        round once and the mean of the others for all that are missing; of one with fewer samples `seconds_tried`, of
-        what ran; `rate`, `energy`, and what was run.
+        `seconds` of a whole run, with the target on a GPU; of one with fewer rounds `seconds_estimate`, its first two
+        rounds once, which prepare, and the mean of the others for all that are missing; of one with fewer samples
+        `seconds_tried`, of what ran; `rate`, `energy`, and what was run.
     """
     known = SETTINGS[name]
     rounds = rounds_of(known, asked)
@@ -158,7 +158,7 @@ def _times(known: Known, turns: Sequence[Sequence[float]], device: str) -> dict[
     of, whole = known.setting.rounds, sum(map(sum, turns))
     if all(len(pack) == of for pack in turns):
         return {"seconds": figure([whole], "s", known.seconds if device == "cuda" else None)}
-    estimate = sum(pack[0] + (of - 1) * fmean(pack[1:] or pack) for pack in turns)
+    estimate = sum(sum(pack[:2]) + (of - len(pack[:2])) * fmean(pack[2:] or pack[-1:]) for pack in turns)
     target = {"limit": known.seconds, "bound": "<="} if device == "cuda" else {}
     return {"seconds_estimate": figure([estimate], "s") | target}
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.engine.loop import Loop
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
 from bench.perf.floors import floor
@@ -122,9 +123,13 @@ def cpu_ratio(pairs: Iterable[tuple[Spent, Spent]]) -> dict[str, Any]:
 
 
 def _operations(run: Simulation) -> int:
-    """Floating-point operations of one round, those of products and convolutions."""
-    with FlopCounterMode(display=False) as counter:
-        one_round(run)
+    """Floating-point operations of one round, those of products and convolutions, client after client."""
+    trainer, run.trainer = run.trainer, Loop()  # a captured step shows its operations to nobody
+    try:
+        with FlopCounterMode(display=False) as counter:
+            one_round(run)
+    finally:
+        run.trainer = trainer
     return int(counter.get_total_flops())
 
 

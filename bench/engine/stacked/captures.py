@@ -84,8 +84,16 @@ def _called(module: Any) -> Act:
     return called
 
 
-def make_beside(step: Act) -> None:
-    """One step as it comes; on a GPU beside the current stream, as a capture will be, and it may wait for no answer."""
+def make_beside(step: Act, waits: bool = False) -> None:
+    """One step as it comes; on a GPU beside the current stream, as a capture will be.
+
+    Args:
+        step: what to make.
+        waits: whether it may wait for an answer or a copy, as a first step does that makes what the others keep.
+
+    Raises:
+        RuntimeError: it waited.
+    """
     if not torch.cuda.is_available():
         step()
         return
@@ -94,7 +102,7 @@ def make_beside(step: Act) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that it may overlook some: the capture itself sees those
-            torch.cuda.set_sync_debug_mode("error")
+            torch.cuda.set_sync_debug_mode(before if waits else "error")
         with torch.cuda.stream(stream):
             step()
     finally:

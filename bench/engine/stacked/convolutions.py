@@ -75,11 +75,17 @@ class computed(TorchFunctionMode):
             self.idle &= all(map(operator.is_, [*args, *kwargs.values()], [*cast[0], *cast[1].values()]))
             args, kwargs = cast
             return self._conv2d(*args, **kwargs) if func is torch.conv2d else func(*args, **kwargs)
-        if func is F.batch_norm and args[0].dtype is torch.bfloat16:
-            self.idle = False
-            # vmap would give torch's kernel weights of bfloat16 beside statistics of float32, which it refuses.
-            return func(args[0].float(), *args[1:], **kwargs).to(torch.bfloat16)
+        if func is F.batch_norm:
+            return self._batch_norm(*args, **kwargs)
         return func(*args, **kwargs)
+
+    def _batch_norm(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        # On a GPU torch asks whether channels come last, which vmap does not answer.
+        laid = input.contiguous() if input.is_cuda else input
+        # vmap would give torch's kernel weights of bfloat16 beside statistics of float32, which it refuses.
+        made: Tensor = F.batch_norm(laid.float() if laid.dtype is torch.bfloat16 else laid, *args, **kwargs)
+        self.idle &= made.dtype is input.dtype and laid is input
+        return made.to(input.dtype)
 
     def _conv2d(
         self,

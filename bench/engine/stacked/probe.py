@@ -56,7 +56,8 @@ class Preparer:
         compiler: makes of a step one of fewer kernels; None for none.
         choices: what was measured before, and is not measured again.
         device: in words, for `choices`.
-        warm_up: steps made before a capture: libraries choose their kernels and allocate in the first ones.
+        warm_up: steps made before a capture: libraries choose their kernels and allocate in the first ones. All but
+            the first are watched for waiting.
         measured: called when programs that were measured are gone, and with them the memory that they took.
     """
 
@@ -118,8 +119,8 @@ class _Trial:
                 raise ValueError("there is no compiler")
             act = self._undone(partial(self.preparer.compiler, act))
             self._undone(act)  # compiles, for which a warm-up has no patience
-        for _ in range(self.preparer.warm_up):
-            self._undone(partial(make_beside, act))
+        for turn in range(self.preparer.warm_up):
+            self._undone(partial(make_beside, act, waits=turn == 0))
         return self._undone(partial(self.preparer.capture, act))
 
     def attempt(self, act: Callable[[], T], name: str) -> T | None:

@@ -143,7 +143,7 @@ class Stack:
         jobs, tasks = [job for job, _ in self.entries], [task for _, task in self.entries]
         found: dict[str, Any] = {
             "memory": stack([task.memory for task in tasks]),
-            "num_steps": torch.stack([task.num_steps(self.problem.net.dtype) for task in tasks]),
+            "num_steps": self._tensor([float(task.steps) for task in tasks]),
         }
         if self.several:
             found["message"] = stack([job.message for job in jobs])
@@ -168,12 +168,13 @@ class Stack:
 
     def _finish(self, begin: int, end: int) -> list[tuple[Job, Trained]]:
         """What the algorithms make of what these clients trained: of copies, for others train on in its place."""
-        copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), {**self.local, "": self.total})
+        kept = {"local": self.local, "loss": self.total, "steps": self.common["num_steps"]}
+        copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), kept)
+        copied["loss"] /= copied["steps"]
         done = []
-        for (job, task), local in zip(self.entries[begin:end], unstack(copied), strict=True):
-            loss = local.pop("") / task.steps
-            plan = replace(job.plan, num_steps=task.num_steps(job.problem.net.dtype))
-            done.append((job, finish(job.problem, task, local, loss, job.message, plan)))
+        for (job, task), own in zip(self.entries[begin:end], unstack(copied), strict=True):
+            plan = replace(job.plan, num_steps=own["steps"])
+            done.append((job, finish(job.problem, task, own["local"], own["loss"], job.message, plan)))
         return done
 
 

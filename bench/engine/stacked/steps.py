@@ -15,7 +15,7 @@ from algorithms.base import Outputs
 from bench.engine.loop import dropout_keys
 from bench.engine.stacked.rooms import Room
 from bench.engine.tasks import Job, Task
-from bench.engine.trees import leaves, stack, tree_map
+from bench.engine.trees import leaves, stack, to, tree_map
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,22 @@ class Steps:
     @staticmethod
     def of(entries: Sequence[tuple[Job, Task]], room: Room) -> Steps:
         """Those of the clients of one or several runs, in the order of the stack."""
-        tasks = [task for _, task in entries]
-        rows, tables = _tables(tasks)
+        problem, tasks = entries[0][0].problem, [task for _, task in entries]
+        device = problem.federation.device
+
+        def placed(name: str, tree: Any) -> Any:
+            return None if tree is None else room.place(name, to(tree, device), axes=2)
+
         draws = [task.source.draws for task in tasks if task.source.draws is not None]
         widths = [task.source.widths for task in tasks if task.source.widths is not None]
-        dropout = entries[0][0].problem.net.has_dropout
+        rows, tables = _tables(tasks)
         return Steps(
-            index=room.place("index", pad_sequence([task.source.rows for task in tasks]), axes=2),
-            weight=room.place("weight", pad_sequence([task.schedule.weight for task in tasks]), axes=2),
-            draws=room.place("draws", pad_sequence(draws), axes=2) if draws else None,
-            noise=room.place("noise", _noise(entries), axes=2),
-            keys=room.place("keys", pad_sequence([_keys(*entry) for entry in entries]), axes=2) if dropout else None,
-            rows=None if rows is None else room.place("rows", rows, axes=2),
+            index=placed("index", pad_sequence([task.source.rows for task in tasks])),
+            weight=placed("weight", pad_sequence([task.schedule.weight for task in tasks]).to(problem.net.dtype)),
+            draws=placed("draws", pad_sequence(draws) if draws else None),
+            noise=placed("noise", _noise(entries)),
+            keys=placed("keys", _keys(entries) if problem.net.has_dropout else None),
+            rows=placed("rows", rows),
             tables=room.place("tables", tables),
             widths=[max(step) for step in zip_longest(*widths, fillvalue=0)] if widths else None,
         )
@@ -105,5 +109,5 @@ def _noise(entries: Sequence[tuple[Job, Task]]) -> Any:
     return stack(by_step)
 
 
-def _keys(job: Job, task: Task) -> Tensor:
-    return dropout_keys(job.problem, task, job.plan.round)
+def _keys(entries: Sequence[tuple[Job, Task]]) -> Tensor:
+    return pad_sequence([dropout_keys(job.problem, task, job.plan.round) for job, task in entries])
