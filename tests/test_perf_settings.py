@@ -136,6 +136,7 @@ def test_two_trials_are_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = two_trials(TINY, 1)
     assert found["ratio"]["median"] == pytest.approx(found["two"]["median"] / found["one"]["median"])
     assert (found["ratio"]["limit"], found["ratio"]["n"], found["cpu_ratio"]["n"]) == (1.9, 1, 1)
+    assert ("limit" in found["bare_ratio"], found["bare_ratio"]["n"]) == (False, 1)
 
 
 @pytest.mark.slow

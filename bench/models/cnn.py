@@ -10,7 +10,7 @@ def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 16), (16, 32)):
         norm = [nn.BatchNorm2d(outputs)] if batchnorm else []
-        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), *norm, nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), *norm, nn.ReLU(inplace=True), nn.MaxPool2d(2)]
     return nn.Sequential(*layers, nn.Flatten())
 
 
@@ -18,16 +18,16 @@ def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
     """FedCAD's CNN (Experiments, Models): 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84 units."""
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
         nn.Flatten(),
         nn.Linear(400, 120),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Linear(120, 84),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
     )
 
 
@@ -39,16 +39,16 @@ def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
     """
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
         nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
         nn.Conv2d(16, 120, 5),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Flatten(),
         nn.Linear(120, 84),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
     )
 
 
@@ -60,15 +60,15 @@ def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
     """
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 32), (32, 64), (64, 64)):
-        layers += [nn.Conv2d(inputs, outputs, 3), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 512), nn.ReLU())
+        layers += [nn.Conv2d(inputs, outputs, 3), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 512), nn.ReLU(inplace=True))
 
 
 def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
     """The CNN of FedGen's code for 28x28 inputs: twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 linear units."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 6), (6, 16)):
-        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()]
+        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(784, 32))
 
 
@@ -79,11 +79,11 @@ def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
     """
     layers: list[nn.Module] = []
     for inputs, outputs, pooled in ((channels, 64, True), (64, 64, True), (64, 128, False)):
-        layers += [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU()]
+        layers += [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
         layers += [nn.MaxPool2d(2)] if pooled else []
     layers.append(nn.Flatten())
     for inputs, outputs in ((6272, 2048), (2048, 512)):
-        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU()]
+        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers)
 
 
@@ -95,8 +95,8 @@ def VGG9(channels: int, batchnorm: bool) -> nn.Module:
     """
     layers: list[nn.Module] = []
     for inputs, middle, outputs in ((channels, 32, 64), (64, 128, 128), (128, 256, 256)):
-        layers += [nn.Conv2d(inputs, middle, 3, padding=1), nn.ReLU()]
-        layers += [nn.Conv2d(middle, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(inputs, middle, 3, padding=1), nn.ReLU(inplace=True)]
+        layers += [nn.Conv2d(middle, outputs, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
         layers += [nn.Dropout2d(0.05)] if outputs == 128 else []
-    layers += [nn.Flatten(), nn.Dropout(0.1), nn.Linear(4096, 512), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(512, 512), nn.ReLU(), nn.Dropout(0.1))
+    layers += [nn.Flatten(), nn.Dropout(0.1), nn.Linear(4096, 512), nn.ReLU(inplace=True)]
+    return nn.Sequential(*layers, nn.Linear(512, 512), nn.ReLU(inplace=True), nn.Dropout(0.1))

@@ -23,7 +23,9 @@ class Classifier(nn.Module):
         self.body = body
         self.projection: nn.Module = nn.Identity()
         if projection is not None:
-            self.projection = nn.Sequential(nn.Linear(features, features), nn.ReLU(), nn.Linear(features, projection))
+            self.projection = nn.Sequential(
+                nn.Linear(features, features), nn.ReLU(inplace=True), nn.Linear(features, projection)
+            )
         self.head = nn.Linear(projection or features, num_classes)
 
     def forward(self, x: Tensor) -> Outputs:

@@ -9,7 +9,7 @@ def MLP(numbers: int, batchnorm: bool) -> nn.Module:
     """Flatten, then twice Linear(., 64)-[BatchNorm]-ReLU."""
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs in (numbers, 64):
-        layers += [nn.Linear(inputs, 64), *([nn.BatchNorm1d(64)] if batchnorm else []), nn.ReLU()]
+        layers += [nn.Linear(inputs, 64), *([nn.BatchNorm1d(64)] if batchnorm else []), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers)
 
 

@@ -37,8 +37,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) to (B, outputs, H / stride, W / stride)."""
-        h = F.relu(self.norm1(self.conv1(x)))
-        return F.relu(self.norm2(self.conv2(h)) + self.shortcut(x))
+        h = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        return F.relu(self.norm2(self.conv2(h)) + self.shortcut(x), inplace=True)
 
 
 class Bottleneck(nn.Module):
@@ -56,9 +56,9 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, inputs, H, W) to (B, 4 * planes, H / stride, W / stride)."""
-        h = F.relu(self.norm1(self.conv1(x)))
-        h = F.relu(self.norm2(self.conv2(h)))
-        return F.relu(self.norm3(self.conv3(h)) + self.shortcut(x))
+        h = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        h = F.relu(self.norm2(self.conv2(h)), inplace=True)
+        return F.relu(self.norm3(self.conv3(h)) + self.shortcut(x), inplace=True)
 
 
 class ResNet(nn.Module):
@@ -82,7 +82,7 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, channels, H, W) to (B, D)."""
-        h: Tensor = self.blocks(self.pool(F.relu(self.norm(self.conv(x)))))
+        h: Tensor = self.blocks(self.pool(F.relu(self.norm(self.conv(x)), inplace=True)))
         return h.mean((2, 3))
 
 

@@ -18,13 +18,14 @@ from bench.errors import EnvironmentProblem
 from bench.execution import cpu_count
 from bench.perf.measure import Spent, alternate, figure, timed
 from bench.perf.training import cpu_ratio
-from bench.perf.workload import Workload, one_round, simulation
+from bench.perf.workload import BareLoop, Workload, one_round, simulation
 
 ALGORITHM = "fedavg"
 BF16_RATIO = 1.6  # target, where the processor multiplies bfloat16 itself
 BF16_MODEL = "resnet8"
 TWO_TRIALS = 1.9  # target, of one's samples a second
 TRIALS = 2
+WHAT = ("engine", "bare")  # that a trial's process can be asked for
 FLAGS = ("avx512_bf16", "amx_bf16")  # as Linux spells them
 PATIENCE = 600  # seconds for an answer of a trial
 
@@ -79,17 +80,24 @@ def beside_fp32(work: Workload, rounds: int) -> dict[str, Any]:
 
 
 def two_trials(work: Workload, rounds: int) -> dict[str, Any]:
-    """The samples/s of two trials at once, each a process with one thread, over those of one alone."""
+    """The samples/s of two trials at once, each a process with one thread, over those of one alone.
+
+    Bare loops in their place show what the machine gives: its cores share caches, memory and power.
+    """
     if cpu_count() < TRIALS:
         return {"left_out": f"not applicable: {cpu_count()} core here"}
     with _trials(work) as trials:
-        _round(trials)  # the first prepares
-        pairs = [(_round(trials[:1]), _round(trials)) for _ in range(rounds)]
-    ratios = [TRIALS * alone.seconds / both.seconds for alone, both in pairs]
+        for what in WHAT:
+            _round(trials, what)  # the first prepares
+        turns = [{what: (_round(trials[:1], what), _round(trials, what)) for what in WHAT} for _ in range(rounds)]
+    pairs, bare = ([turn[what] for turn in turns] for what in WHAT)
     return {
         "one": figure([work.processed / alone.seconds for alone, _ in pairs], "samples/s"),
         "two": figure([TRIALS * work.processed / both.seconds for _, both in pairs], "samples/s"),
-        "ratio": figure(ratios, "x", TWO_TRIALS, at_least=True),
+        "ratio": figure(
+            [TRIALS * alone.seconds / both.seconds for alone, both in pairs], "x", TWO_TRIALS, at_least=True
+        ),
+        "bare_ratio": figure([TRIALS * alone.seconds / both.seconds for alone, both in bare], "x"),
         # What the two take from each other, caches and memory, without what others take from both.
         "cpu_ratio": figure([TRIALS * alone.cpu_seconds / both.cpu_seconds for alone, both in pairs], "x"),
     }
@@ -117,16 +125,17 @@ def _trials(work: Workload) -> Iterator[list[Connection]]:
 def _trial(pipe: Connection, work: Workload) -> None:
     """A trial's process: a round each time it is asked, and what it took."""
     torch.set_num_threads(1)
-    run = simulation(work, ALGORITHM)
+    run, bare = simulation(work, ALGORITHM), BareLoop(work)
+    rounds = dict(zip(WHAT, (lambda: one_round(run), bare.segment), strict=True))
     while True:
         try:
-            pipe.recv()
+            asked = pipe.recv()
         except EOFError:
             return
-        pipe.send(timed(lambda: one_round(run)))
+        pipe.send(timed(rounds[asked]))
 
 
-def _round(trials: list[Connection]) -> Spent:
+def _round(trials: list[Connection], what: str) -> Spent:
     """A round of all these trials at once: seconds until the last is done, and the mean of their processor times.
 
     Raises:
@@ -135,7 +144,7 @@ def _round(trials: list[Connection]) -> Spent:
     began, spent = perf_counter(), list[Spent]()
     try:
         for trial in trials:
-            trial.send("round")
+            trial.send(what)
         spent += [trial.recv() for trial in trials if trial.poll(PATIENCE)]
     except (EOFError, OSError):
         spent.clear()

@@ -18,6 +18,7 @@ WORDS = {  # of a figure's path, where it is not words already
     "flip_crop": "flip and crop",
     "rates": "",
     "cpu_ratio": "ratio by processor time",
+    "bare_ratio": "ratio of bare loops",
     "cpu_seconds": "processor time",
     "seconds": "time",
     "dry_run": "dry run",
