@@ -1,17 +1,22 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later, pip and make:
-#   make demo    runs a sweep on the embedded data set and prints its leaderboard
-#   make test    runs the tests
+#   make demo         runs a sweep on the embedded data set and prints its leaderboard
+#   make test         runs the tests
+# One more needs a C compiler:
+#   make pretended    runs the tests for a GPU on a pretended one
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint perf clean
+.PHONY: demo test pretended lint perf clean
 
 demo: $(READY)
 	$(BIN)/python -m bench.sweep --config docs/demo.toml
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+pretended: $(READY)
+	$(BIN)/python tests/pretended -q -n 2
 
 lint: $(READY)
 	$(BIN)/ruff format --check .

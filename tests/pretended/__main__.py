@@ -1,0 +1,40 @@
+"""The tests for a GPU, on a machine without one: `python tests/pretended [options of pytest]`.
+
+A small library tells torch that there is an idle CUDA device; tensors on it (`tensors.py`) compute on the CPU. So the
+code that runs is a GPU's, down to the kernels: devices, waits, captures and replays, memory. It says nothing of kernels
+or of speed. It needs a C compiler, Linux, and a torch built for CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def main(options: list[str]) -> int:
+    """Run pytest where the library stands before CUDA's own; its exit status."""
+    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        sys.exit("the pretended device needs a C compiler: install one, or name it in $CC")
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "libcuda.so.1"
+        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, HERE / "idle_gpu.c"], check=True)
+        paths = {"PYTHONPATH": HERE.parent, "LD_LIBRARY_PATH": folder}
+        found = {name: os.pathsep.join([str(path), *_known(name)]) for name, path in paths.items()}
+        environment = {**os.environ, **found, "LD_PRELOAD": str(library)}
+        command = [sys.executable, "-m", "pytest", "-p", "pretended.plugin", "-m", "gpu", *options]
+        return subprocess.run(command, cwd=HERE.parent.parent, env=environment).returncode
+
+
+def _known(name: str) -> list[str]:
+    return [os.environ[name]] if os.environ.get(name) else []
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,66 @@
+"""Makes torch see the pretended device. Loaded by pytest in a process that `python tests/pretended` has prepared."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from pretended.graphs import Graph
+from pretended.memory import TOTAL
+from pretended.tensors import MEMORY, Everywhere, OnDevice
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+NAME = "pretended GPU"
+BEYOND = {"compiled": "torch's compiler makes kernels", "test_record_on_a_gpu": "the profiler asks the driver"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any test module is imported: they ask for a device."""
+    properties = SimpleNamespace(name=NAME, major=9, minor=0, total_memory=TOTAL, multi_processor_count=132)
+    torch.cuda.get_device_properties = lambda device=None: properties
+    torch.cuda.init()
+    torch._C._set_only_lift_cpu_tensors(True)  # `torch.tensor(..., device="cuda")` is made on the CPU, then copied
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    stand_ins: dict[str, Any] = {
+        "CUDAGraph": Graph,
+        "graph_pool_handle": lambda: (0, 0),
+        "is_current_stream_capturing": lambda: Graph.recording is not None,
+        "memory_allocated": lambda device=None: MEMORY.held,
+        "memory_reserved": lambda device=None: MEMORY.held,
+        "max_memory_allocated": lambda device=None: MEMORY.peak,
+        "reset_peak_memory_stats": MEMORY.forget_peak,
+        "mem_get_info": lambda device=None: (MEMORY.allowed - MEMORY.held, TOTAL),
+        "set_per_process_memory_fraction": MEMORY.allow,
+        "empty_cache": lambda: None,
+        "_lazy_init": lambda: None,
+    }
+    for name, made in stand_ins.items():
+        setattr(torch.cuda, name, made)
+    torch.save, torch.load = _saving(torch.save), _loading(torch.load)
+    Everywhere().__enter__()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What needs kernels is left to a GPU."""
+    for item in items:
+        for part, why in BEYOND.items():
+            if part in item.nodeid:
+                item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {why}"))
+
+
+def _saving(save: Any) -> Any:
+    def saved(tree: Any, *args: Any, **kwargs: Any) -> None:
+        save(tree_map(lambda leaf: leaf.cpu() if isinstance(leaf, OnDevice) else leaf, tree), *args, **kwargs)
+
+    return saved
+
+
+def _loading(load: Any) -> Any:
+    def loaded(*args: Any, map_location: Any = None, **kwargs: Any) -> Any:
+        tree = load(*args, map_location="cpu", **kwargs)
+        return tree_map(lambda leaf: leaf.to(map_location or "cpu") if isinstance(leaf, Tensor) else leaf, tree)
+
+    return loaded

@@ -1,0 +1,97 @@
+"""What the tests for a GPU rely on: true of a CUDA device, and of the pretended one (`tests/pretended`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bench.engine.stacked.captures import cuda_graphs, make_beside
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+def there(*values: float) -> Tensor:
+    return torch.tensor(values, device="cuda", dtype=torch.float32)
+
+
+def test_operands_lie_on_one_device() -> None:
+    with pytest.raises(RuntimeError, match="on the same device"):
+        there(1, 2) + torch.ones(2)
+    with pytest.raises(RuntimeError, match="indices should be"):
+        torch.ones(2)[there(0, 1).long()]
+    assert (there(1, 2) + torch.ones(())).tolist() == [2, 3], "a number may come from anywhere"
+
+
+WAITING: dict[str, Callable[[Tensor], object]] = {
+    "an answer": lambda x: float(x.sum()),
+    "a copy to the host": lambda x: x.cpu(),
+    "a copy from the host": lambda x: torch.ones(2).to(x.device),
+    "as many as a mask has": lambda x: x[x > 0],
+    "positions from the host": lambda x: x[torch.tensor([0])],
+}
+
+
+@pytest.mark.parametrize("act", WAITING.values(), ids=WAITING)
+def test_a_step_that_waits_is_refused(act: Callable[[Tensor], object]) -> None:
+    x = there(1, 2)
+
+    def step() -> None:
+        act(x)
+
+    make_beside(step, waits=True)
+    with pytest.raises(RuntimeError, match="synchronizing"):
+        make_beside(step)
+    make_beside(step, waits=True)
+
+
+def test_a_capture_changes_nothing_and_a_replay_goes_on_from_what_is_there() -> None:
+    x, slope = there(1, 2), there(0, 0)
+
+    def step() -> None:
+        leaf = x.detach().requires_grad_()
+        (found,) = torch.autograd.grad(vmap(lambda value: value**3)(leaf).sum(), leaf)
+        slope.copy_(found)
+        x.add_(1)
+
+    make_beside(step)
+    replay = cuda_graphs()(step)
+    assert x.tolist() == [2, 3]
+    replay()
+    replay()
+    assert (x.tolist(), slope.tolist()) == ([4, 5], [27, 48])
+    x.zero_()
+    replay()
+    assert (x.tolist(), slope.tolist()) == ([1, 1], [0, 0])
+
+
+def test_what_fails_in_a_capture_leaves_the_device_usable() -> None:
+    x = there(1, 2)
+
+    def step() -> None:
+        x.add_(1)
+        float(x.sum())
+
+    with pytest.raises(RuntimeError):
+        cuda_graphs()(step)
+    assert torch.ones(2, device="cuda").tolist() == [1, 1]
+
+
+def test_autocast_is_the_devices() -> None:
+    with torch.autocast("cuda", torch.bfloat16):
+        made = torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")
+    assert made.dtype is torch.bfloat16
+
+
+def test_memory_is_counted_and_limited() -> None:
+    before = torch.cuda.memory_allocated()
+    kept = torch.empty(2**20, device="cuda")
+    view = kept[1:]
+    assert torch.cuda.memory_allocated() - before == kept.nbytes == 2**22
+    del kept, view
+    assert torch.cuda.memory_allocated() == before
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(torch.cuda.get_device_properties(0).total_memory, device="cuda", dtype=torch.uint8)
