@@ -98,7 +98,7 @@ class ClientCohort:
     def gradients(self, loss: Any, params: Params, batch_size: int) -> Params:
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
         self._calls += 1
-        asked = [self._batch(int(client), batch_size) for client in self.ids]
+        asked = [self._batch(client, batch_size) for client in self.ids.tolist()]
         slopes = self._together(asked, loss, params) if self.stacked else [self._alone(a, loss, params) for a in asked]
         self.traffic.communications += 1
         self.traffic.bytes_down += len(slopes) * num_bytes(params)

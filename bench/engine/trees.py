@@ -55,6 +55,8 @@ def pairs(first: Any, second: Any) -> Iterator[tuple[Tensor, Tensor]]:
 
 def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """`tree` on `device`, plain numbers turned into tensors: floats and booleans in `dtype`, integers as int64."""
+    if isinstance(tree, Tensor):
+        return tree.to(device)  # drawn on the CPU, perhaps; one that is there already stays the same object
     if isinstance(tree, Mapping):
         return {key: tensors(value, device, dtype) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -62,8 +64,6 @@ def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
         return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
     if isinstance(tree, bool | float):
         return torch.tensor(float(tree), device=device, dtype=dtype)
-    if isinstance(tree, Tensor):
-        return tree.to(device)  # drawn on the CPU, perhaps; one that is there already stays the same object
     return torch.tensor(tree, device=device) if isinstance(tree, int) else tree
 
 
