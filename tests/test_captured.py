@@ -210,3 +210,15 @@ def test_what_cannot_be_stacked_is_refused(state: Any) -> None:
     run = simulate(Remembers(), "stacked", participation=0.5)
     with pytest.raises(RuntimeError, match="has to have one structure"):
         run.advance(ROUNDS)
+
+
+def test_numbers_that_are_drawn_have_to_be_tensors() -> None:
+    """A stack computes all clients' steps with one number: it must not be the first client's for everybody."""
+
+    @dataclass(frozen=True)
+    class Draws(Algorithm):
+        def noise(self, fed: Any, generator: torch.Generator, batch_size: int) -> Any:
+            return {"scale": float(torch.rand((), generator=generator))}
+
+    with pytest.raises(RuntimeError, match="has to have one structure"):
+        simulate(Draws(), "stacked").advance(1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
@@ -19,10 +21,13 @@ def there(*values: float) -> Tensor:
 
 
 def test_operands_lie_on_one_device() -> None:
-    with pytest.raises(RuntimeError, match="on the same device"):
-        there(1, 2) + torch.ones(2)
+    for act in (lambda x, y: x + y, lambda x, y: torch.stack([x[0], y[0]]), lambda x, y: y[0].add_(x[0])):
+        with pytest.raises(RuntimeError, match="on the same device"):
+            act(there(1, 2), torch.ones(2))
     with pytest.raises(RuntimeError, match="indices should be"):
         torch.ones(2)[there(0, 1).long()]
+    with pytest.raises(RuntimeError, match="generator"):
+        torch.randn(2, generator=torch.Generator(), device="cuda")
     assert (there(1, 2) + torch.ones(())).tolist() == [2, 3], "a number may come from anywhere"
 
 
@@ -32,6 +37,7 @@ WAITING: dict[str, Callable[[Tensor], object]] = {
     "a copy from the host": lambda x: torch.ones(2).to(x.device),
     "as many as a mask has": lambda x: x[x > 0],
     "positions from the host": lambda x: x[torch.tensor([0])],
+    "a comparison": lambda x: torch.allclose(x, x),
 }
 
 
@@ -68,6 +74,18 @@ def test_a_capture_changes_nothing_and_a_replay_goes_on_from_what_is_there() -> 
     assert (x.tolist(), slope.tolist()) == ([1, 1], [0, 0])
 
 
+def test_a_capture_moves_no_running_statistics() -> None:
+    x, mean, variance = torch.randn(8, 3, device="cuda"), torch.zeros(3, device="cuda"), torch.ones(3, device="cuda")
+
+    def step() -> None:
+        F.batch_norm(x, mean, variance, training=True, momentum=0.5)
+
+    replay = cuda_graphs()(step)
+    assert mean.tolist() == [0, 0, 0]
+    replay()
+    torch.testing.assert_close(mean, x.mean(0) / 2)
+
+
 def test_what_fails_in_a_capture_leaves_the_device_usable() -> None:
     x = there(1, 2)
 
@@ -87,6 +105,7 @@ def test_autocast_is_the_devices() -> None:
 
 
 def test_memory_is_counted_and_limited() -> None:
+    gc.collect()  # of what tests that fail on purpose have left
     before = torch.cuda.memory_allocated()
     kept = torch.empty(2**20, device="cuda")
     view = kept[1:]
@@ -94,4 +113,4 @@ def test_memory_is_counted_and_limited() -> None:
     del kept, view
     assert torch.cuda.memory_allocated() == before
     with pytest.raises(torch.OutOfMemoryError):
-        torch.empty(torch.cuda.get_device_properties(0).total_memory, device="cuda", dtype=torch.uint8)
+        torch.empty(torch.cuda.get_device_properties(0).total_memory + 1, device="cuda", dtype=torch.uint8)

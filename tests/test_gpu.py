@@ -126,7 +126,7 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
 
 def test_short_of_memory_half_the_clients_go_on() -> None:
     """The process may take half of what 64 clients of a CNN take: half or a quarter of them train at once."""
-    work = Workload("cnn_cifar", clients=64, cohort=64, samples=128, epochs=1, device="cuda", backend="stacked")
+    work = Workload("cnn_cifar", clients=64, cohort=64, samples=64, epochs=1, device="cuda", backend="stacked")
     whole, capped = simulation(work, "fedavg"), simulation(work, "fedavg")
     before = torch.cuda.memory_allocated()
     one_round(whole)

@@ -1,5 +1,7 @@
 """The tests for a GPU, on a machine without one: `python tests/pretended [options of pytest]`.
 
+Paths among the options are the repository's.
+
 A small library tells torch that there is an idle CUDA device; tensors on it (`tensors.py`) compute on the CPU. So the
 code that runs is a GPU's, down to the kernels: devices, waits, captures and replays, memory. It says nothing of kernels
 or of speed. It needs a C compiler, Linux, and a torch built for CUDA.
@@ -8,23 +10,30 @@ or of speed. It needs a C compiler, Linux, and a torch built for CUDA.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import torch
+
 HERE = Path(__file__).resolve().parent
 
 
 def main(options: list[str]) -> int:
     """Run pytest where the library stands before CUDA's own; its exit status."""
-    compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
+    compiler = shlex.split(os.environ.get("CC", "")) or [name for name in ("cc", "gcc") if shutil.which(name)][:1]
+    if not compiler:
         sys.exit("the pretended device needs a C compiler: install one, or name it in $CC")
+    if not torch.backends.cuda.is_built():
+        sys.exit(f"the pretended device needs a torch built for CUDA, and {torch.__version__} is not: see the README")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "libcuda.so.1"
-        subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, HERE / "idle_gpu.c"], check=True)
+        making = [*compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, HERE / "idle_gpu.c"]
+        if subprocess.run(making).returncode:
+            sys.exit(f"{shlex.join(map(str, making))} failed: name a C compiler in $CC")
         paths = {"PYTHONPATH": HERE.parent, "LD_LIBRARY_PATH": folder}
         found = {name: os.pathsep.join([str(path), *_known(name)]) for name, path in paths.items()}
         environment = {**os.environ, **found, "LD_PRELOAD": str(library)}

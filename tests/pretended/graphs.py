@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+UNSAID = {"aten::native_batch_norm", "aten::cudnn_batch_norm"}  # write running statistics, which they do not declare
+
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
@@ -44,7 +46,8 @@ class Graph:
     def record(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Make an operation of CPU tensors, and remember it."""
         given = _tensors((args, kwargs))
-        if func._schema.is_mutable:
+        writes = func._schema.is_mutable or func._schema.name in UNSAID
+        if writes:
             for tensor in given:
                 if _address(tensor) not in self._before.keys() | self._made:
                     raw = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
@@ -52,7 +55,7 @@ class Graph:
         out = func(*args, **kwargs)
         fresh = [made for made in _tensors(out) if _address(made) not in map(_address, given)]
         self._made.update(map(_address, fresh))
-        if func._schema.is_mutable or fresh:  # a view needs no second making
+        if writes or fresh:  # a view needs no second making
             self._operations.append((func, args, kwargs, fresh and _tensors(out)))
         return out
 

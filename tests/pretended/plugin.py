@@ -13,8 +13,10 @@ from pretended.tensors import MEMORY, Everywhere, OnDevice
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from bench.engine.stacked.probe import COMPILED
+
 NAME = "pretended GPU"
-BEYOND = {"compiled": "torch's compiler makes kernels", "test_record_on_a_gpu": "the profiler asks the driver"}
+BEYOND = {COMPILED: "torch's compiler makes kernels", "test_record_on_a_gpu": "the profiler asks the driver"}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -20,9 +20,11 @@ aten = torch.ops.aten
 DEVICE = torch.device("cuda", 0)
 MEMORY = Memory()
 ANSWERS = {  # the host waits for what they say
-    *(aten._local_scalar_dense, aten.equal, aten.is_nonzero, aten.item),
-    *(aten.masked_select, aten.nonzero, aten._unique2, aten.unique_dim),
+    *(aten._local_scalar_dense, aten.allclose, aten.equal, aten.is_nonzero, aten.item),
+    *(aten.bincount, aten.masked_select, aten.nonzero, aten.repeat_interleave),
+    *(aten._unique2, aten.unique_consecutive, aten.unique_dim),
 }
+FILLING = {aten.fill, aten.fill_, aten.masked_fill, aten.masked_fill_}
 INDEXING = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, aten._unsafe_index}
 
 
@@ -110,10 +112,19 @@ def _check(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], tensors:
             _wait(func)
     elif name in INDEXING:
         _check_index(func, *args)
-    elif any(on) and any(tensor.dim() and not own for tensor, own in zip(tensors, on, strict=True)):
+    elif any(on) and not all(on) and not _takes_numbers(func, tensors):
         raise RuntimeError(f"expected all tensors to be on the same device, but {func} was given some on the CPU")
     elif name in ANSWERS and any(on):
         _wait(func)
+    elif there and getattr(kwargs.get("generator"), "device", DEVICE).type != "cuda":
+        raise RuntimeError(f"expected a 'cuda' device type for generator, but {func} was given one of the CPU")
+
+
+def _takes_numbers(func: Any, tensors: list[Tensor]) -> bool:
+    """Whether the operands on the CPU are numbers, tensors without axes, which it takes from anywhere."""
+    elementwise = torch.Tag.pointwise in func.tags or func.overloadpacket in FILLING
+    changed = func._schema.is_mutable and not isinstance(tensors[0], OnDevice)
+    return elementwise and not changed and all(isinstance(one, OnDevice) or not one.dim() for one in tensors)
 
 
 def _check_index(func: Any, of: Tensor, indices: Any, *rest: Any) -> None:

@@ -101,8 +101,9 @@ def _joined(tables: list[Outputs]) -> Outputs:
 def _noise(entries: Sequence[tuple[Job, Task]]) -> Any:
     """Drawn once for a round, whatever becomes of the program: a second attempt must see the same numbers."""
     drawn = [task.drawn_noise(job.problem) for job, task in entries]
-    if next(leaves(drawn[0][0]), None) is None:
-        return drawn[0][0]
+    first = drawn[0][0]
+    if next(leaves(first), None) is None:  # nothing is drawn, or numbers: one for all, which `stack` sees to
+        return first and stack([step for steps in drawn for step in steps])
     longest = max(len(steps) for steps in drawn)
     # A client that is done repeats its last draw, which no step of its own reads.
     by_step = [stack([steps[min(step, len(steps) - 1)] for steps in drawn]) for step in range(longest)]
