@@ -24,11 +24,11 @@ HERE = Path(__file__).resolve().parent
 
 def main(options: list[str]) -> int:
     """Run pytest where the library stands before CUDA's own; its exit status."""
-    compiler = shlex.split(os.environ.get("CC", "")) or [name for name in ("cc", "gcc") if shutil.which(name)][:1]
-    if not compiler:
-        sys.exit("the pretended device needs a C compiler: install one, or name it in $CC")
-    if not torch.backends.cuda.is_built():
-        sys.exit(f"the pretended device needs a torch built for CUDA, and {torch.__version__} is not: see the README")
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    if shutil.which(compiler[0]) is None:
+        sys.exit(f"the pretended device needs a C compiler, and there is no {compiler[0]!r}: name one in $CC")
+    if sys.platform != "linux" or not torch.backends.cuda.is_built():
+        sys.exit(f"the pretended device needs Linux and a torch built for CUDA; here is torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "libcuda.so.1"
         making = [*compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, HERE / "idle_gpu.c"]
