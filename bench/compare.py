@@ -17,7 +17,7 @@ from bench.compare_filters import TUNABLE, chosen, filters, layout, split
 from bench.console import exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
-from bench.render import STYLES, defaults, render, render_sheets
+from bench.render import STYLES, defaults, note_superseded, render, render_sheets
 from bench.words import OUTS, counted
 
 if TYPE_CHECKING:
@@ -142,6 +142,7 @@ def _print(
     from leaderboards.derived import Derived, add_derived
     from leaderboards.tables import tables_of
 
+    note_superseded(runs)
     runs = add_derived(runs, metrics, source)
     board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, Derived)], tuned)
     if arguments.select == "test":

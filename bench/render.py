@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
@@ -61,8 +62,19 @@ def print_leaderboard(
 
     chosen = [find_metric(name) for name in metrics]
     runs = Store(out).runs()
+    note_superseded(runs)
     board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, chosen)
     render(tables_of(board, chosen, all_configurations, defaults(), tuned=tuned), style, file or sys.stdout)
+
+
+def note_superseded(runs: pd.DataFrame) -> None:
+    """Say on standard error which runs a leaderboard leaves out: those of earlier versions of an algorithm."""
+    from leaderboards.boards import current
+
+    for algorithm, all_of_it in runs.groupby("algorithm"):
+        if earlier := len(all_of_it) - len(current(all_of_it)):
+            left = f"{earlier} {'run' if earlier == 1 else 'runs'} of an earlier version"
+            sys.stderr.write(f"{algorithm}: {left} left out; what it gave stays stored\n")
 
 
 def render(tables: Sequence[Table], style: str, file: TextIO) -> None:

@@ -29,8 +29,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     none of several.
 
     Args:
-        runs: as `Store.runs()` gives them. Of two runs of one configuration and seed (another version of the
-            algorithm) the later finished counts.
+        runs: as `Store.runs()` gives them. Those of earlier versions of an algorithm do not count (`current`); of two
+            runs of one configuration and seed the later finished one does.
         extra: metrics beside `METRICS` whose columns `runs` has; where a finished run lacks one there is no mean, and
             `<name>_count` says how many have it.
         tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ in them
@@ -46,7 +46,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         [0, 1]); `_rank` in the cell among the selected (1 is best, ties share the smaller; diverged and reference
         rows have none).
     """
-    runs = _one_run_per_seed(runs)
+    runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
@@ -60,6 +60,19 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
 
 
+def current(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs of each algorithm's newest version in a setting: the version of the run that ended last.
+
+    What came of an earlier version came of another algorithm: it is neither averaged with these nor chosen from.
+
+    Args:
+        runs: as for `leaderboard`.
+    """
+    runs = runs.sort_values("finished", kind="stable", na_position="first")
+    newest = runs.groupby(["algorithm", "setting_json"], sort=False)["algorithm_version"].transform("last")
+    return runs[runs["algorithm_version"] == newest]
+
+
 def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
     """`board` with a column `seeds`: of each row, metric -> seed -> value of its finished runs that have one.
 
@@ -69,6 +82,7 @@ def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric
         metrics: which.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
+    runs = current(runs)
     runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
     runs = _one_run_per_seed(runs)
     found: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}

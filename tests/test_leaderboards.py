@@ -257,6 +257,17 @@ def test_of_two_versions_of_an_algorithm_the_later_counts():
     assert (row["n"], row["best_accuracy_mean"]) == (1, 42 / 64)
 
 
+def test_versions_of_an_algorithm_are_neither_averaged_nor_chosen_among():
+    """A seed and a better configuration of an earlier version stand beside one seed of the new one."""
+    old = [run("a", 1, seed, 40, 60) for seed in (0, 1)] + [run("a", 2, seed, 50, 64) for seed in (0, 1)]
+    new = make_row("a", {"x": 1}, {}, 0, version=2, best_accuracy=42 / 64)
+    new["finished"] += timedelta(days=1)
+    elsewhere = run("a", 1, 0, 40, 40, setting={"alpha": 0.9})
+    board = board_of([new, *old, elsewhere])
+    rows = {row["alpha"]: (row["n"], row["configurations"], row["best_accuracy_mean"]) for _, row in board.iterrows()}
+    assert rows == {new["alpha"]: (1, 1, 42 / 64), 0.9: (1, 1, 40 / 64)}
+
+
 def test_flags_are_those_of_any_finished_run():
     rows = [run("a", 1, 0, 40, 40, shortened=True), run("a", 1, 1, 40, 40, package_version="0.2.0")]
     rows += [run("b", 1, 0, 40, 40), failed_row("b", {"x": 1}, {}, 1, package_version="0.2.0", diverged=True)]
