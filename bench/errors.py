@@ -1,4 +1,12 @@
-"""What a command reports instead of a traceback, each kind with its exit status."""
+"""What a command reports instead of a traceback, each kind with its exit status; and where in an algorithm it was."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+BENCH = Path(__file__).resolve().parent
+ALGORITHMS = BENCH.parent / "algorithms"
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -13,3 +21,23 @@ class UsageError(ValueError):
 
 class EnvironmentProblem(RuntimeError):
     """The machine is not ready: data missing or altered, a folder not writable, no space (exit 3)."""
+
+
+def own_line(error: BaseException) -> traceback.FrameSummary | None:
+    """The innermost line of an algorithm that an error, or what caused it, came through; None if there is none.
+
+    Of an algorithm from elsewhere its own line, not that of a helper in `algorithms` which it called.
+    """
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    frames = [frame for link in chain for frame in traceback.extract_tb(link.__traceback__)]
+    found = [frame for frame in reversed(frames) if _is_an_algorithms(Path(frame.filename))]
+    return min(found, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None)
+
+
+def _is_an_algorithms(file: Path) -> bool:
+    """Neither this suite's nor a library's."""
+    return (
+        file.is_file() and BENCH not in file.parents and "site-packages" not in file.parts and "lib" not in file.parts
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import command
@@ -12,6 +13,7 @@ from conftest import largest_gap, simulate
 from outside_world import install, place
 
 from algorithms import build, entry, outside
+from bench.tuning.run import describe
 from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import Setting
@@ -161,3 +163,16 @@ def test_the_command_says_it_with_status_2(place: Path) -> None:
     assert done.returncode == 2
     assert "no module 'nowhere'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_error_is_told_with_the_line_of_the_algorithm_that_it_came_through(tmp_path: Path) -> None:
+    """Not with that of the helper, nor of torch, in which it ended."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from algorithms.losses import cross_entropy\n\n\ndef loss(x):\n    return cross_entropy(x, None)\n"
+    )
+    found: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), found)
+    with pytest.raises(TypeError) as caught:
+        found["loss"]("no tensor")
+    assert describe(caught.value).endswith("(mine.py:5)")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-BENCH = Path(__file__).resolve().parents[1]
+from bench.errors import own_line
+
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
 
 
@@ -50,20 +50,9 @@ class NotApplicable(Exception):
 
 def _told(error: Exception) -> str:
     """The error, and the line of the algorithm that it came through."""
-    chain: list[BaseException] = [error]
-    while chain[-1].__cause__ is not None:
-        chain.append(chain[-1].__cause__)
-    frames = [frame for link in chain for frame in traceback.extract_tb(link.__traceback__)]
-    own = [frame for frame in frames if _is_an_algorithms(Path(frame.filename))]
-    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    own = own_line(error)
+    place = f" ({Path(own.filename).name}, line {own.lineno})" if own else ""
     return f"{type(error).__name__}: {error}{place}"
-
-
-def _is_an_algorithms(file: Path) -> bool:
-    """Neither this suite's nor a library's."""
-    return (
-        file.is_file() and BENCH not in file.parents and "site-packages" not in file.parts and "lib" not in file.parts
-    )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from bench.engine.simulation import Simulation
 from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
+from bench.errors import own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.results import Point, failed_rows, now, rows_of, series
@@ -224,10 +225,11 @@ def peak_memory(device: str) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """An error's type, message and place: what a row keeps of it."""
+    """An error's type, message and place, in the algorithm if it came through one: what a row keeps of it."""
     first = error.__cause__ or error
-    frames = traceback.extract_tb(first.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    frames = [*traceback.extract_tb(first.__traceback__)[-1:], own_line(error)]
+    found = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames) if frame]
+    place = f" ({found[0]})" if found else ""
     return f"{type(first).__name__}: {error}{place}"
 
 
