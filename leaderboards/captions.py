@@ -95,7 +95,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     single = any(cell.state == "value" and cell.record is not None and cell.record["n"] == 1 for cell in cells)
     found = ["(1) a single seed, no spread"] if single else []
     found += [f"{MARKS[mark]} {meaning}" for mark, meaning in _MARK_NOTES.items() if mark in marks]
-    found += [f"{WORDS[state]} {meaning}" for state, meaning in _WORD_NOTES.items() if state in states]
+    found += [f"{_said(WORDS[state])} {meaning}" for state, meaning in _WORD_NOTES.items() if state in states]
     found += [_UNREACHED] * ("unreached" in states)
     if any("C = " in head.label for head in heads):
         found.append("C participation, the share of clients that train in a round")
@@ -106,6 +106,11 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     if any(row.reference for row in rows):
         found.append("reference rows (last) are not ranked")
     return tuple(found)
+
+
+def _said(mark: str) -> str:
+    """A mark as its note begins: a word needs a colon to be told from the note's own."""
+    return f"{mark}:" if mark.isalpha() else mark
 
 
 def place_label(place: Place, by: Sequence[str], varying: Collection[str]) -> str:

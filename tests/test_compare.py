@@ -104,7 +104,7 @@ def test_the_plain_table(out, capsys):
         "fedcad_x                            50.00 (1)           failed\n"
         f"centralized                         90.00 (1)           {DASH}\n"
         "\n"
-        f"* best, + second; (1) a single seed, no spread; {DASH} not run, or not measured; failed every run failed; "
+        f"* best, + second; (1) a single seed, no spread; {DASH} not run, or not measured; failed: every run failed; "
         "what a paired t test\nover seeds (Holm, 5 %) cannot tell from the best shares its rank; reference rows (last) "
         "are not ranked\n"
     )
