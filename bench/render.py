@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from algorithms import ALGORITHMS
+from bench.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,10 +72,10 @@ def note_superseded(runs: pd.DataFrame) -> None:
     """Say on standard error which runs a leaderboard leaves out: those of earlier versions of an algorithm."""
     from leaderboards.boards import current
 
-    for algorithm, all_of_it in runs.groupby("algorithm"):
-        if earlier := len(all_of_it) - len(current(all_of_it)):
-            left = f"{earlier} {'run' if earlier == 1 else 'runs'} of an earlier version"
-            sys.stderr.write(f"{algorithm}: {left} left out; what it gave stays stored\n")
+    earlier = runs.drop(current(runs).index)["algorithm"].value_counts(sort=False)
+    for algorithm, count in earlier.items():
+        left = f"{counted(int(count), 'run')} of an earlier version left out"
+        sys.stderr.write(f"{algorithm}: {left}; what it gave stays stored\n")
 
 
 def render(tables: Sequence[Table], style: str, file: TextIO) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from leaderboards.boards import current
 from leaderboards.frames import by_run
 from leaderboards.published import PrintedCell, PrintedMetric
 from leaderboards.schema import SHORTENING
@@ -148,7 +149,7 @@ def beside(asked: Sequence[Asked], results: Results) -> list[Beside]:
 def _runs_of(asked: Iterable[Asked], results: Results) -> dict[tuple[str, str], list[Run]]:
     """The runs by algorithm and hyper-parameters, as far as they are asked for."""
     wanted = pd.MultiIndex.from_tuples({(one.algorithm, one.hp_json) for one in asked})
-    runs = results.runs()
+    runs = current(results.runs())
     runs = runs[pd.MultiIndex.from_frame(runs[["algorithm", "hp_json"]]).isin(wanted)]
     found: dict[tuple[str, str], list[Run]] = {}
     for row in runs.to_dict("records"):
@@ -175,7 +176,7 @@ def _chosen(
     if not groups:
         return [], [], {}
     less, members = max(groups.values(), key=lambda group: _nearness(asked, *group))
-    last: dict[int, Run] = {}  # of two runs of one seed, from two versions of the algorithm, the later finished
+    last: dict[int, Run] = {}  # of two runs of one seed, a failed one perhaps, the later finished
     for run in sorted(members, key=lambda run: (run["status"] == "finished", run["finished"])):
         last[run["seed"]] = run
     finished = [run for run in last.values() if run["status"] == "finished"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -10,9 +11,13 @@ import pytest
 from rows import CURVE, START, failed_row, make_row
 from scipy import stats
 
+from bench.render import print_leaderboard
+from bench.report.results import read
 from leaderboards import METRICS, Store, find_metric
+from leaderboards.beside import Asked, beside
 from leaderboards.boards import cell_of, leaderboard, matching
 from leaderboards.frames import concatenate, run_table, to_pandas
+from leaderboards.published import printed_cells
 from leaderboards.tables import Table, flat, tables_of
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The validation accuracy is
@@ -266,6 +271,23 @@ def test_versions_of_an_algorithm_are_neither_averaged_nor_chosen_among():
     board = board_of([new, *old, elsewhere])
     rows = {row["alpha"]: (row["n"], row["configurations"], row["best_accuracy_mean"]) for _, row in board.iterrows()}
     assert rows == {new["alpha"]: (1, 1, 42 / 64), 0.9: (1, 1, 40 / 64)}
+
+
+def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_path, capsys):
+    """Two seeds of an earlier version, one of the new."""
+    store = Store(tmp_path)
+    new = make_row("fedavg", {}, {}, 0, version=2, best_accuracy=42 / 64)
+    new["finished"] += timedelta(days=1)
+    for row in [new, *(make_row("fedavg", {}, {}, seed, best_accuracy=40 / 64) for seed in (0, 1))]:
+        store.write(row, CURVE)
+    asked = Asked(printed_cells()[0], "fedavg", new["hp_json"], json.loads(new["setting_json"]), "", "best_accuracy")
+    (found,) = beside([asked], store)
+    assert (found.n, found.mean) == (1, 42 / 64)
+    results = read([tmp_path])
+    assert [set(record["seeds"]) for record in results.records] == [{0}]
+    assert len(results.runs) == 3
+    print_leaderboard(tmp_path)
+    assert capsys.readouterr().err == "fedavg: 2 runs of an earlier version left out; what it gave stays stored\n"
 
 
 def test_flags_are_those_of_any_finished_run():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -47,7 +47,7 @@ def read(outs: Sequence[Path]) -> Results:
         UsageError: there is no run in any of them.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    from leaderboards.boards import leaderboard
+    from leaderboards.boards import current, leaderboard
     from leaderboards.folders import Folders
 
     folders = Folders(outs)
@@ -63,13 +63,14 @@ def read(outs: Sequence[Path]) -> Results:
     members: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
         members.setdefault(_configuration(run), []).append(run)
-    board = records(leaderboard(frame))
-    return Results(folders, tuple(runs), tuple(_with_runs(record, members[_configuration(record)]) for record in board))
+    counting = set(current(frame)["run_key"])
+    board = [_with_runs(record, members[_configuration(record)], counting) for record in records(leaderboard(frame))]
+    return Results(folders, tuple(runs), tuple(board))
 
 
-def _with_runs(record: dict[str, Any], runs: Sequence[Run]) -> Record:
-    # Of two finished runs of one seed, from two versions of the algorithm, the later counts, as in the leaderboard.
-    seeds = {run["seed"]: run for run in runs if run["status"] == "finished"}
+def _with_runs(record: dict[str, Any], runs: Sequence[Run], counting: Collection[str]) -> Record:
+    # As in the leaderboard: of two finished runs of one seed the later.
+    seeds = {run["seed"]: run for run in runs if run["status"] == "finished" and run["run_key"] in counting}
     return record | {"runs": tuple(sorted(runs, key=lambda run: run["seed"])), "seeds": seeds}
 
 

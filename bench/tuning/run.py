@@ -227,9 +227,9 @@ def peak_memory(device: str) -> int:
 def describe(error: BaseException) -> str:
     """An error's type, message and place, in the algorithm if it came through one: what a row keeps of it."""
     first = error.__cause__ or error
-    frames = [*traceback.extract_tb(first.__traceback__)[-1:], own_line(error)]
-    found = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames) if frame]
-    place = f" ({found[0]})" if found else ""
+    ended = traceback.extract_tb(first.__traceback__)[-1:]
+    line = own_line(error) or next(iter(ended), None)
+    place = f" ({Path(line.filename).name}:{line.lineno})" if line else ""
     return f"{type(first).__name__}: {error}{place}"
 
 
