@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.console import exit_status
+from bench.console import Parser, exit_status
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 
@@ -45,13 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status(lambda: arguments.action(arguments))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench.boards",
         description="Keep result folders: merge those of several machines, look for what is wrong, make few files of\n"
         "many, keep a copy elsewhere.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = parser.add_subparsers(required=True, metavar="merge | validate | compact | push | pull")
     merge = actions.add_parser("merge", help="bring the results of several folders into one")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.compare_filters import TUNABLE, chosen, filters, layout, split
-from bench.console import exit_status
+from bench.console import Parser, exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.render import STYLES, defaults, note_superseded, render, render_sheets
@@ -64,13 +64,12 @@ def _unless_unread(action: Callable[[], None]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench.compare",
         description="Print the leaderboard of result folders: one table per data set, model and setting, algorithms\n"
         "against alpha and participation, each with its selected configuration, mean ± std over seeds.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add(

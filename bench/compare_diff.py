@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.console import exit_status
+from bench.console import Parser, exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.render import PLAIN_WIDTH
@@ -36,13 +36,11 @@ def main(argv: Sequence[str]) -> int:
     return exit_status(lambda: _diff(arguments))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench.compare diff",
         description="Show every field in which two stored runs differ: who they are, what came out, where they ran.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument("first", metavar="A", help="a run key, or its first characters; or PAPER/DATASET")
     parser.add_argument("second", metavar="B", help="likewise")

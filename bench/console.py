@@ -1,16 +1,42 @@
-"""What all commands share at the terminal: problems on stderr, tables on stdout."""
+"""What all commands share at the terminal: how they are called, problems on stderr, tables on stdout."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+class Parser(argparse.ArgumentParser):
+    """The options of a command: an option's name is written out, and what is wrong is said in a line (exit 2)."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse words it, with the nearest option for one that does not exist, and where all of them are."""
+        self.exit(EXIT_USAGE, f"error: {message}{self._nearest(message)}; `{self.prog} --help` shows the options\n")
+
+    def _nearest(self, message: str) -> str:
+        from difflib import get_close_matches
+
+        start, _, words = message.partition("unrecognized arguments: ")
+        wrong = next((word.split("=")[0] for word in words.split() if word.startswith("-")), "")
+        near = get_close_matches(wrong, self._known(), n=1) if wrong and not start else []
+        return f" (did you mean {near[0]}?)" if near else ""
+
+    def _known(self) -> list[str]:
+        """Its options, and those of its sub-commands."""
+        groups = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        below = [parser for group in groups for parser in group.values()]
+        return [*self._option_string_actions, *(option for parser in below for option in parser._known())]
 
 
 def report_problem(error: BaseException, status: int, verbose: bool = False) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.console import Parser
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, TRACKS, UNPACKED_SHARE
 from bench.names import unknown
@@ -45,15 +46,13 @@ Lists take spaces or commas. Several values make a grid.
 exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; 130 interrupted, resumable"""
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """All options; those left out are absent from the result, so that a configuration file can fill them."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m bench.sweep",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
     )
     _what(parser.add_argument_group("what to run"))
     _search(parser.add_argument_group("search"))

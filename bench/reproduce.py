@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
-from bench.console import report_problem
+from bench.console import Parser, report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
 from bench.identity import identity, setting_of
@@ -34,8 +34,8 @@ def main(argv: Sequence[str]) -> int:
         return report_problem(error, EXIT_ENVIRONMENT)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench.sweep reproduce",
         description="Run a stored row's configuration again and compare every result column.",
         epilog="exit status: 0 equal; 1 different or failed; 2 no such run; 3 data or disk",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import options
+from bench import cli, options
 from bench.errors import UsageError
 from bench.plan import Plan, make_plan
 from bench.request import Request
@@ -145,3 +145,25 @@ def test_a_budget_of_nothing_is_refused(asked: str) -> None:
 def test_batchnorm_needs_batches() -> None:
     with pytest.raises(UsageError, match="batch_size must be > 1"):
         make_plan(Request(("fedavg",), values={"model": ("mlp+bn",), "batch_size": ("1",)}))
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["sweep", "--algo", "fedavg", "--ruonds", "2"], "--ruonds 2 (did you mean --rounds?)"),
+        (["boards", "merge", "a", "--out", "b", "--jsn"], "--jsn (did you mean --json?)"),
+        (["compare", "--formt=md"], "--formt=md (did you mean --format?)"),
+        (["compare", "--qqqq"], "unrecognized arguments: --qqqq; `python -m bench.compare --help`"),
+        (["selftest", "--onl", "resume"], "unrecognized arguments: --onl (did you mean --only?)"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_answered_in_a_line(
+    command: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(command)
+    assert caught.value.code == 2
+    message = capsys.readouterr().err
+    assert words in message
+    assert message.startswith("error: ")
+    assert message.count("\n") == 1

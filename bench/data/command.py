@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from bench.console import console, report_problem
+from bench.console import Parser, console, report_problem
 from bench.data import paths
 from bench.data.table import DATASETS, DatasetInfo
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
@@ -36,16 +36,16 @@ INPUTS = {"images": "{}", "texts": "{} tokens", "vectors": "{} numbers"}  # by k
 HOLDS = {"images": "pixels", "texts": "tokens", "vectors": "numbers"}
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """All options of `list` and `prepare`; those of `partition` are its own."""
-    parser = _parser("python -m bench.data", DESCRIPTION, EPILOG)
+    parser = Parser(prog="python -m bench.data", description=DESCRIPTION, epilog=EPILOG)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    shared = argparse.ArgumentParser(add_help=False)
+    shared = Parser(add_help=False)
     shared.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
-    listing = commands.add_parser("list", parents=[shared], help="every data set", allow_abbrev=False)
+    listing = commands.add_parser("list", parents=[shared], help="every data set")
     listing.add_argument("names", nargs="*", metavar="NAME", help="these only, module:name included (default all)")
     listing.add_argument("--json", action="store_true", help="machine-readable output")
-    preparing = commands.add_parser("prepare", parents=[shared], help="download, check, prepare", allow_abbrev=False)
+    preparing = commands.add_parser("prepare", parents=[shared], help="download, check, prepare")
     preparing.add_argument("names", nargs="+", metavar="NAME", help=f"of {', '.join([*DATASETS, *WEIGHTS])}")
     preparing.add_argument("--offline", action="store_true", help="never use the network")
     commands.add_parser("partition", help="show a partition; its --help says more", add_help=False)
@@ -70,16 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     return EXIT_OK
-
-
-def _parser(prog: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(
-        prog=prog,
-        description=description,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
 
 
 def _list(given: argparse.Namespace) -> None:

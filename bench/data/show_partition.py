@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import data
-from bench.console import console, report_problem
+from bench.console import Parser, console, report_problem
 from bench.data.bubbles import bubbles, check_file, write
 from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import Split, split
@@ -89,12 +89,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_OK
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench.data partition",
         description="Show who holds how many samples of which class.",
         epilog="\n".join(["partitions:", *(f"  {name:<14} {entry.summary}" for name, entry in PARTITIONS.items())]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--dataset", required=True, metavar="NAME", help="data set")
     parser.add_argument("--clients", required=True, type=int, metavar="K", help="number of clients")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.compare_filters import filters, split
-from bench.console import exit_status
+from bench.console import Parser, exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.draw import FORMATS, check_renderer, drawn, write
@@ -43,13 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status(lambda: _figures(arguments))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench.figures",
         description="Draw the papers' figures from stored runs, of whatever settings. Without a figure, say what these "
         "runs\ncan draw, and what makes the runs of the others.",
         epilog="\n".join(["figures:", *(f"  {f.name:<11}{f.shows}" for f in FIGURES.values()), "", _EPILOG]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")

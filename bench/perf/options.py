@@ -8,6 +8,7 @@ from pathlib import Path
 
 from algorithms import ALGORITHMS, entry
 from bench import words
+from bench.console import Parser
 from bench.data import info
 from bench.errors import UsageError
 from bench.execution import cpu_count, resolve_device
@@ -45,14 +46,12 @@ Lists take spaces or commas.
 exit status: 0 measured; 1 something failed; 2 usage or value; 3 environment; 130 interrupted"""
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """All options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m bench.perf",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     known = f"of {', '.join(PARTS)} (all of these), {', '.join(ON_REQUEST)}"

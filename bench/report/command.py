@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.console import exit_status
+from bench.console import Parser, exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.words import OUTS, counted
@@ -33,13 +33,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_status(lambda: _report(arguments))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="python -m bench.report",
         description="Write what result folders hold as one self-contained HTML page: leaderboard, winners, learning\n"
         "curves, costs, hyper-parameters, the papers' numbers beside ours, and every run.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
-from bench.console import console, report_problem
+from bench.console import Parser, console, report_problem
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UsageError
 from bench.names import unknown
 from bench.selftest.checks import CHECKS
@@ -34,14 +34,12 @@ examples:
 exit status: 0 every check passed or does not apply; 1 some check failed; 2 usage or value; 130 interrupted"""
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """All options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m bench.selftest",
         description=DESCRIPTION,
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="of the registry, of an entry point, or module:factory")
