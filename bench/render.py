@@ -135,7 +135,9 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
             console.width = max(width, _natural_width(grid, console))
             console.print("", grid, sep="\n", crop=False)
             console.width = width
-        say("\n" + table.legend(legend))
+        below = table.legend(legend)
+        if below:
+            say("\n" + below)
 
 
 def _chunks(table: Table, console: Console) -> Iterator[list[int]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from leaderboards.identity import digest
-from leaderboards.intervals import grouped_intervals
+from leaderboards.intervals import INTERVAL_FROM, grouped_intervals
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.schema import SETTING_COLUMNS, hyperparameter_columns
 
@@ -43,8 +43,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         `selected`; `diverged`, `shortened`: of any finished run; `versions_mixed`: finished runs under several package
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
         `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
-        [0, 1]); `_rank` in the cell among the selected (1 is best, ties share the smaller; diverged and reference
-        rows have none).
+        [0, 1]); `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and
+        reference rows have none, nor have fewer than 3 seeds beside 3 and more).
     """
     runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
@@ -54,6 +54,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
+    tested = ranked & (board["n"] >= INTERVAL_FROM)
+    ranked &= tested | ~tested.groupby(board["cell"]).transform("any")
     ranks = {f"{metric.name}_rank": _ranks(board, ranked, metric) for metric in metrics.values()}
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]

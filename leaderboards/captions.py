@@ -6,10 +6,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from leaderboards.intervals import INTERVAL_FROM
 from leaderboards.metrics import Metric
 
 if TYPE_CHECKING:
-    from leaderboards.cells import Head, Place, Record, Row
+    from leaderboards.cells import Cell, Head, Place, Record, Row
 
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 WORDS = {"missing": "–", "failed": "failed", "stopped": "stopped", "diverged": "DIVERGED"}
@@ -81,8 +82,7 @@ def captions(
     lines = [
         _measured(metrics, intervals),
         f"local training: {', '.join(local)}",
-        _selection(records),
-        _budget(records),
+        *([_selection(records), _budget(records)] if any(record["configurations"] for record in records) else []),
     ]
     lines += [f"all runs: {_MARK_NOTES[mark]}" for mark in MARKS if mark in common_marks]
     return tuple(line[0].upper() + line[1:] for line in lines)
@@ -94,6 +94,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     states, marks = {cell.state for cell in cells}, {mark for cell in cells for mark in cell.marks}
     single = any(cell.state == "value" and cell.record is not None and cell.record["n"] == 1 for cell in cells)
     found = ["(1) a single seed, no spread"] if single else []
+    found += _few_seeds([cell for row in rows if not row.reference for cell in row.cells if cell.state == "value"])
     found += [f"{MARKS[mark]} {meaning}" for mark, meaning in _MARK_NOTES.items() if mark in marks]
     found += [f"{_said(WORDS[state])} {meaning}" for state, meaning in _WORD_NOTES.items() if state in states]
     found += [_UNREACHED] * ("unreached" in states)
@@ -106,6 +107,14 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     if any(row.reference for row in rows):
         found.append("reference rows (last) are not ranked")
     return tuple(found)
+
+
+def _few_seeds(cells: Sequence[Cell]) -> list[str]:
+    """What is said of competitors' cells with fewer seeds than a test takes."""
+    few = [cell for cell in cells if 0 < len(cell.seeds) < INTERVAL_FROM]
+    beside = any(cell.rank is None and cell.record is not None and cell.record["selected"] for cell in few)
+    found = ["best and second by means alone: a test takes 3 seeds"] if any(cell.emphasis for cell in few) else []
+    return found + ["fewer than 3 seeds are not ranked beside 3 and more"] * beside
 
 
 def _said(mark: str) -> str:

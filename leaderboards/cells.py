@@ -64,6 +64,11 @@ class Cell:
         return None if value is None else float(value)
 
     @property
+    def n(self) -> int:
+        """Seeds that finished."""
+        return 0 if self.record is None else int(self.record["n"])
+
+    @property
     def seeds(self) -> Mapping[int, float]:
         """Seed -> value as stored, where the leaderboard was made `with_seeds`."""
         known = {} if self.record is None else self.record.get("seeds") or {}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from leaderboards.intervals import finite
+from leaderboards.intervals import INTERVAL_FROM, finite
 from leaderboards.pairs import Comparison, Seeds, compared
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,18 @@ class Ranked:
     n: int
     comparison: Comparison | None = None
     untested: bool = False
+
+
+def rankable(seeds: Mapping[K, int]) -> set[K]:
+    """Those of a cell that take part in ranks: with 3 seeds, where any has so many, else all.
+
+    What one lucky seed reached, or two, no test can hold against three.
+
+    Args:
+        seeds: how many each has.
+    """
+    enough = {name for name, count in seeds.items() if count >= INTERVAL_FROM}
+    return enough or set(seeds)
 
 
 def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tuple[Ranked, ...]:

@@ -15,7 +15,7 @@ from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
 from leaderboards.derived import Derived
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
-from leaderboards.ranks import shared_ranks
+from leaderboards.ranks import rankable, shared_ranks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -147,6 +147,7 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
     """The cells of a column with their ranks."""
     scores = [None if reference else _score(cell) for cell, reference in zip(cells, references, strict=True)]
     ranked = {i: score for i, score in enumerate(scores) if score is not None}
+    ranked = {i: ranked[i] for i in sorted(rankable({i: cells[i].n for i in ranked}))}
     ranks = _shared_ranks(cells, ranked) or {i: 1 + sum(o > s for o in ranked.values()) for i, s in ranked.items()}
     words = {1: "best", 2: "second"} if len(set(ranks.values())) > 1 else {}
     return [replace(cell, rank=ranks.get(i), emphasis=words.get(ranks.get(i, 0), "")) for i, cell in enumerate(cells)]

@@ -10,18 +10,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from rows import CURVE, failed_row, make_row
 
 from bench.compare import main
 from bench.render import print_leaderboard
 from leaderboards import Store
+from leaderboards.boards import leaderboard
 
 #                    alpha 0.1                     alpha 0.5
 #   algorithm        test accuracy in percent
 #   fedavg           60 62 64 = 62 ± 2             70
 #   fedgkd           65 65 65 = 65 ± 0, best       69
-#   fedcad_x         50                            failed
+#   fedcad_x         50 51 49 = 50 ± 1             failed
 #   moon             (not run)                     71, on cnn+head
 #   centralized      90, not ranked                (not run)
 ACCURACIES = {
@@ -29,7 +31,7 @@ ACCURACIES = {
     ("fedavg", 0.5): (0.70,),
     ("fedgkd", 0.1): (0.65, 0.65, 0.65),
     ("fedgkd", 0.5): (0.69,),
-    ("fedcad_x", 0.1): (0.50,),
+    ("fedcad_x", 0.1): (0.50, 0.51, 0.49),
     ("moon", 0.5): (0.71,),
     ("centralized", 0.1): (0.90,),
 }
@@ -101,14 +103,14 @@ def test_the_plain_table(out, capsys):
         "fedavg                              62.00 ± 2.00 (3)*   70.00 (1)+\n"
         "fedgkd         buffer=7 gamma=0.5   65.00 ± 0.00 (3)*   69.00 (1)\n"
         f"moon (+head)                        {DASH}                   71.00 (1)*\n"
-        "fedcad_x                            50.00 (1)           failed\n"
+        "fedcad_x                            50.00 ± 1.00 (3)    failed\n"
         f"centralized                         90.00 (1)           {DASH}\n"
         "\n"
-        f"* best, + second; (1) a single seed, no spread; {DASH} not run, or not measured; failed: every run failed; "
-        "what a paired t test\nover seeds (Holm, 5 %) cannot tell from the best shares its rank; reference rows (last) "
-        "are not ranked\n"
+        "* best, + second; (1) a single seed, no spread; best and second by means alone: a test takes 3 seeds; "
+        f"{DASH} not run, or not\nmeasured; failed: every run failed; what a paired t test over seeds (Holm, 5 %) "
+        "cannot tell from the best shares its rank;\nreference rows (last) are not ranked\n"
     )
-    assert shown.err == f"13 runs in {out}: 12 finished, 1 failed\n"
+    assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 
 
 def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
@@ -199,6 +201,33 @@ def test_latex(out, capsys):
         assert shown.count("\\" + rule) == 1
     assert shown.isascii()
     assert not re.search(r"(?<!\\)[%_#]", shown.split("\n", 1)[1])  # after the comment of the first line
+
+
+def test_a_lucky_single_seed_is_not_ranked_beside_three(tmp_path, capsys):
+    for seed, value in enumerate((0.60, 0.62, 0.64)):
+        Store(tmp_path).write(make_row("fedavg", {}, {}, seed, best_accuracy=value), CURVE)
+        Store(tmp_path).write(make_row("fedgkd", {}, {}, seed, best_accuracy=0.5 + seed / 100), CURVE)
+    Store(tmp_path).write(make_row("fedcad", {}, {}, 0, best_accuracy=0.99), CURVE)
+    assert compare(tmp_path, "--metric", "best") == 0
+    shown = capsys.readouterr().out
+    assert line_of(shown, "fedavg").endswith("62.00 ± 2.00 (3)*")
+    assert line_of(shown, "fedgkd").endswith("51.00 ± 1.00 (3)+")
+    assert line_of(shown, "fedcad").endswith("99.00 (1)")
+    assert "fewer than 3 seeds are not ranked beside 3 and more" in shown
+    board = leaderboard(Store(tmp_path).runs()).set_index("algorithm")["best_accuracy_rank"]
+    assert (board["fedavg"], board["fedgkd"]) == (1, 2)
+    assert pd.isna(board["fedcad"])
+
+
+def test_where_nobody_has_three_seeds_means_are_ranked_and_it_is_said(tmp_path, capsys):
+    for seed in (0, 1):
+        Store(tmp_path).write(make_row("fedavg", {}, {}, seed, best_accuracy=0.6 + seed / 100), CURVE)
+    Store(tmp_path).write(make_row("fedcad", {}, {}, 0, best_accuracy=0.7), CURVE)
+    assert compare(tmp_path, "--metric", "best") == 0
+    shown = capsys.readouterr().out
+    assert line_of(shown, "fedcad").endswith("70.00 (1)*")
+    assert "best and second by means alone: a test takes 3 seeds" in shown
+    assert "not ranked beside" not in shown
 
 
 def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):

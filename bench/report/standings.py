@@ -10,7 +10,7 @@ from bench.report.groups import Cell, is_reference, label_of
 from bench.words import counted
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.pairs import Seeds
-from leaderboards.ranks import Ranked, shared_ranks
+from leaderboards.ranks import Ranked, rankable, shared_ranks
 
 # The three accuracies of the page: which round's model is meant. All are of the global model on the test set.
 SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
@@ -59,8 +59,10 @@ def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
 
 
 def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:
-    """Label -> place, the best first."""
-    return {one.algorithm: one for one in shared_ranks(values_of(cell, metric), metric.higher_is_better)}
+    """Label -> place, the best first; without those that have too few seeds to be ranked beside the others."""
+    values = values_of(cell, metric)
+    ranked = {name: values[name] for name in rankable({name: len(seeds) for name, seeds in values.items()})}
+    return {one.algorithm: one for one in shared_ranks(ranked, metric.higher_is_better)}
 
 
 def winner(cell: Cell, metric: Metric) -> Winner:
