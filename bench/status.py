@@ -6,12 +6,12 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import options as command
-from bench.console import console, report_problem
+from bench.console import Parser, console, report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import default_out
 from bench.identity import identity_json
@@ -45,11 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _help() -> None:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m bench.status",
         description=DESCRIPTION,
         epilog="Takes the options of `python -m bench.sweep`; see its --help.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--out", metavar="DIR", help=OUT)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -78,11 +77,7 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     if out.is_file():
         raise UsageError(f"{out} is a file, and --out takes a folder; `python -m bench.compare --out {out}` reads rows")
     rows = [row for _, row in _stored(Store(out), out)]
-    known = {row["run_key"] for row in rows}
-    for manifest in sorted((out / "state").glob("*/manifest.json")):
-        key = manifest.parent.name
-        if key not in known:
-            rows.append({"run_key": key, "run": "(no row yet)", **_standing(out, key, "missing")})
+    rows += _saved(out, {row["run_key"] for row in rows})
     if not rows:
         raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
     return rows
@@ -99,6 +94,25 @@ def _stored(store: Store, out: Path) -> Iterator[tuple[tuple[str, str], dict[str
         line = {"run_key": one.row["run_key"], "run": one.name}
         line |= _standing(out, one.row["run_key"], one.row["status"])
         yield (one.row["algorithm"], one.row["setting_json"]), line
+
+
+def _saved(out: Path, known: Collection[str]) -> Iterator[dict[str, Any]]:
+    """The line of every saved state whose run has no row."""
+    keys = [file.parent.name for file in sorted((out / "state").glob("*/manifest.json"))]
+    lines = {key: _standing(out, key, "missing") for key in keys if key not in known}
+    told = [{"run_key": key, **run} for key in lines if (run := _manifest(out, key).get("run"))]
+    names = {str(one.row["run_key"]): one.name for one in sorted(named_runs(told), key=lambda one: one.order)}
+    for key in [*names, *(key for key in lines if key not in names)]:
+        yield {"run_key": key, "run": names.get(key, "(no row yet)"), **lines[key]}
+
+
+def _manifest(out: Path, key: str) -> dict[str, Any]:
+    """What a saved state says of itself; nothing if it is damaged or gone."""
+    try:
+        found = json.loads((out / "state" / key / "manifest.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _standing(out: Path, key: str, status: str) -> dict[str, Any]:

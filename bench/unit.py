@@ -9,7 +9,7 @@ from functools import cached_property
 from algorithms import ALGORITHMS, Entry, entry
 from bench.identity import identity
 from bench.words import text
-from leaderboards import run_key
+from leaderboards import canonical_json, run_key
 from search_spaces import Setting, Value
 
 
@@ -48,6 +48,13 @@ class Unit:
         """What `run_key` and `identity_columns` take, of this run under the name of one of its rows."""
         known = {name: self.hyperparameters[name] for name in found.defaults()}
         return found.name, found.version, known, identity(self.setting), self.seed
+
+    @property
+    def named_by(self) -> dict[str, str | int]:
+        """What names a run among others (`bench.stored_names`): the columns of its own row that say who it is."""
+        algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
+        jsons = {"hp_json": canonical_json(hyperparameters), "setting_json": canonical_json(setting)}
+        return {"algorithm": algorithm, **jsons, "seed": seed}
 
     @property
     def label(self) -> str:

@@ -12,6 +12,7 @@ from rows import CURVE, make_row
 from algorithms import entry
 from bench import cli, status, sweep
 from bench.dry_run_summary import _packed
+from bench.engine.state import StateFolder
 from bench.plan import make_plan
 from bench.request import Request
 from bench.unit import Unit
@@ -144,3 +145,20 @@ def test_folders_of_data_are_explained_in_one_way(words: list[str], capsys: pyte
     with pytest.raises(SystemExit):
         cli.main([*words, "--help"])
     assert DATA_DIR in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_saved_run_without_a_row_has_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored(tmp_path, units()[:1])
+    for unit in units()[1:3]:
+        StateFolder(tmp_path / "state" / unit.key, unit.named_by).save(3, {}, {}, {})
+    StateFolder(tmp_path / "state" / "0000").save(5, {}, {}, {})  # of a state that does not say whose it is
+    assert status.main(["--out", str(tmp_path), "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["runs"]
+    assert [
+        (line["run"].rpartition("participation=0.5 ")[2], line["status"], line["saved_round"]) for line in lines
+    ] == [
+        ("seed 0", "finished", None),
+        ("mu=0.01 seed 1", "saved", 3),
+        ("mu=0.1 seed 0", "saved", 3),
+        ("(no row yet)", "saved", 5),
+    ]

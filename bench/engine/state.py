@@ -27,10 +27,11 @@ class StateFolder:
 
     Args:
         path: `OUT/state/RUN_KEY`; made when first written.
+        run: whose state it is, as plain values for the manifest: a run without a row has its name from them.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, run: Mapping[str, Any] | None = None) -> None:
+        self.path, self._run = path, run
 
     def manifest(self) -> dict[str, Any] | None:
         """What the last save wrote, or None if there is no state.
@@ -61,15 +62,17 @@ class StateFolder:
             facts: plain values for the manifest, such as the backend.
         """
         self.path.mkdir(parents=True, exist_ok=True)
+        server_file = f"server-{round}.pt"
         old = self.manifest() or {"memories": {}}
         # An empty memory needs no file, but must be known: it is not what a client begins with.
         files = {str(client): f"memory-{client}-{round}.pt" if memory else "" for client, memory in memories.items()}
         for client, memory in memories.items():
             if memory:
                 self._write(files[str(client)], memory)
-        self._write(f"server-{round}.pt", dict(server))
+        self._write(server_file, dict(server))
         kept = {**old["memories"], **files}
-        manifest = {"version": VERSION, "round": round, "server": f"server-{round}.pt", "memories": kept, **facts}
+        whose = {"run": dict(self._run)} if self._run else {}
+        manifest = {"version": VERSION, "round": round, "server": server_file, "memories": kept, **whose, **facts}
         self._replace(MANIFEST, lambda file: file.write(json.dumps(manifest).encode()))
         self._sweep({MANIFEST, manifest["server"], *kept.values()})
 
