@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,16 +26,15 @@ from bench.execution import (
 )
 from bench.identity import identity_json
 from bench.plan import Plan, make_plan
+from bench.ready import check_out, prepare_data
 from bench.shares import default_share, share
-from bench.tuning.runner import Resources, missing_units, run_plan, trials_of
+from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from bench.unit import Unit
 from bench.values import logs_of, tracks_of
 from bench.words import counted
 from leaderboards import Store, StoreError
-from search_spaces import Setting
 
 if TYPE_CHECKING:
-    from bench.data.splits import Split
     from bench.tuning.progress import Observer
 
 
@@ -157,7 +155,9 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
             prepare_data(plan, units, execution)
             if gpus is None:
                 gpus = share(units, given.pack, store) if given.gpus_per_trial else default_share(given.pack)
-            status = _run_missing(plan, units, execution, _resources(given, gpus), given.quiet, observers)
+            outcome = _run_missing(plan, units, execution, _resources(given, gpus), given.quiet, observers)
+            _say_ended(outcome, given.verbose)
+            status = outcome.exit_status
             _say(tracking.after())
     _compact(store)
     _rebuild(store)
@@ -201,8 +201,8 @@ def _run_missing(
     resources: Resources,
     quiet: bool,
     observers: Sequence[Observer],
-) -> int:
-    """Run the units and searches with a display; returns the exit status."""
+) -> Outcome:
+    """Run the units and searches with a display."""
     from bench.tuning.progress import make_display
     from bench.tuning.search import remaining
 
@@ -210,60 +210,22 @@ def _run_missing(
     trials += sum(remaining(plan, search, execution.out) for search in plan.searches)
     display, table = make_display(trials, quiet)
     try:
-        outcome = run_plan(plan, units, execution, resources, display, [*table, *observers])
+        return run_plan(plan, units, execution, resources, display, [*table, *observers])
     finally:
         display.close()
+
+
+def _say_ended(outcome: Outcome, verbose: bool) -> None:
+    """What the user has to know of a sweep that did not end well."""
     if outcome.interrupted:
         sys.stderr.write("interrupted: what was under way is saved; the same command goes on from there\n")
     for problem in dict.fromkeys(outcome.problems):
         sys.stderr.write(f"problem: {problem}\n")
-    return outcome.exit_status
-
-
-def check_out(out: Path) -> None:
-    """Raise EnvironmentProblem unless files can be written under `out`."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out) as file:
-            file.write(b"\0" * 4096)
-            file.flush()
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"--out {out} cannot be written: {error.strerror or error}; choose another folder with --out or FEDKD_OUT"
-        ) from None
-
-
-def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> None:
-    """Fetch each data set once, before workers ask for it together, and refuse partitions that cannot be drawn.
-
-    Raises:
-        UsageError: a partition that no draw satisfies.
-        EnvironmentProblem: the data, or a model's weights, are missing or altered.
-    """
-    from bench import data
-    from bench.data.splits import feasible, split
-    from bench.models import has_batchnorm, weights
-
-    settings = [(unit.setting, unit.seed) for unit in units]
-    settings += [(search.setting, seed) for search in plan.searches for seed in range(plan.request.seeds)]
-    for setting, seed in sorted(dict.fromkeys(settings), key=lambda case: case[0].dataset):
-        dataset = data.load(setting.dataset, execution.data_dir, execution.offline)
-        weights.provide(setting.model, execution.data_dir, execution.offline)
-        reason = feasible(setting, dataset.train_y, seed, dataset.train_groups)
-        if reason:
-            raise UsageError(reason)
-        if has_batchnorm(setting.model):
-            _check_statistics(setting, split(setting, dataset.train_y, seed, dataset.train_groups))
-
-
-def _check_statistics(setting: Setting, shares: Split) -> None:
-    """Refuse a client of one sample where BatchNorm would have to take a variance of it."""
-    smallest = min(len(index) for index in shares.clients)
-    if smallest < 2:
-        raise UsageError(
-            f"model {setting.model!r} takes its statistics over a batch, and a client has {smallest} sample: use fewer "
-            "clients, a larger alpha, or a model without BatchNorm"
-        )
+    tracebacks = list(dict.fromkeys(outcome.tracebacks))
+    if verbose:
+        sys.stderr.write("\n".join(tracebacks))
+    elif tracebacks:
+        _say(["failed runs are tried again by the same command; with --verbose it prints their tracebacks"])
 
 
 def _announce(plan: Plan, units: Sequence[Unit]) -> None:

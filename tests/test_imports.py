@@ -27,7 +27,14 @@ LIGHT += ["bench/tables.py", "bench/table_plan.py", "bench/table_dry_run.py", "b
 LIGHT += ["leaderboards/published.py", "bench/labels.py", "bench/data/table.py", "bench/data/command.py"]
 LIGHT += ["bench/unit.py", "bench/request.py", "bench/problems.py", "bench/configurations.py", "bench/budget.py"]
 LIGHT += ["bench/words.py", "bench/dry_run_summary.py", "bench/stored_names.py", "bench/__main__.py"]
-LIGHT += ["bench/boards.py", "bench/compare_diff.py", "bench/tracked.py", "bench/track.py"]
+LIGHT += [
+    "bench/console.py",
+    "bench/ready.py",
+    "bench/boards.py",
+    "bench/compare_diff.py",
+    "bench/tracked.py",
+    "bench/track.py",
+]
 
 
 def imported(file: Path, top_level_only: bool = False) -> set[str]:

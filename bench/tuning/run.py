@@ -40,17 +40,18 @@ class Run:
     Attributes:
         status: `running`, `finished`, `failed`, `stopped` or `interrupted`.
         error: why it failed.
+        traceback: where, as Python prints it.
         pack: runs that share its program.
         complaint: what stopped being finite.
     """
 
     def __init__(self, unit: Unit, execution: Execution) -> None:
         self.unit, self.execution = unit, execution
-        self.status, self.error, self.complaint = "running", "", ""
+        self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
         self.simulation: Simulation | None = None
         self.pack = 1
         self.store = Store(Path(execution.out))
-        self.folder = StateFolder(Path(execution.out) / "state" / unit.key)
+        self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock")
         self._started = now()
         self._saved = time.monotonic()
@@ -97,6 +98,7 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """Keep why the run failed in its row."""
         self.status, self.error = "failed", describe(error)
+        self.traceback = "".join(traceback.format_exception(error))
         for row in failed_rows(self.unit, self.error, self._facts("failed")):
             self.store.write(row, [])
 

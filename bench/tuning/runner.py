@@ -48,10 +48,11 @@ class Resources:
 
 @dataclass
 class Outcome:
-    """How a sweep ended: counts of trials by status, and what went wrong."""
+    """How a sweep ended: counts of trials by status, what went wrong, and where in the code."""
 
     statuses: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    tracebacks: list[str] = field(default_factory=list)
     interrupted: bool = False
 
     def note(self, report: dict[str, Any]) -> None:
@@ -60,6 +61,8 @@ class Outcome:
         self.statuses.append("stopped" if status == "running" else status)
         if report.get("error"):
             self.problems.append(str(report["error"]))
+        if report.get("traceback"):
+            self.tracebacks.append(str(report["traceback"]))
 
     @property
     def exit_status(self) -> int:

@@ -101,6 +101,7 @@ class Trial:
             "objective": self._objective(),
             "status": status,
             "error": self._environment or "; ".join(run.error for run in self.runs if run.error),
+            "traceback": "\n".join(dict.fromkeys(run.traceback for run in self.runs if run.traceback)),
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
             "stopped": sum(run.status == "stopped" for run in self.runs),
             "done": status != "running",
