@@ -72,11 +72,10 @@ def _measure(given: argparse.Namespace, command: str) -> int:
 
 def _work(given: argparse.Namespace, device: str | None = None) -> Workload:
     """What parts that train have in common: the first of every list."""
-    import torch
-
+    from bench.engine.process import prepare_process
     from bench.perf.workload import ENDLESS, Workload
 
-    torch.set_num_threads(given.threads)
+    prepare_process(given.threads)
     return Workload(
         given.model[0],
         clients=given.clients,
@@ -148,11 +147,10 @@ def _run_tune(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run_settings(given: argparse.Namespace) -> dict[str, Any]:
-    import torch
-
+    from bench.engine.process import prepare_process
     from bench.perf.settings import Asked, measure_settings
 
-    torch.set_num_threads(given.threads)
+    prepare_process(given.threads)
     ways = [
         Asked(given.device, backend, precision, pack, given.rounds, given.samples)
         for backend, precision, pack in product(given.backend, given.precision, given.pack)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from bench.engine.process import prepare_process
 from bench.errors import EnvironmentProblem
 from bench.execution import cpu_count
 from bench.perf.measure import Spent, alternate, figure, timed
@@ -124,7 +125,7 @@ def _trials(work: Workload) -> Iterator[list[Connection]]:
 
 def _trial(pipe: Connection, work: Workload) -> None:
     """A trial's process: a round each time it is asked, and what it took."""
-    torch.set_num_threads(1)
+    prepare_process(1)
     run, bare = simulation(work, ALGORITHM), BareLoop(work)
     rounds = dict(zip(WHAT, (lambda: one_round(run), bare.segment), strict=True))
     while True:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-
 from bench.engine.pack import Pack
+from bench.engine.process import give_back_memory, prepare_process
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.tuning.halving import by_configuration, losers, next_rung, objective
@@ -28,7 +27,7 @@ class Trial:
     """
 
     def __init__(self, units: Sequence[Unit], execution: Execution) -> None:
-        torch.set_num_threads(execution.threads)
+        prepare_process(execution.threads)
         self.execution = execution
         self.runs = [Run(unit, execution) for unit in units]
         self._environment = ""
@@ -123,6 +122,8 @@ class Trial:
             if not self.execution.stopping and not self._environment:
                 self._guard(run, run.stop)
             run.release()
+        self._packs.clear()
+        give_back_memory()
 
     def _active(self) -> list[Run]:
         """The runs to go on with; one that was never opened, because the sweep was stopping, is not."""
