@@ -6,7 +6,6 @@ written under a temporary name and moved: a process killed at any point leaves n
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import threading
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from bench.errors import EnvironmentProblem, UsageError
+from bench.whole import whole_file
 
 SILENT_SECONDS = 30.0  # without a byte moved, after which a mirror counts as out of reach
 _AT_ONCE = 8  # files on their way: an object store answers slowly, but many at a time
@@ -69,15 +69,8 @@ class Place:
     def fetch(self, name: str, target: Path) -> None:
         """Copy a file to `target`, which appears whole. Raises as `read` does."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}{_TEMPORARY}")
-        try:
-            with temporary.open("xb") as file:
-                self._copy_out(name, file)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with whole_file(target) as file:
+            self._copy_out(name, file)
 
     def put(self, name: str, source: bytes | BinaryIO) -> None:
         """Write a file, in the place of one of that name."""

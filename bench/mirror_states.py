@@ -14,13 +14,13 @@ import json
 import os
 import platform
 import shutil
-import uuid
 from collections.abc import Collection, Iterable
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from bench.mirror_place import Place
+from bench.whole import whole_file
 from leaderboards import Store
 
 MANIFEST = "manifest.json"
@@ -172,9 +172,8 @@ class States:
             shutil.rmtree(folder, ignore_errors=True)
             return False
         folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f".{MANIFEST}.{uuid.uuid4().hex[:8]}.tmp"
-        temporary.write_text(json.dumps(content["manifest"]))
-        temporary.replace(folder / MANIFEST)
+        with whole_file(folder / MANIFEST) as manifest:
+            manifest.write(json.dumps(content["manifest"]).encode())
         return True
 
 

@@ -27,8 +27,6 @@ clients hold one source each, they are means over the sources. Imports neither t
 
 from __future__ import annotations
 
-import os
-import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +38,7 @@ import numpy as np
 
 from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS
+from bench.whole import whole_file
 from leaderboards.files import sweep_leftovers
 
 FOLDER = "tracked"
@@ -143,12 +142,5 @@ def _readable(path: Path) -> Iterator[None]:
 def _write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep_leftovers(path.parent)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        write(file)

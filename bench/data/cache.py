@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.data import paths
 from bench.data.dataset import Dataset
+from bench.whole import whole_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -92,11 +91,13 @@ def write(folder: Path, dataset: Dataset, originals: Stamp) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         kept = [array for array in (*ARRAYS, *GROUPS) if getattr(dataset, array) is not None]
         for array in kept:
-            _replace(folder / f"{array}.npy", _saver(getattr(dataset, array)))
+            with whole_file(folder / f"{array}.npy") as file:
+                np.save(file, getattr(dataset, array), allow_pickle=False)
         sums = {array: _crc(folder / f"{array}.npy") for array in kept}
         text = json.dumps({"hash": dataset.hash, "originals": originals, "crc32": sums})
         # Last, because it vouches for the others.
-        _replace(folder / META, lambda file: file.write(text.encode()))
+        with whole_file(folder / META) as file:
+            file.write(text.encode())
     except OSError as problem:
         _log.info("no prepared copy of %s is kept, so each process reads the originals: %s", dataset.name, problem)
 
@@ -127,20 +128,3 @@ def _array(folder: Path, name: str, meta: dict[str, Any]) -> NDArray[Any]:
 def _crc(path: Path) -> int:
     # Catches accidents (a full disk, a killed writer) at several GB/s; nobody is kept out by it.
     return zlib.crc32(np.memmap(path, dtype=np.uint8, mode="r").data)
-
-
-def _saver(array: NDArray[Any]) -> Callable[[IO[bytes]], object]:
-    return lambda file: np.save(file, array, allow_pickle=False)
-
-
-def _replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
-    """Write `path` whole or not at all; whoever has the old file open or mapped keeps it."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}-", delete=False) as file:
-        try:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise

@@ -8,15 +8,15 @@ tensors and plain values are stored, and loaded with `weights_only`.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
 from bench.errors import EnvironmentProblem
+from bench.whole import whole_file
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -73,7 +73,8 @@ class StateFolder:
         kept = {**old["memories"], **files}
         whose = {"run": dict(self._run)} if self._run else {}
         manifest = {"version": VERSION, "round": round, "server": server_file, "memories": kept, **whose, **facts}
-        self._replace(MANIFEST, lambda file: file.write(json.dumps(manifest).encode()))
+        with whole_file(self.path / MANIFEST) as file:
+            file.write(json.dumps(manifest).encode())
         self._sweep({MANIFEST, manifest["server"], *kept.values()})
 
     def load(self, device: torch.device) -> tuple[dict[str, Any], dict[int, Any], dict[str, Any]]:
@@ -96,15 +97,8 @@ class StateFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _write(self, name: str, tree: Any) -> None:
-        self._replace(name, lambda file: torch.save(tree, file))
-
-    def _replace(self, name: str, write: Callable[[BinaryIO], Any]) -> None:
-        temporary = self.path / f".{name}.tmp"
-        with temporary.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path / name)
+        with whole_file(self.path / name) as file:
+            torch.save(tree, file)
 
     def _read(self, name: str, device: torch.device | str) -> Any:
         file = self.path / name

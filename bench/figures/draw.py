@@ -8,6 +8,7 @@ from pathlib import Path
 from bench.charts.panels import print_config
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem
+from bench.whole import whole_file
 
 FORMATS = ("svg", "png")
 _SCALE = 2.0  # pixels of a PNG for one of the specification's
@@ -44,9 +45,5 @@ def write(path: Path, content: bytes) -> None:
     Raises:
         OSError: the folder cannot be written, or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        file.write(content)

@@ -23,6 +23,7 @@ from bench.errors import (
     UsageError,
 )
 from bench.perf.options import ROUNDS, SAMPLES, TABLES, check, make_parser
+from bench.whole import whole_file
 
 if TYPE_CHECKING:
     from bench.perf.workload import Workload
@@ -208,6 +209,7 @@ def _say(text: str) -> None:
 
 def _write(file: Path, text: str) -> None:
     try:
-        file.write_text(text, encoding="utf-8")
+        with whole_file(file) as content:
+            content.write(text.encode())
     except OSError as error:
         raise EnvironmentProblem(f"{file} cannot be written: {error.strerror or error}") from None

@@ -15,6 +15,7 @@ from pathlib import Path
 from bench.console import Parser, exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
+from bench.whole import whole_file
 from bench.words import OUTS, counted
 
 _EPILOG = """\
@@ -69,9 +70,5 @@ def _folders(given: Sequence[str] | None) -> list[Path]:
 def _write(target: Path, text: str) -> None:
     """The whole page or none: what is there stays until the new one is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(target) as file:
+        file.write(text.encode())

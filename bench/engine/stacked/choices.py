@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+
+from bench.whole import whole_file
 
 
 class Choices:
@@ -95,7 +96,5 @@ def _is_choice(value: Any) -> bool:
 
 
 def _write(path: Path, known: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    made.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
-    made.replace(path)
+    with whole_file(path) as file:
+        file.write(f"{json.dumps(known, indent=1, sort_keys=True)}\n".encode())

@@ -1,0 +1,39 @@
+"""Files that appear whole or not at all, whenever the process is killed or the disk is full."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `path` when all of it is on the disk.
+
+    After an error what was there stays. Whoever has the old file open or mapped keeps it. A killed writer leaves a
+    hidden file, `.NAME.*.tmp`. Only a device, a pipe or a link is written in place: `/dev/null` has to stay one.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full; its `filename` is `path`.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        with path.open("wb") as file:
+            yield file
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        if error.filename != str(temporary):
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from error
+    finally:
+        temporary.unlink(missing_ok=True)
