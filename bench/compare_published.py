@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from bench.formats import lines
+from bench.render import note_superseded, render
 from bench.request import Request
 from bench.table_plan import table_cells
 from bench.tables import Cell, name_in_print
@@ -33,13 +34,14 @@ def print_beside(request: Request, folders: Sequence[Path], style: str, file: Te
         leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
     """
     cells, _ = table_cells(request)
-    found = beside([asked for cell in cells for asked in questions(cell)], Folders(folders))
+    asked, results = [one for cell in cells for one in questions(cell)], Folders(folders)
+    runs = results.runs()
+    note_superseded(runs[runs["algorithm"].isin({one.algorithm for one in asked})])
+    found = beside(asked, results)
     title = title_of(cells[0])
     if style in ("csv", "json"):
         file.write(lines(list(records(found))) if style == "csv" else _as_json(found, title))
         return
-    from bench.render import render
-
     render([beside_table(found, title)], style, file)
 
 

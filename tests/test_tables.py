@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -295,6 +296,20 @@ def test_ours_stand_beside_print(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert ours["overlap"] is True
     assert ours["shortened"] == ""
     assert found[1]["ours"] is None, "what was not run is not made up"
+
+
+def test_what_an_earlier_version_gave_is_left_out_and_it_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unit = cell().units[0]
+    for version, accuracy in ((entry("fedavg").version - 1, 0.9), (entry("fedavg").version, 0.7)):
+        row = make_row("fedavg", {}, unit.setting.as_dict(), 0, version, best_accuracy=accuracy)
+        row["finished"] += timedelta(days=version)
+        Store(tmp_path).write(row, [(1, "accuracy", 0.5)])
+    assert compare.main(["--paper", "fedgkd", "--table", "9", "--dataset", "cifar10", "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert "70.00 (1)" in shown.out
+    assert shown.err == "fedavg: 1 run of an earlier version left out; what it gave stays stored\n"
 
 
 def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
