@@ -72,7 +72,9 @@ def _summary(plan: Plan, given: argparse.Namespace, mirror: _Mirrored, lines: Se
     packs = [len(trial) for trial in trials_of(plan, mirror.missing, given.pack)] if given.pack > 1 else []
     fitting = 1 if given.executor == "inline" else max(1, cpu_count() // given.cpus_per_trial)
     concurrent, largest = given.max_concurrent or fitting, max(packs, default=1)
-    total = math.nan if plan.searches else sum(line.seconds * line.to_do for line in lines)
+    at_once = min(concurrent, max(1, len(packs) or to_do))
+    unknown = {line.units[0].setting.model for line in lines if math.isnan(line.seconds)}
+    seconds = sum(line.seconds * line.to_do for line in lines if not math.isnan(line.seconds)) / at_once
     return {
         "paper": plan.paper,
         "runs": len(plan.units),
@@ -80,7 +82,9 @@ def _summary(plan: Plan, given: argparse.Namespace, mirror: _Mirrored, lines: Se
         "seeds": len({unit.seed for unit in plan.units}) or plan.request.seeds,
         "packs": packs,
         "concurrent_trials": concurrent,
-        "seconds": None if math.isnan(total) else total / min(concurrent, max(1, len(packs) or to_do)),
+        "seconds": None if unknown or plan.searches else seconds,
+        "seconds_at_least": seconds,
+        "models_without_rate": sorted(unknown),
         "memory_bytes_per_trial": max((_memory(setting, largest) for setting in plan.settings), default=0.0),
         "disk_bytes": _disk(plan, to_do, concurrent * largest),
         "mirror": mirror.url,

@@ -29,8 +29,7 @@ def _work(summary: Mapping[str, Any], searches: bool) -> str:
     if not summary["to_do"] and not searches:
         return f"{runs}: all are stored in {summary['out']}{' or its mirror' if summary['mirror'] else ''}"
     seconds, chosen = summary["seconds"], ", and those that Optuna chooses" if searches else ""
-    why = "what Optuna chooses is not known before" if searches else "no recorded rate for this model here"
-    time = f"unknown ({why})" if seconds is None else f"about {duration(seconds)}"
+    time = _unknown(summary, searches) if seconds is None else f"about {duration(seconds)}"
     trials = len(summary["packs"]) or summary["to_do"]
     at_once = counted(summary["concurrent_trials"] if searches else min(trials, summary["concurrent_trials"]), "trial")
     memory, disk = _size(summary["memory_bytes_per_trial"]), _size(summary["disk_bytes"])
@@ -38,6 +37,15 @@ def _work(summary: Mapping[str, Any], searches: bool) -> str:
         f"{runs}{_packed(summary['packs'])}{chosen}; time {time} with {at_once} at once; memory about {memory} a "
         f"trial; disk about {disk} in {summary['out']}"
     )
+
+
+def _unknown(summary: Mapping[str, Any], searches: bool) -> str:
+    """What is known of a time that is not known whole."""
+    if searches:
+        return "unknown (what Optuna chooses is not known before)"
+    least, models = summary["seconds_at_least"], ", ".join(summary["models_without_rate"])
+    known = f"at least {duration(least)}" if least else "unknown"
+    return f"{known} (no recorded rate for {models} here)"
 
 
 def _size(count: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -145,6 +146,22 @@ def test_folders_of_data_are_explained_in_one_way(words: list[str], capsys: pyte
     with pytest.raises(SystemExit):
         cli.main([*words, "--help"])
     assert DATA_DIR in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_time_of_a_sweep_is_told_as_far_as_it_is_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dry_run(tmp_path) == 0
+    assert "time unknown (no recorded rate for mlp here)" in capsys.readouterr().out
+    stored(tmp_path, units()[:1])
+    known = ("--json", "--executor", "inline")
+    assert dry_run(tmp_path, *known) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["seconds"] == whole["seconds_at_least"] > 0
+    assert dry_run(tmp_path, *known, "--model", "mlp", "cnn_digits") == 0
+    part = json.loads(capsys.readouterr().out)
+    assert (part["seconds"], part["models_without_rate"]) == (None, ["cnn_digits"])
+    assert part["seconds_at_least"] == whole["seconds"]
+    assert dry_run(tmp_path, "--model", "mlp", "cnn_digits") == 0
+    assert re.search(r"time at least \d+ s \(no recorded rate for cnn_digits here\)", capsys.readouterr().out)
 
 
 def test_a_saved_run_without_a_row_has_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
