@@ -17,6 +17,7 @@ from bench.render import PLAIN_WIDTH
 if TYPE_CHECKING:
     from leaderboards.folders import Folders
 
+_SHORT = 16  # characters of a run key, as bench.status shows it
 _GROUPS = ("identity", "results", "cost", "state", "provenance")
 _LEFT_OUT = frozenset({"hp_json", "setting_json"})  # shown field by field
 _EPILOG = """\
@@ -58,7 +59,8 @@ def _diff(arguments: argparse.Namespace) -> None:
     if arguments.json:
         sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False, default=str) + "\n")
         return
-    _print(found, arguments.first, arguments.second, first, second)
+    one, other = (name if "/" in name else name[:_SHORT] for name in (arguments.first, arguments.second))
+    _print(found, one, other, first, second)
 
 
 def differing(first: Fields, second: Fields) -> dict[str, dict[str, list[Any]]]:
@@ -103,7 +105,8 @@ def _run(start: str, source: Folders) -> Fields:
     if len(found) != 1:
         folders = ", ".join(str(store.out) for store in source.stores)
         what = "no run begins with" if found.empty else f"{len(found)} runs begin with"
-        keys = f": {', '.join(key[:16] for key in found['run_key'])}" if len(found) else "; bench.status lists the keys"
+        short = ", ".join(key[:_SHORT] for key in found["run_key"])
+        keys = f": {short}" if short else "; bench.status lists the keys"
         raise UsageError(f"{what} {start!r} in {folders}{keys}")
     (row,) = records(found)
     fields: Fields = {
