@@ -220,6 +220,43 @@ def test_dropout_of_vgg9_is_where_the_table_has_it() -> None:
     assert kinds[-1] == (nn.Dropout, 0.1), "the classifier reads what is left"
 
 
+POOLED = {
+    "cnn_digits": (1, 8, 8),
+    "cnn_digits+bn": (1, 8, 8),
+    "cnn_cifar": (3, 32, 32),
+    "lenet5": (3, 32, 32),
+    "vgg9": (3, 32, 32),
+    "cnn_femnist": (1, 32, 32),
+    "cnn_digits5": (3, 28, 28),
+}
+
+
+def as_printed(module: nn.Module) -> int:
+    """Exchange each MaxPool with the ReLU behind it; how many."""
+    exchanged = 0
+    for part in [part for part in module.modules() if isinstance(part, nn.Sequential)]:
+        for at in range(len(part) - 1):
+            if isinstance(part[at], nn.MaxPool2d) and isinstance(part[at + 1], nn.ReLU):
+                part[at], part[at + 1] = part[at + 1], part[at]
+                exchanged += 1
+    return exchanged
+
+
+@pytest.mark.parametrize(("name", "shape"), POOLED.items(), ids=POOLED)
+def test_relu_behind_the_pooling_is_relu_before_it(name: str, shape: tuple[int, int, int]) -> None:
+    ours = make_module(lambda: models.make(name, shape, 10), 0).eval()  # without dropout's draws
+    printed = copy.deepcopy(ours)
+    assert as_printed(printed) == (3 if name in ("vgg9", "cnn_femnist") else 2)
+    x = torch.randn(16, *shape, generator=torch.Generator().manual_seed(1))
+    answers = [module(x).logits for module in (ours, printed)]
+    assert torch.equal(*answers)
+    slopes = [
+        torch.autograd.grad(answer.square().sum(), list(module.parameters()))
+        for module, answer in zip((ours, printed), answers, strict=True)
+    ]
+    assert all(torch.equal(one, other) for one, other in zip(*slopes, strict=True))
+
+
 def test_the_table_needs_neither_torch_nor_transformers() -> None:
     code = "import bench.models, sys; print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
