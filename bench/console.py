@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_UNKNOWN = "unrecognized arguments: "  # argparse's words
+
+
 class Parser(argparse.ArgumentParser):
     """The options of a command: an option's name is written out, and what is wrong is said in a line (exit 2)."""
 
@@ -24,19 +27,23 @@ class Parser(argparse.ArgumentParser):
         """As argparse words it, with the nearest option for one that does not exist, and where all of them are."""
         self.exit(EXIT_USAGE, f"error: {message}{self._nearest(message)}; `{self.prog} --help` shows the options\n")
 
+    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+        """As argparse does, but what is not known ends here: a sub-command's own options are the ones to suggest."""
+        found, unknown = super().parse_known_args(*given, **named)
+        if unknown:
+            self.error(f"{_UNKNOWN}{' '.join(unknown)}")
+        return found, unknown
+
     def _nearest(self, message: str) -> str:
         from difflib import get_close_matches
 
-        start, _, words = message.partition("unrecognized arguments: ")
-        wrong = next((word.split("=")[0] for word in words.split() if word.startswith("-")), "")
-        near = get_close_matches(wrong, self._known(), n=1) if wrong and not start else []
+        words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
+        wrong = next((word.split("=")[0] for word in words if word.startswith("-") and word.strip("-")), None)
+        if wrong is None:
+            return ""
+        known = list(self._option_string_actions)
+        near = [option for option in known if option.startswith(wrong)] or get_close_matches(wrong, known, n=1)
         return f" (did you mean {near[0]}?)" if near else ""
-
-    def _known(self) -> list[str]:
-        """Its options, and those of its sub-commands."""
-        groups = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        below = [parser for group in groups for parser in group.values()]
-        return [*self._option_string_actions, *(option for parser in below for option in parser._known())]
 
 
 def report_problem(error: BaseException, status: int, verbose: bool = False) -> int:

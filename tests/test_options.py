@@ -155,6 +155,13 @@ def test_batchnorm_needs_batches() -> None:
         (["compare", "--formt=md"], "--formt=md (did you mean --format?)"),
         (["compare", "--qqqq"], "unrecognized arguments: --qqqq; `python -m bench.compare --help`"),
         (["selftest", "--onl", "resume"], "unrecognized arguments: --onl (did you mean --only?)"),
+        (["compare", "--part", "0.5"], "(did you mean --participation?)"),
+        (["compare", "--all"], "(did you mean --all-configurations?)"),
+        (["data", "list", "--offline"], "unrecognized arguments: --offline; `python -m bench.data list --help`"),
+        (
+            ["boards", "--jsn", "merge", "a", "--out", "b"],
+            "unrecognized arguments: --jsn; `python -m bench.boards --help`",
+        ),
     ],
 )
 def test_an_option_that_does_not_exist_is_answered_in_a_line(
