@@ -44,7 +44,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
         `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
         [0, 1]); `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and
-        reference rows have none, nor have fewer than 3 seeds beside 3 and more).
+        reference rows have none, nor, but for costs, have fewer than 3 seeds beside 3 and more).
     """
     runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
@@ -55,8 +55,11 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
     tested = ranked & (board["n"] >= INTERVAL_FROM)
-    ranked &= tested | ~tested.groupby(board["cell"]).transform("any")
-    ranks = {f"{metric.name}_rank": _ranks(board, ranked, metric) for metric in metrics.values()}
+    enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
+    ranks = {
+        f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)
+        for metric in metrics.values()
+    }
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]

@@ -32,6 +32,11 @@ class Derived(Metric):
 
     rule: PrintedMetric | None = None
 
+    @property
+    def differs_by_seed(self) -> bool:
+        """It does, also a cost: it is one until a target."""
+        return True
+
 
 def metric_named(name: str) -> Metric:
     """A metric of `METRICS`, by either of its names, or a derived one.

@@ -30,6 +30,11 @@ class Metric:
     decimals: int = 2
     higher_is_better: bool = True
 
+    @property
+    def differs_by_seed(self) -> bool:
+        """Whether it takes several seeds to know it: costs of whole runs are the same for each."""
+        return self.unit == "%"
+
 
 _TEST = "accuracy of the global model on the test set"
 _VALIDATION = "accuracy of the global model on the validation split"

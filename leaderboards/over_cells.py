@@ -27,7 +27,7 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
         reference: an algorithm to be compared with, by its name or, with its model's variant, its label; or None.
     """
     values = {cell: found for cell, found in _values(tables, metric).items() if len(found) > 1}
-    result = pooled(values, metric.higher_is_better)
+    result = pooled(values, metric.higher_is_better, metric.differs_by_seed)
     if result.cells < 2 or len(result.standings) < 2:
         return None
     label = reference and named([one.algorithm for one in result.standings], reference)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from leaderboards.intervals import INTERVAL_FROM, RESAMPLES, Interval, finite, percentile_interval
+from leaderboards.ranks import rankable
 
 CellScores = Mapping[Hashable, Mapping[str, Iterable[float]]]  # cell -> algorithm -> one value per seed
 Scores = Mapping[Hashable, Mapping[str, np.ndarray]]
@@ -44,22 +45,25 @@ class Standing:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """An algorithm that is not pooled because some cell has no value of it.
+    """An algorithm that is not pooled because some cell has no value of it, or too few.
 
     Args:
         algorithm: its name.
         missing: cells without a value of it.
         cells: how many there are.
+        few: cells in which it is not `ranks.rankable` beside the others.
     """
 
     algorithm: str
     missing: tuple[Hashable, ...]
     cells: int
+    few: tuple[Hashable, ...] = ()
 
     @property
     def reason(self) -> str:
         """As printed."""
-        return f"no value in {len(self.missing)} of {self.cells} cells"
+        reasons = {"no value": self.missing, "fewer than 3 seeds beside 3 and more": self.few}
+        return ", ".join(f"{why} in {len(keys)} of {self.cells} cells" for why, keys in reasons.items() if keys)
 
 
 @dataclass(frozen=True)
@@ -77,16 +81,17 @@ class Pooled:
     cells: int
 
 
-def pooled(values: CellScores, higher_is_better: bool = True) -> Pooled:
-    """Interquartile mean, average rank and win rate of every algorithm that has a value in every cell.
+def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = True) -> Pooled:
+    """Interquartile mean, average rank and win rate of every algorithm that can be ranked in every cell.
 
-    Those that lack one are left out of all three, also as rivals: means over unlike cells, and ranks among unlike
+    Those that lack a value are left out of all three, also as rivals: means over unlike cells, and ranks among unlike
     rivals, do not compare.
 
     Args:
         values: cell -> algorithm -> one value per seed, finite; bounds (centralized) and diverged runs left out by the
             caller.
         higher_is_better: whether the largest value is the best.
+        by_seed: whether values differ by seed, so that one or two do not stand beside three (`ranks.rankable`).
 
     Raises:
         ValueError: a value is not finite.
@@ -94,7 +99,10 @@ def pooled(values: CellScores, higher_is_better: bool = True) -> Pooled:
     scores = by_cell(values)
     names = sorted({name for cell in scores.values() for name in cell})
     lacking = {name: tuple(key for key, cell in scores.items() if name not in cell) for name in names}
-    complete = [name for name in names if not lacking[name]]
+    ranked = {key: rankable({name: len(own) for name, own in cell.items()}) for key, cell in scores.items()}
+    short = {key: cell.keys() - ranked[key] if by_seed else set() for key, cell in scores.items()}
+    few = {name: tuple(key for key in scores if name in short[key]) for name in names}
+    complete = [name for name in names if not lacking[name] and not few[name]]
     means = np.array([[_mean(cell[name]) for name in complete] for cell in scores.values()])
     means = means.reshape(len(scores), len(complete))
     ranks, wins = average_ranks(means, higher_is_better), win_rates(means, higher_is_better)
@@ -105,7 +113,7 @@ def pooled(values: CellScores, higher_is_better: bool = True) -> Pooled:
         standings.append(Standing(name, iqm(np.concatenate(own)), iqm_interval(own), float(rank), float(win), size))
     sign = -1 if higher_is_better else 1
     standings.sort(key=lambda one: (one.average_rank, sign * one.iqm, one.algorithm))
-    left_out = tuple(LeftOut(name, missing, len(scores)) for name, missing in lacking.items() if missing)
+    left_out = tuple(LeftOut(name, lacking[name], len(scores), few[name]) for name in names if name not in complete)
     return Pooled(tuple(standings), left_out, len(scores))
 
 

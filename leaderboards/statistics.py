@@ -38,7 +38,7 @@ from leaderboards.pooled import (
     pooled,
     win_rates,
 )
-from leaderboards.ranks import Ranked, plain_ranks, shared_ranks
+from leaderboards.ranks import Ranked, plain_ranks, rankable, shared_ranks
 
 __all__ = [
     "BOOTSTRAP_FROM",
@@ -68,6 +68,7 @@ __all__ = [
     "paired",
     "plain_ranks",
     "pooled",
+    "rankable",
     "shared_ranks",
     "win_rates",
 ]

@@ -12,7 +12,6 @@ from leaderboards import frames
 from leaderboards.boards import base_model
 from leaderboards.captions import captions, notes, place_label, title
 from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
-from leaderboards.derived import Derived
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
 from leaderboards.ranks import rankable, shared_ranks
@@ -147,7 +146,9 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
     """The cells of a column with their ranks."""
     scores = [None if reference else _score(cell) for cell, reference in zip(cells, references, strict=True)]
     ranked = {i: score for i, score in enumerate(scores) if score is not None}
-    ranked = {i: ranked[i] for i in sorted(rankable({i: cells[i].n for i in ranked}))}
+    if any(cell.metric.differs_by_seed for cell in cells):
+        enough = rankable({i: cells[i].n for i in ranked})
+        ranked = {i: score for i, score in ranked.items() if i in enough}
     ranks = _shared_ranks(cells, ranked) or {i: 1 + sum(o > s for o in ranked.values()) for i, s in ranked.items()}
     words = {1: "best", 2: "second"} if len(set(ranks.values())) > 1 else {}
     return [replace(cell, rank=ranks.get(i), emphasis=words.get(ranks.get(i, 0), "")) for i, cell in enumerate(cells)]
@@ -156,15 +157,10 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
 def _shared_ranks(cells: Sequence[Cell], ranked: Iterable[int]) -> dict[int, int]:
     """Position -> rank, shared by what is not separable; nothing where values by seed are not known, or are costs."""
     values = {str(i): cells[i].seeds for i in ranked}
-    if not values or not all(values.values()) or not all(_tested(cells[int(i)].metric) for i in values):
+    if not values or not all(values.values()) or not all(cells[int(i)].metric.differs_by_seed for i in values):
         return {}
     metric = cells[int(next(iter(values)))].metric
     return {int(place.algorithm): place.rank for place in shared_ranks(values, metric.higher_is_better)}
-
-
-def _tested(metric: Metric) -> bool:
-    """Whether a metric differs between seeds: costs of whole runs do not, those until a target do."""
-    return metric.unit == "%" or isinstance(metric, Derived)
 
 
 def _score(cell: Cell) -> float | None:

@@ -217,6 +217,10 @@ def test_a_lucky_single_seed_is_not_ranked_beside_three(tmp_path, capsys):
     board = leaderboard(Store(tmp_path).runs()).set_index("algorithm")["best_accuracy_rank"]
     assert (board["fedavg"], board["fedgkd"]) == (1, 2)
     assert pd.isna(board["fedcad"])
+    assert compare(tmp_path, "--metric", "comms") == 0
+    costs = capsys.readouterr().out
+    assert "seeds are not ranked" not in costs
+    assert leaderboard(Store(tmp_path).runs())["communications_rank"].notna().all()
 
 
 def test_where_nobody_has_three_seeds_means_are_ranked_and_it_is_said(tmp_path, capsys):

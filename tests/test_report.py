@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from bench.report.groups import Cell
 from bench.report.html import Html, embedded_json, tag
 from bench.report.importance import main_effects
 from bench.report.learning import points_per_line, thinned
-from bench.report.standings import SHOWN, winner
+from bench.report.standings import SHOWN, standings, winner
 from bench.report.winners import _numbers
 from bench.tables import cells_of
 from leaderboards import Store, identity_columns
@@ -268,22 +269,37 @@ def test_winners_have_a_margin_and_a_verdict(text):
     assert (single["separable"], single["verdict"]) == (False, "not tested: 1 seed")
 
 
-def test_equal_ones_are_said_to_be_equal():
-    def cell(**means: float) -> Cell:
-        found = [(name, {seed: mean + 0.01 * seed for seed in range(3)}) for name, mean in means.items()]
-        records = [
-            {
-                "algorithm": name,
-                "model": "mlp",
-                "selected": True,
-                "diverged": False,
-                "seeds": {seed: {"best_accuracy": value} for seed, value in values.items()},
-            }
-            for name, values in found
-        ]
-        return Cell(0.1, 0.5, tuple(records))
+def cell_of(seeds: dict[str, int], **means: float) -> Cell:
+    """A cell of algorithms with these means of the first seed, by default of three."""
+    records = [
+        {
+            "algorithm": name,
+            "model": "mlp",
+            "selected": True,
+            "diverged": False,
+            "seeds": {seed: {"best_accuracy": mean + 0.02 * seed * mean} for seed in range(seeds.get(name, 3))},
+        }
+        for name, mean in means.items()
+    ]
+    return Cell(0.1, 0.5, tuple(records))
 
+
+def test_fewer_than_three_seeds_neither_win_nor_let_another_win_over_all():
     metric = SHOWN[0]
+    lucky = cell_of({"fedcad": 1, "moon": 2}, fedavg=0.6, fedgkd=0.5, fedcad=0.99, moon=0.9)
+    assert list(standings(lucky, metric)) == ["fedavg", "fedgkd"]
+    best = winner(lucky, metric)
+    assert (best.algorithm, best.verdict, best.separable) == ("fedavg", "separable; 2 not tested", False)
+    assert winner(cell_of({}, fedavg=0.6, fedgkd=0.5), metric).separable
+    alone = winner(cell_of({"fedcad": 1}, fedavg=0.6, fedcad=0.99), metric)
+    assert (alone.algorithm, alone.separable) == ("fedavg", False)
+    assert alone.verdict == "not tested: 1 other with fewer than 3 seeds"
+    assert winner(cell_of({}, fedavg=0.6), metric).verdict == "the only one here"
+    assert winner(cell_of({"fedavg": 1, "moon": 1}, fedavg=0.6, moon=0.7), metric).algorithm == "moon"
+
+
+def test_equal_ones_are_said_to_be_equal():
+    cell, metric = partial(cell_of, {}), SHOWN[0]
     tied = winner(cell(fedavg=0.5, fedprox=0.5), metric)
     assert (tied.names, _numbers(tied, metric)) == ("fedavg = fedprox", "51.00 %, equal means")
     several = winner(cell(fedavg=0.5, fedprox=0.5, moon=0.5), metric)
@@ -582,7 +598,9 @@ def test_a_page_that_cannot_be_written_is_an_error(tmp_path, capsys):
     assert main(["--out", str(folder), "--to", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
     (tmp_path / "file").touch()
-    assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 3
+    assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 2
+    assert f"{tmp_path / 'file'} is a file, not a folder" in capsys.readouterr().err
+    assert main(["--out", str(folder), "--to", str(tmp_path / ("n" * 250))]) == 3
     assert main(["--out", str(folder), "--to", str(tmp_path / "new" / "page.html")]) == 0
     assert (tmp_path / "new" / "page.html").exists()
 

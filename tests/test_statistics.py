@@ -34,6 +34,7 @@ from leaderboards.statistics import (
     paired,
     plain_ranks,
     pooled,
+    rankable,
     shared_ranks,
 )
 
@@ -278,6 +279,24 @@ def test_who_lacks_a_cell_is_left_out_also_as_a_rival() -> None:
     assert found.left_out == (LeftOut("moon", ("cell 2",), 3),)
     assert found.left_out[0].reason == "no value in 1 of 3 cells"
     assert found.standings == pooled(VALUES).standings
+
+
+def test_a_lucky_seed_is_not_pooled_beside_three() -> None:
+    values = {key: {**cell, "moon": (90, 90, 90)} for key, cell in VALUES.items()}
+    values["cell 2"]["moon"] = (99,)
+    found = pooled(values)
+    assert found.left_out == (LeftOut("moon", (), 3, ("cell 2",)),)
+    assert found.left_out[0].reason == "fewer than 3 seeds beside 3 and more in 1 of 3 cells"
+    assert found.standings == pooled(VALUES).standings
+    assert "moon" in {one.algorithm for one in pooled(values, by_seed=False).standings}, "a cost is known from one seed"
+    alone = {key: {"fedavg": (1, 2), "moon": (3,)} for key in VALUES}
+    assert not pooled(alone).left_out, "where nobody has three"
+
+
+def test_who_takes_part_in_ranks() -> None:
+    assert rankable({"a": 3, "b": 2, "c": 5, "d": 1}) == {"a", "c"}
+    assert rankable({"a": 2, "b": 1}) == {"a", "b"}
+    assert rankable({}) == set()
 
 
 def test_nothing_pools_to_nothing() -> None:

@@ -109,7 +109,7 @@ def method() -> Html:
         "Accuracies are of the global model on the untouched test set. Best: highest round; final: last round; "
         "selected: the round of the best validation accuracy. Best looks at the test set and is optimistic.",
         "Configurations are selected by their mean validation accuracy over seeds, in each cell (setting, α and "
-        "participation) for itself. Only the selected are ranked.",
+        "participation) for itself. Only the selected are ranked, fewer than three seeds not beside three and more.",
         "Ranks come from paired t tests on common seeds with Holm's correction: =1 is shared by what cannot be told "
         "from the best of its group; (2) is the plain order of means, where fewer than three common seeds allow no "
         "test.",

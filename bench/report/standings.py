@@ -72,20 +72,23 @@ def winner(cell: Cell, metric: Metric) -> Winner:
         return Winner("", None, None, "no finished run to rank")
     best = max(ranked, key=lambda one: one.mean) if metric.higher_is_better else min(ranked, key=lambda one: one.mean)
     others = [one for one in ranked if one is not best]
+    left = len(values_of(cell, metric)) - len(ranked)  # with too few seeds to be ranked
     if not others:
-        return Winner(best.algorithm, best.mean, None, "the only one here")
+        verdict = f"not tested: {counted(left, 'other')} with fewer than 3 seeds" if left else "the only one here"
+        return Winner(best.algorithm, best.mean, None, verdict)
     margin = min(abs(best.mean - one.mean) for one in others)
     equal = tuple(one.algorithm for one in others if math.isclose(one.mean, best.mean, rel_tol=_ROUNDING))
-    verdict = _verdict(best, others)
+    verdict = _verdict(best, others, left)
     return Winner(best.algorithm, best.mean, margin, verdict, verdict == _FROM_ALL, equal)
 
 
-def _verdict(best: Ranked, others: Sequence[Ranked]) -> str:
-    """Whether the best of a cell can be told from the others."""
+def _verdict(best: Ranked, others: Sequence[Ranked], left: int) -> str:
+    """Whether the best of a cell can be told from the others, `left` of them not ranked."""
     sharing = [one.algorithm for one in others if one.rank == best.rank]
     untested = [one.algorithm for one in others if one.untested]
     if len(untested) == len(others):
         return f"not tested: {counted(min(one.n for one in (best, *others)), 'seed')}"
     if sharing:
         return f"not separable from {sharing[0] if len(sharing) == 1 else f'{len(sharing)} others'}"
-    return f"separable; {len(untested)} not tested" if untested else _FROM_ALL
+    unknown = len(untested) + left
+    return f"separable; {unknown} not tested" if unknown else _FROM_ALL
