@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from bench.execution import default_out
 from bench.identity import identity_json
 from bench.labels import trial_name, varied_names
 from bench.plan import make_plan
-from bench.stored_names import named_runs
+from bench.stored_names import Named, named_runs
 from bench.words import OUT
 from leaderboards import Store, StoreError
 
@@ -69,15 +69,19 @@ def _of_plan(given: argparse.Namespace, layers: Sequence[command.Layer], out: Pa
 
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:
-    """Every stored run, then the saved states whose run has no row yet.
+    """Every stored run, and the saved states whose run has no row; those that do not say whose they are come last.
 
     Raises:
         UsageError: nothing is there, or a file.
     """
     if out.is_file():
         raise UsageError(f"{out} is a file, and --out takes a folder; `python -m bench.compare --out {out}` reads rows")
-    rows = [row for _, row in _stored(Store(out), out)]
-    rows += _saved(out, {row["run_key"] for row in rows})
+    runs = _rows(Store(out))
+    waiting = {key: _whose(out, key) for key in _saved(out) if key not in {row["run_key"] for row in runs}}
+    named = [{"run_key": key, **run} for key, run in waiting.items() if run]
+    rows = [_line(out, one) for one in _in_order([*runs, *named])]
+    nameless = [key for key, run in waiting.items() if not run]
+    rows += [{"run_key": key, "run": "(no row yet)", **_standing(out, key, "missing")} for key in nameless]
     if not rows:
         raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
     return rows
@@ -85,34 +89,41 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
 
 def _stored(store: Store, out: Path) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """(algorithm, setting as JSON) and the line of every stored run, like beside like."""
+    for one in _in_order(_rows(store)):
+        yield (one.row["algorithm"], one.row["setting_json"]), _line(out, one)
+
+
+def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
+    """The rows of a folder; of an empty one without loading what reads them."""
     if not store.status():
-        return
+        return []
     from leaderboards.frames import records
 
-    named = sorted(named_runs(records(store.runs())), key=lambda one: one.order)
-    for one in named:
-        line = {"run_key": one.row["run_key"], "run": one.name}
-        line |= _standing(out, one.row["run_key"], one.row["status"])
-        yield (one.row["algorithm"], one.row["setting_json"]), line
+    return records(store.runs())
 
 
-def _saved(out: Path, known: Collection[str]) -> Iterator[dict[str, Any]]:
-    """The line of every saved state whose run has no row."""
-    keys = [file.parent.name for file in sorted((out / "state").glob("*/manifest.json"))]
-    lines = {key: _standing(out, key, "missing") for key in keys if key not in known}
-    told = [{"run_key": key, **run} for key in lines if (run := _manifest(out, key).get("run"))]
-    names = {str(one.row["run_key"]): one.name for one in sorted(named_runs(told), key=lambda one: one.order)}
-    for key in [*names, *(key for key in lines if key not in names)]:
-        yield {"run_key": key, "run": names.get(key, "(no row yet)"), **lines[key]}
+def _saved(out: Path) -> list[str]:
+    """The run keys of the saved states."""
+    return sorted(file.parent.name for file in (out / "state").glob("*/manifest.json"))
 
 
-def _manifest(out: Path, key: str) -> dict[str, Any]:
-    """What a saved state says of itself; nothing if it is damaged or gone."""
+def _whose(out: Path, key: str) -> Mapping[str, Any] | None:
+    """The columns that name a saved run (`Unit.named_by`); None where its state does not say, or is damaged."""
     try:
-        found = json.loads((out / "state" / key / "manifest.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        run: Mapping[str, Any] = json.loads((out / "state" / key / "manifest.json").read_text())["run"]
+        list(named_runs([run]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return run
+
+
+def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
+    return sorted(named_runs(rows), key=lambda one: one.order)
+
+
+def _line(out: Path, one: Named) -> dict[str, Any]:
+    key = one.row["run_key"]
+    return {"run_key": key, "run": one.name, **_standing(out, key, one.row.get("status", "missing"))}
 
 
 def _standing(out: Path, key: str, status: str) -> dict[str, Any]:
@@ -121,10 +132,10 @@ def _standing(out: Path, key: str, status: str) -> dict[str, Any]:
     rounds = None
     if status != "finished" and manifest.exists():
         try:
-            rounds = json.loads(manifest.read_text())["round"]
+            rounds = int(json.loads(manifest.read_text())["round"])
         except FileNotFoundError:  # finished meanwhile
             return {"status": status, "saved_round": None}
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return {"status": "damaged", "saved_round": None}
         status = "saved" if status == "missing" else status
     return {"status": status, "saved_round": rounds}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from algorithms import entry
 from bench import cli, status, sweep
 from bench.dry_run_summary import _packed
 from bench.engine.state import StateFolder
+from bench.errors import EnvironmentProblem
 from bench.plan import make_plan
 from bench.request import Request
 from bench.unit import Unit
@@ -165,17 +167,50 @@ def test_the_time_of_a_sweep_is_told_as_far_as_it_is_known(tmp_path: Path, capsy
 
 
 def test_a_saved_run_without_a_row_has_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stored(tmp_path, units()[:1])
-    for unit in units()[1:3]:
+    one, two, three, _ = units()
+    stored(tmp_path, [one])
+    longer = replace(one, setting=replace(one.setting, rounds=50))
+    for unit in (two, three, longer):
         StateFolder(tmp_path / "state" / unit.key, unit.named_by).save(3, {}, {}, {})
     StateFolder(tmp_path / "state" / "0000").save(5, {}, {}, {})  # of a state that does not say whose it is
     assert status.main(["--out", str(tmp_path), "--json"]) == 0
     lines = json.loads(capsys.readouterr().out)["runs"]
-    assert [
-        (line["run"].rpartition("participation=0.5 ")[2], line["status"], line["saved_round"]) for line in lines
-    ] == [
-        ("seed 0", "finished", None),
-        ("mu=0.01 seed 1", "saved", 3),
-        ("mu=0.1 seed 0", "saved", 3),
+    said = [(line["run"].rpartition("participation=0.5 ")[2], line["status"], line["saved_round"]) for line in lines]
+    assert said == [
+        ("rounds=20 mu=0.01 seed 0", "finished", None),
+        ("rounds=20 mu=0.01 seed 1", "saved", 3),
+        ("rounds=20 mu=0.1 seed 0", "saved", 3),
+        ("rounds=50 mu=0.01 seed 0", "saved", 3),
         ("(no row yet)", "saved", 5),
     ]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "status_"),
+    [
+        ({"round": 3, "run": "hello"}, "saved"),
+        ({"round": 3, "run": ["a"]}, "saved"),
+        ({"round": 3, "run": {"algorithm": "fedavg"}}, "saved"),
+        ({"round": 3, "run": {"algorithm": "a", "setting_json": "[]", "hp_json": "{}", "seed": 0}}, "saved"),
+        ({"round": 3, "run": {"algorithm": "a", "setting_json": "{}", "hp_json": "nope", "seed": 0}}, "saved"),
+        ([], "damaged"),
+        ({"round": None}, "damaged"),
+    ],
+)
+def test_a_damaged_state_hides_no_other(
+    manifest: object, status_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path, units()[:1])
+    folder = tmp_path / "state" / "f00d"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert status.main(["--out", str(tmp_path), "--json"]) == 0
+    lines = json.loads(capsys.readouterr().out)["runs"]
+    assert [line["status"] for line in lines] == ["finished", status_]
+    assert lines[1]["run"] == "(no row yet)"
+
+
+def test_a_state_that_is_no_mapping_is_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(EnvironmentProblem, match="list where names and values are expected"):
+        StateFolder(tmp_path).manifest()

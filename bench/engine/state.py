@@ -43,9 +43,11 @@ class StateFolder:
         if not file.exists():
             return None
         try:
-            manifest: dict[str, Any] = json.loads(file.read_text())
+            manifest: Any = json.loads(file.read_text())
         except (OSError, ValueError) as error:
             raise self._damaged(file, str(error)) from error
+        if not isinstance(manifest, dict):
+            raise self._damaged(file, f"{type(manifest).__name__} where names and values are expected")
         if manifest.get("version") != VERSION:
             raise self._damaged(file, f"version {manifest.get('version')!r} where {VERSION} is known")
         return manifest
