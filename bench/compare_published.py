@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from bench.formats import lines
 from bench.render import note_superseded, render
@@ -18,6 +18,9 @@ from leaderboards.beside import Asked, Beside, beside
 from leaderboards.beside_tables import beside_table, records
 from leaderboards.folders import Folders
 from search_spaces import PAPERS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def print_beside(request: Request, folders: Sequence[Path], style: str, file: TextIO) -> None:
@@ -35,14 +38,19 @@ def print_beside(request: Request, folders: Sequence[Path], style: str, file: Te
     """
     cells, _ = table_cells(request)
     asked, results = [one for cell in cells for one in questions(cell)], Folders(folders)
-    runs = results.runs()
-    note_superseded(runs[runs["algorithm"].isin({one.algorithm for one in asked})])
+    note_superseded(_of_cells(results.runs(), asked))
     found = beside(asked, results)
     title = title_of(cells[0])
     if style in ("csv", "json"):
         file.write(lines(list(records(found))) if style == "csv" else _as_json(found, title))
         return
     render([beside_table(found, title)], style, file)
+
+
+def _of_cells(runs: pd.DataFrame, asked: Sequence[Asked]) -> pd.DataFrame:
+    """The runs of an algorithm in a setting that some cell asks for."""
+    wanted = {(one.algorithm, canonical_json(one.setting)) for one in asked}
+    return runs[[pair in wanted for pair in zip(runs["algorithm"], runs["setting_json"], strict=True)]]
 
 
 def title_of(cell: Cell) -> str:

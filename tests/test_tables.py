@@ -304,8 +304,10 @@ def test_what_an_earlier_version_gave_is_left_out_and_it_is_said(
     unit = cell().units[0]
     for version, accuracy in ((entry("fedavg").version - 1, 0.9), (entry("fedavg").version, 0.7)):
         row = make_row("fedavg", {}, unit.setting.as_dict(), 0, version, best_accuracy=accuracy)
-        row["finished"] += timedelta(days=version)
-        Store(tmp_path).write(row, [(1, "accuracy", 0.5)])
+        elsewhere = make_row("fedavg", {}, {}, 0, version)  # in no cell of the table
+        for one in (row, elsewhere):
+            one["finished"] += timedelta(days=version)
+            Store(tmp_path).write(one, [(1, "accuracy", 0.5)])
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--dataset", "cifar10", "--out", str(tmp_path)]) == 0
     shown = capsys.readouterr()
     assert "70.00 (1)" in shown.out

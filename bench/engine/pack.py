@@ -74,11 +74,12 @@ class Pack:
             with self._shared_clock(jobs):
                 return dict(zip(jobs, self.trainer.train(list(jobs.values())), strict=True))
         except Exception as error:
-            found = self._each_alone(jobs)
-            if len(found) == len(jobs):
-                self.apart = error
-                warnings.warn(f"runs of this pack train one by one, for together they fail: {error}", stacklevel=2)
-            return found
+            together = error  # kept past this clause: what fails alone fails for itself, not while this was handled
+        found = self._each_alone(jobs)
+        if len(found) == len(jobs):
+            self.apart = together
+            warnings.warn(f"runs of this pack train one by one, for together they fail: {together}", stacklevel=2)
+        return found
 
     def _each_alone(self, jobs: dict[Simulation, Job]) -> dict[Simulation, list[Trained]]:
         found = {}

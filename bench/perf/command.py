@@ -61,13 +61,13 @@ def _measure(given: argparse.Namespace, command: str) -> int:
     if peers:
         record["peers"] = _beside_peers(peers, record, given)
     text = json.dumps(record)
-    for file in (given.out, given.json if given.json != "-" else None):
-        if file:
-            _write(Path(file), text + "\n")
     if given.json == "-":
         sys.stdout.write(text + "\n")
     else:
         print_record(record, console())
+    for file in (given.out, given.json if given.json != "-" else None):
+        if file:
+            _write(Path(file), text + "\n")
     return EXIT_FAILED if problems(record) else EXIT_OK
 
 
