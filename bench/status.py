@@ -77,7 +77,8 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     if out.is_file():
         raise UsageError(f"{out} is a file, and --out takes a folder; `python -m bench.compare --out {out}` reads rows")
     runs = _rows(Store(out))
-    waiting = {key: _whose(out, key) for key in _saved(out) if key not in {row["run_key"] for row in runs}}
+    known = {row["run_key"] for row in runs}
+    waiting = {key: _whose(out, key) for key in _saved(out) if key not in known}
     named = [{"run_key": key, **run} for key, run in waiting.items() if run]
     rows = [_line(out, one) for one in _in_order([*runs, *named])]
     nameless = [key for key, run in waiting.items() if not run]
