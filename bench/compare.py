@@ -180,7 +180,10 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
     if arguments.over_cells:
         pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
         if not pooled:
-            raise UsageError("--over-cells takes two algorithms with results in two cells (settings) or more")
+            raise UsageError(
+                "--over-cells takes two algorithms with results in two cells (settings) or more, of three seeds where "
+                "others have three"
+            )
         sheets += pooled
     return sheets
 

@@ -233,7 +233,7 @@ def _print_hyperparameters(plan: Plan) -> None:
 def _print_lines(plan: Plan, lines: Sequence[Line]) -> None:
     from rich.table import Table
 
-    table = Table("trial", "seeds", "to do", "partition", "time a run")
+    table = Table("configuration", "seeds", "to do", "partition", "time a run")
     for line in lines:
         time = "stored" if not line.to_do else duration(line.seconds)
         table.add_row(line.name, str(len(line.units)), str(line.to_do), line.partition, time)

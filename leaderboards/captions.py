@@ -113,7 +113,11 @@ def _few_seeds(cells: Sequence[Cell]) -> list[str]:
     """What is said of competitors' cells with fewer seeds than a test takes."""
     few = [cell for cell in cells if 0 < len(cell.seeds) < INTERVAL_FROM and cell.metric.differs_by_seed]
     beside = any(cell.rank is None and cell.record is not None and cell.record["selected"] for cell in few)
-    found = ["best and second by means alone: a test takes 3 seeds"] if any(cell.emphasis for cell in few) else []
+    found = (
+        ["best and second of fewer than 3 seeds by means alone, for a test takes 3"]
+        if any(cell.emphasis for cell in few)
+        else []
+    )
     return found + ["fewer than 3 seeds are not ranked beside 3 and more"] * beside
 
 

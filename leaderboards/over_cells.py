@@ -41,7 +41,7 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
     measured = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit) if part)
     notes = _notes(result, bool(better))
     if reference and not better:
-        notes.append(f"{reference} has no value in every cell: nothing is compared with it")
+        notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
     return sheet(
         f"Over {result.cells} cells · {metric.short}",
         [f"{measured}: scores of all cells and seeds"],

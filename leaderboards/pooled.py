@@ -62,8 +62,8 @@ class LeftOut:
     @property
     def reason(self) -> str:
         """As printed."""
-        reasons = {"no value": self.missing, "fewer than 3 seeds beside 3 and more": self.few}
-        return ", ".join(f"{why} in {len(keys)} of {self.cells} cells" for why, keys in reasons.items() if keys)
+        why, cells = ("no value", self.missing) if self.missing else ("fewer than 3 seeds beside 3 and more", self.few)
+        return f"{why} in {len(cells)} of {self.cells} cells"
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = Tr
     scores = by_cell(values)
     names = sorted({name for cell in scores.values() for name in cell})
     lacking = {name: tuple(key for key, cell in scores.items() if name not in cell) for name in names}
-    ranked = {key: rankable({name: len(own) for name, own in cell.items()}) for key, cell in scores.items()}
-    short = {key: cell.keys() - ranked[key] if by_seed else set() for key, cell in scores.items()}
-    few = {name: tuple(key for key in scores if name in short[key]) for name in names}
-    complete = [name for name in names if not lacking[name] and not few[name]]
+    whole = [name for name in names if not lacking[name]]  # who is left out anyway makes nobody else have too few
+    ranked = {key: rankable({name: len(cell[name]) for name in whole}) for key, cell in scores.items()}
+    few = {name: tuple(key for key in scores if by_seed and name not in ranked[key]) for name in whole}
+    complete = [name for name in whole if not few[name]]
     means = np.array([[_mean(cell[name]) for name in complete] for cell in scores.values()])
     means = means.reshape(len(scores), len(complete))
     ranks, wins = average_ranks(means, higher_is_better), win_rates(means, higher_is_better)
@@ -113,7 +113,9 @@ def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = Tr
         standings.append(Standing(name, iqm(np.concatenate(own)), iqm_interval(own), float(rank), float(win), size))
     sign = -1 if higher_is_better else 1
     standings.sort(key=lambda one: (one.average_rank, sign * one.iqm, one.algorithm))
-    left_out = tuple(LeftOut(name, lacking[name], len(scores), few[name]) for name in names if name not in complete)
+    left_out = tuple(
+        LeftOut(name, lacking[name], len(scores), few.get(name, ())) for name in names if name not in complete
+    )
     return Pooled(tuple(standings), left_out, len(scores))
 
 

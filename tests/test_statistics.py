@@ -289,6 +289,9 @@ def test_a_lucky_seed_is_not_pooled_beside_three() -> None:
     assert found.left_out[0].reason == "fewer than 3 seeds beside 3 and more in 1 of 3 cells"
     assert found.standings == pooled(VALUES).standings
     assert "moon" in {one.algorithm for one in pooled(values, by_seed=False).standings}, "a cost is known from one seed"
+    values["cell 2"]["moon"] = ()
+    values["cell 1"] = {name: (1, 2) for name in values["cell 1"]} | {"moon": (5, 6, 7)}
+    assert {one.algorithm for one in pooled(values).standings} == VALUES["cell 1"].keys(), "moon is out in any case"
     alone = {key: {"fedavg": (1, 2), "moon": (3,)} for key in VALUES}
     assert not pooled(alone).left_out, "where nobody has three"
 

@@ -55,8 +55,9 @@ def _report(arguments: argparse.Namespace) -> None:
     target: Path = arguments.to
     if target.is_dir():
         raise UsageError(f"--to names a file, {target} is a folder; try {target / 'report.html'}")
-    if target.parent.exists() and not target.parent.is_dir():
-        raise UsageError(f"--to {target}: {target.parent} is a file, not a folder")
+    folder = next(parent for parent in target.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise UsageError(f"--to {target}: {folder} is a file, not a folder")
     results = read(_folders(arguments.out))
     javascript_bundle()  # what it lacks is said before work is done
     text = page(results, arguments.title or TITLE, datetime.now(UTC))

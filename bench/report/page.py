@@ -104,7 +104,7 @@ def _body(results: Results, title: str, made: datetime, charts: Charts) -> Seque
         ),
         "winners": (
             "The best algorithm at each α and participation, with its margin over the second. Solid edge: separable "
-            "from all others; dashed: it cannot be told from chance, or nothing could be tested.",
+            "from all others; dashed: it cannot be told from chance, or not all could be tested.",
             winners_section(groups, labels, charts),
         ),
         "curves": (

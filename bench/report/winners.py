@@ -83,7 +83,9 @@ def _numbers(best: Winner, metric: Metric) -> str:
 def _pooled(group: Group, metric: Metric) -> Html | None:
     """Average rank, share of cells won and interquartile mean of those that were run in every cell."""
     cells = {_key(cell): values_of(cell, metric) for cell in group.cells}
-    found = pooled({key: {name: own.values() for name, own in cell.items()} for key, cell in cells.items() if cell})
+    found = pooled(
+        {key: {name: own.values() for name, own in cell.items()} for key, cell in cells.items() if len(cell) > 1}
+    )
     if len(found.standings) < 2 or found.cells < 2:
         return None
     head = ("algorithm", "mean rank", "cells won", f"interquartile mean, {metric.unit}", "95 % interval", "runs")
