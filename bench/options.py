@@ -30,6 +30,7 @@ SETTING_OPTIONS = {
     "lr": "lr",
     "precision": "precision",
 }
+SWEEP = "python -m bench.sweep"
 DESCRIPTION = """\
 Run federated algorithms over hyper-parameters, data heterogeneity and participation, as Ray Tune trials.
 Finished runs are never computed twice: the same command again does what is missing or failed."""
@@ -46,10 +47,10 @@ Lists take spaces or commas. Several values make a grid.
 exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; 130 interrupted, resumable"""
 
 
-def make_parser() -> Parser:
+def make_parser(prog: str = SWEEP) -> Parser:
     """All options; those left out are absent from the result, so that a configuration file can fill them."""
     parser = Parser(
-        prog="python -m bench.sweep",
+        prog=prog,
         description=DESCRIPTION,
         epilog=EPILOG,
         argument_default=argparse.SUPPRESS,
@@ -204,14 +205,18 @@ class Layer:
     options: Mapping[str, Any]
 
 
-def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[Layer]]:
+def parse(argv: Sequence[str], prog: str = SWEEP) -> tuple[argparse.Namespace, list[Layer]]:
     """The options, filled up from `--config` and the defaults, and the layers they came in.
+
+    Args:
+        argv: the words of the command line.
+        prog: the command that is named in errors.
 
     Raises:
         UsageError: the file cannot be read or names an option that does not exist.
         SystemExit: argparse's own, for `--help` and malformed options, in the file as well.
     """
-    parser = make_parser()
+    parser = make_parser(prog)
     given = vars(parser.parse_args(argv))
     layers = [Layer("command line", given)]
     if "config" in given:

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _help()
         return EXIT_OK
     try:
-        given, layers = command.parse(argv)
+        given, layers = command.parse(argv, "python -m bench.status")
         out = Path(given.out).resolve() if given.out else default_out().resolve()
         rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
     except UsageError as error:
@@ -111,9 +111,10 @@ def _saved(out: Path) -> list[str]:
 def _whose(out: Path, key: str) -> Mapping[str, Any] | None:
     """The columns that name a saved run (`Unit.named_by`); None where its state does not say, or is damaged."""
     try:
-        run: Mapping[str, Any] = json.loads((out / "state" / key / "manifest.json").read_text())["run"]
+        told = json.loads((out / "state" / key / "manifest.json").read_text())["run"]
+        run = {name: told[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(told["seed"])}
         list(named_runs([run]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return run
 
@@ -136,7 +137,7 @@ def _standing(out: Path, key: str, status: str) -> dict[str, Any]:
             rounds = int(json.loads(manifest.read_text())["round"])
         except FileNotFoundError:  # finished meanwhile
             return {"status": status, "saved_round": None}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return {"status": "damaged", "saved_round": None}
         status = "saved" if status == "missing" else status
     return {"status": status, "saved_round": rounds}

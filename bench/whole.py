@@ -48,4 +48,4 @@ def _naming(path: Path, opened: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename != str(opened) and (error.filename is not None or error.errno not in _OF_DISKS):
             raise
-        raise type(error)(error.errno, error.strerror, str(path)) from error
+        raise OSError(error.errno, error.strerror, str(path)) from error  # of the class that belongs to the number

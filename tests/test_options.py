@@ -157,6 +157,7 @@ def test_batchnorm_needs_batches() -> None:
         (["selftest", "--onl", "resume"], "unrecognized arguments: --onl (did you mean --only?)"),
         (["compare", "--part", "0.5"], "(did you mean --participation?)"),
         (["compare", "--all"], "(did you mean --all-configurations?)"),
+        (["status", "--jso"], "(did you mean --json?); `python -m bench.status --help`"),
         (["data", "list", "--offline"], "unrecognized arguments: --offline; `python -m bench.data list --help`"),
         (
             ["boards", "--jsn", "merge", "a", "--out", "b"],

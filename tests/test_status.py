@@ -195,6 +195,8 @@ def test_a_saved_run_without_a_row_has_its_name(tmp_path: Path, capsys: pytest.C
         ({"round": 3, "run": {"algorithm": "a", "setting_json": "{}", "hp_json": "nope", "seed": 0}}, "saved"),
         ([], "damaged"),
         ({"round": None}, "damaged"),
+        ({"round": float("inf")}, "damaged"),
+        ({"round": 3, "run": {**units()[0].named_by, "seed": None}}, "saved"),
     ],
 )
 def test_a_damaged_state_hides_no_other(

@@ -74,7 +74,8 @@ class Pack:
             with self._shared_clock(jobs):
                 return dict(zip(jobs, self.trainer.train(list(jobs.values())), strict=True))
         except Exception as error:
-            together = error  # kept past this clause: what fails alone fails for itself, not while this was handled
+            # Past this clause, so that what fails alone fails for itself; its frames would keep the stack's tensors.
+            together = error.with_traceback(None)
         found = self._each_alone(jobs)
         if len(found) == len(jobs):
             self.apart = together

@@ -44,7 +44,7 @@ class StateFolder:
             return None
         try:
             manifest: Any = json.loads(file.read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self._damaged(file, str(error)) from error
         if not isinstance(manifest, dict):
             raise self._damaged(file, f"{type(manifest).__name__} where names and values are expected")
