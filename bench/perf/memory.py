@@ -21,6 +21,9 @@ def begin(device: str) -> bool:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         return True
+    from bench.engine.process import give_back_memory
+
+    give_back_memory()  # what earlier work left would hide what this one takes
     try:
         (_PROCESS / "clear_refs").write_text("5")  # sets Linux's high-water mark to what is held now
     except OSError:
@@ -31,8 +34,7 @@ def begin(device: str) -> bool:
 def peak(device: str) -> Figure:
     """The most since `begin`, in MB.
 
-    Of a GPU it is what tensors held; of the CPU the whole process, with its libraries and what the allocator keeps of
-    earlier work.
+    Of a GPU it is what tensors held; of the CPU the whole process, with its libraries.
     """
     if device == "cuda":
         import torch
