@@ -21,9 +21,12 @@ from bench.stored_names import Named, named_runs
 from bench.words import OUT
 from leaderboards import Store, StoreError
 
+PROG = "python -m bench.status"
 DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
 With --algo and the other options of bench.sweep: the runs of that command, those that are missing included."""
+
+_DAMAGED: dict[str, Any] = {}  # nothing that a state has to say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _help()
         return EXIT_OK
     try:
-        given, layers = command.parse(argv, "python -m bench.status")
+        given, layers = command.parse(argv, PROG)
         out = Path(given.out).resolve() if given.out else default_out().resolve()
         rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
     except UsageError as error:
@@ -46,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _help() -> None:
     parser = Parser(
-        prog="python -m bench.status",
+        prog=PROG,
         description=DESCRIPTION,
         epilog="Takes the options of `python -m bench.sweep`; see its --help.",
     )
@@ -58,14 +61,14 @@ def _help() -> None:
 def _of_plan(given: argparse.Namespace, layers: Sequence[command.Layer], out: Path) -> list[dict[str, Any]]:
     plan = make_plan(command.make_request(given, layers))
     store = Store(out)
-    statuses, varied = store.status(), varied_names(plan.units)
+    statuses, varied, states = store.status(), varied_names(plan.units), _states(out)
     rows = []
     for unit in plan.units:
         found = {statuses.get(key, "missing") for key in unit.rows.values()}
         status = found.pop() if len(found) == 1 else "missing"
-        rows.append({"run_key": unit.key, "run": trial_name([unit], varied), **_standing(out, unit.key, status)})
+        rows.append({"run_key": unit.key, "run": trial_name([unit], varied), **_standing(states.get(unit.key), status)})
     wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
-    return rows + [row for identity, row in _stored(store, out) if identity in wanted]
+    return rows + [row for identity, row in _stored(store, states) if identity in wanted]
 
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:
@@ -76,22 +79,22 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     """
     if out.is_file():
         raise UsageError(f"{out} is a file, and --out takes a folder; `python -m bench.compare --out {out}` reads rows")
-    runs = _rows(Store(out))
+    runs, states = _rows(Store(out)), _states(out)
     known = {row["run_key"] for row in runs}
-    waiting = {key: _whose(out, key) for key in _saved(out) if key not in known}
-    named = [{"run_key": key, **run} for key, run in waiting.items() if run]
-    rows = [_line(out, one) for one in _in_order([*runs, *named])]
-    nameless = [key for key, run in waiting.items() if not run]
-    rows += [{"run_key": key, "run": "(no row yet)", **_standing(out, key, "missing")} for key in nameless]
+    whose = {key: _whose(manifest) for key, manifest in states.items() if key not in known}
+    named = [{"run_key": key, **run} for key, run in whose.items() if run]
+    rows = [_line(one, states) for one in _in_order([*runs, *named])]
+    nameless = [key for key, run in whose.items() if not run]
+    rows += [{"run_key": key, "run": "(no row yet)", **_standing(states[key], "missing")} for key in nameless]
     if not rows:
         raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
     return rows
 
 
-def _stored(store: Store, out: Path) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+def _stored(store: Store, states: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """(algorithm, setting as JSON) and the line of every stored run, like beside like."""
     for one in _in_order(_rows(store)):
-        yield (one.row["algorithm"], one.row["setting_json"]), _line(out, one)
+        yield (one.row["algorithm"], one.row["setting_json"]), _line(one, states)
 
 
 def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
@@ -103,18 +106,26 @@ def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
     return records(store.runs())
 
 
-def _saved(out: Path) -> list[str]:
-    """The run keys of the saved states."""
-    return sorted(file.parent.name for file in (out / "state").glob("*/manifest.json"))
+def _states(out: Path) -> dict[str, Any]:
+    """Run key -> what its saved state says of itself; `_DAMAGED` where that cannot be read."""
+    found: dict[str, Any] = {}
+    for file in sorted((out / "state").glob("*/manifest.json")):
+        try:
+            found[file.parent.name] = json.loads(file.read_text()) or _DAMAGED
+        except FileNotFoundError:  # finished meanwhile
+            continue
+        except (OSError, ValueError, RecursionError):
+            found[file.parent.name] = _DAMAGED
+    return found
 
 
-def _whose(out: Path, key: str) -> Mapping[str, Any] | None:
+def _whose(manifest: Any) -> Mapping[str, Any] | None:
     """The columns that name a saved run (`Unit.named_by`); None where its state does not say, or is damaged."""
     try:
-        told = json.loads((out / "state" / key / "manifest.json").read_text())["run"]
+        told = manifest["run"]
         run = {name: told[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(told["seed"])}
         list(named_runs([run]))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return run
 
@@ -123,24 +134,19 @@ def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
     return sorted(named_runs(rows), key=lambda one: one.order)
 
 
-def _line(out: Path, one: Named) -> dict[str, Any]:
+def _line(one: Named, states: Mapping[str, Any]) -> dict[str, Any]:
     key = one.row["run_key"]
-    return {"run_key": key, "run": one.name, **_standing(out, key, one.row.get("status", "missing"))}
+    return {"run_key": key, "run": one.name, **_standing(states.get(key), one.row.get("status", "missing"))}
 
 
-def _standing(out: Path, key: str, status: str) -> dict[str, Any]:
+def _standing(manifest: Any, status: str) -> dict[str, Any]:
     """The status, `saved` where a state waits to be taken up, and its round."""
-    manifest = out / "state" / key / "manifest.json"
-    rounds = None
-    if status != "finished" and manifest.exists():
-        try:
-            rounds = int(json.loads(manifest.read_text())["round"])
-        except FileNotFoundError:  # finished meanwhile
-            return {"status": status, "saved_round": None}
-        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-            return {"status": "damaged", "saved_round": None}
-        status = "saved" if status == "missing" else status
-    return {"status": status, "saved_round": rounds}
+    if status == "finished" or manifest is None:
+        return {"status": status, "saved_round": None}
+    try:
+        return {"status": "saved" if status == "missing" else status, "saved_round": int(manifest["round"])}
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return {"status": "damaged", "saved_round": None}
 
 
 def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:

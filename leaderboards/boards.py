@@ -54,7 +54,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
-    tested = ranked & (board["n"] >= INTERVAL_FROM)
+    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `ranks.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
     ranks = {
         f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)

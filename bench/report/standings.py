@@ -60,19 +60,23 @@ def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
 
 def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:
     """Label -> place, the best first; without those that have too few seeds to be ranked beside the others."""
-    values = values_of(cell, metric)
+    return _places(values_of(cell, metric), metric)
+
+
+def _places(values: Mapping[str, Seeds], metric: Metric) -> dict[str, Ranked]:
     ranked = {name: values[name] for name in rankable({name: len(seeds) for name, seeds in values.items()})}
     return {one.algorithm: one for one in shared_ranks(ranked, metric.higher_is_better)}
 
 
 def winner(cell: Cell, metric: Metric) -> Winner:
     """The best algorithm of a cell and how sure that is."""
-    ranked = list(standings(cell, metric).values())
+    values = values_of(cell, metric)
+    ranked = list(_places(values, metric).values())
     if not ranked:
         return Winner("", None, None, "no finished run to rank")
     best = max(ranked, key=lambda one: one.mean) if metric.higher_is_better else min(ranked, key=lambda one: one.mean)
     others = [one for one in ranked if one is not best]
-    left = len(values_of(cell, metric)) - len(ranked)  # with too few seeds to be ranked
+    left = len(values) - len(ranked)  # with too few seeds to be ranked
     if not others:
         verdict = f"not tested: {counted(left, 'other')} with fewer than 3 seeds" if left else "the only one here"
         return Winner(best.algorithm, best.mean, None, verdict)
