@@ -36,7 +36,8 @@ def silent(text: str) -> None:
 
 def lines_file(folder: Path, *records: Any) -> str:
     file = folder / "peers.jsonl"
-    file.write_text("\n".join(json.dumps(record) for record in records) + "\n\n")
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    file.write_text("\n".join(lines) + "\n\n")
     return str(file)
 
 
@@ -273,10 +274,22 @@ def test_bad_input_is_refused_before_anything_runs(
     assert message in problem
 
 
+def test_a_folder_that_takes_nothing_is_said_before_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.access", lambda *asked: False)
+    file = tmp_path / "perf.json"
+    assert main([*COMMAND, "--json", str(file)]) == 2
+    assert f"--json {file}: nothing can be written into {tmp_path}" in capsys.readouterr().err
+    file.touch()
+    monkeypatch.setattr(training, "measure_training", lambda *given: {"engine": {}, "algorithms": {}})
+    assert main([*COMMAND, "--json", str(file)]) == 0, "a file that is there may be writable in such a folder"
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ("no object", "line 2: not a JSON object"),
+        ("{cut off", "line 2: not a JSON object"),
         ({"peer": "p", "model": "cnn"}, "line 2: no 'samples_per_s'"),
         ({**PEER, "samples_per_s": "fast"}, "must be a number > 0, got 'fast'"),
         ({**PEER, "samples_per_s": 0}, "must be a number > 0, got 0"),
@@ -285,6 +298,12 @@ def test_bad_input_is_refused_before_anything_runs(
 def test_peers_that_are_no_records_are_refused(record: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=message):
         read_peers([lines_file(tmp_path, PEER, record)])
+
+
+def test_what_peers_print_beside_records_is_passed_over(tmp_path: Path) -> None:
+    assert read_peers([lines_file(tmp_path, "Metrics at iteration 0 ():", PEER, "  Learning rate : 1.0", "")]) == [PEER]
+    with pytest.raises(UsageError, match=r"no record; one is a line of JSON with peer, model, samples_per_s"):
+        read_peers([lines_file(tmp_path, "Metrics at iteration 0 ():")])
 
 
 def test_peers_are_compared_with_the_same_model_only() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -154,6 +155,8 @@ def _check_relations(given: argparse.Namespace) -> None:
     for option, file in (("--out", given.out), ("--json", given.json and given.json != "-" and Path(given.json))):
         if file and not file.absolute().parent.is_dir():
             raise UsageError(f"{option} {file}: there is no folder {file.parent}; make it first")
+        if file and not file.exists() and not os.access(file.absolute().parent, os.W_OK | os.X_OK):
+            raise UsageError(f"{option} {file}: nothing can be written into {file.parent}; name another folder")
 
 
 def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:

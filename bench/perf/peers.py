@@ -18,12 +18,19 @@ AHEAD = 1.0  # of every peer
 
 
 def read_peers(files: Sequence[str]) -> list[dict[str, Any]]:
-    """The records of JSON-lines files, in order; empty lines are passed over.
+    """The records among what peers printed, in order: every line that begins with `{`; they print progress, too.
 
     Raises:
-        UsageError: a file cannot be read, or a line is no record.
+        UsageError: a file cannot be read or has no record, or a record is damaged or lacks something.
     """
-    return [_record(file, number, line) for file in files for number, line in _lines(file)]
+    return [record for file in files for record in _of_file(file)]
+
+
+def _of_file(file: str) -> list[dict[str, Any]]:
+    found = [_record(file, number, line) for number, line in _lines(file) if line.startswith("{")]
+    if not found:
+        raise UsageError(f"--compare {file}: no record; one is a line of JSON with {', '.join(REQUIRED)}")
+    return found
 
 
 def _lines(file: str) -> list[tuple[int, str]]:
@@ -31,16 +38,14 @@ def _lines(file: str) -> list[tuple[int, str]]:
         text = Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--compare {file}: {getattr(error, 'strerror', None) or 'not a text file'}") from None
-    return [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    return [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
 
 
 def _record(file: str, number: int, line: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        found: dict[str, Any] = json.loads(line)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise UsageError(f"--compare {file}, line {number}: not a JSON object: {line[:60]!r}")
+        raise UsageError(f"--compare {file}, line {number}: not a JSON object: {line[:60]!r}") from None
     missing = [name for name in REQUIRED if name not in found]
     if missing:
         raise UsageError(f"--compare {file}, line {number}: no {missing[0]!r}; a record has {', '.join(REQUIRED)}")
