@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyte
 import pytest
 from commands import ROOT, command
 
@@ -30,6 +29,8 @@ from bench.tuning.live import Row, Table, laid_out
 from bench.tuning.progress import Events, Plain, Quiet, Watched, ending, watched
 from bench.unit import Unit
 from leaderboards import Store
+
+pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")
 
 SWEEP = ("--algo", "fedavg,fedcad", "--set", "gamma=0.5", "beta=0.3,0.5", "--alpha", "0.1", "0.5")
 # Every line that a sweep may leave or show on stderr; the rest of a line that was too long is none of them.
