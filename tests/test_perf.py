@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,73 @@ def test_one_algorithms_failure_leaves_the_others(
     entries = entries["algorithms"]["cnn_cifar"]
     assert "no" in entries["fedprox"][key]
     assert "ratio" in entries["fedlsd"]
+
+
+ENGINE = {"engine": {"cnn_cifar": {"none": {"ratio": figure([1.0], "x")}}}, "algorithms": {}}
+
+
+def ends(error: BaseException) -> Callable[..., Any]:
+    def part(*given: Any) -> dict[str, Any]:
+        raise error
+
+    return part
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "status"),
+    [
+        (EnvironmentProblem("no space"), "part tune: no space", 1),
+        (RuntimeError("odd"), "part tune: RuntimeError: odd", 1),
+        (KeyboardInterrupt(), "part tune: interrupted", 130),
+    ],
+)
+def test_a_part_that_fails_costs_no_other(
+    error: BaseException,
+    said: str,
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(training, "measure_training", lambda *given: ENGINE)
+    monkeypatch.setattr(tune, "measure_tune", ends(error))
+    file = tmp_path / "perf.json"
+    assert main(["--part", "tune", "training", "--out", str(file)]) == (130 if status == 130 else 1)
+    assert main(["--part", "training", "tune", "--out", str(file)]) == status
+    printed = capsys.readouterr().out
+    assert "training: cnn_cifar, no augmentation, ratio" in printed
+    assert said in printed
+    record = json.loads(file.read_text())
+    assert record["parts"] == {"training": ENGINE}
+    assert f"part tune: {record['failed']['tune']}" == said
+
+
+def test_what_was_measured_is_kept_before_the_next_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "perf.json"
+    monkeypatch.setattr(training, "measure_training", lambda *given: ENGINE)
+    monkeypatch.setattr(tune, "measure_tune", lambda *given: json.loads(file.read_text()))
+    assert main(["--part", "training", "tune", "--json", str(file)]) == 0
+    assert json.loads(file.read_text())["parts"]["tune"]["parts"] == {"training": ENGINE}
+
+
+def test_a_failure_that_leaves_nothing_leaves_an_earlier_record_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "perf.json"
+    file.write_text("{}")
+    for error, status in ((EnvironmentProblem("no space"), 3), (KeyboardInterrupt(), 130)):
+        monkeypatch.setattr(tune, "measure_tune", ends(error))
+        assert main(["--part", "tune", "--out", str(file)]) == status
+    assert file.read_text() == "{}"
+    assert capsys.readouterr().err == "error: no space\n"
+
+
+def test_a_lack_of_ray_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "bench.tuning.cluster", raising=False)
+    assert main(["--part", "tune"]) == 3
+    assert "error: Ray cannot be imported: " in (said := capsys.readouterr().err)
+    assert "pip install 'ray[tune]'; a sweep works without it with --executor inline" in said
 
 
 def test_informing_commands_import_neither_torch_nor_ray(tmp_path: Path) -> None:

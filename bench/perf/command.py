@@ -6,7 +6,9 @@ import argparse
 import json
 import shlex
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from bench.errors import (
     EnvironmentProblem,
     UsageError,
 )
+from bench.perf.measure import failure
 from bench.perf.options import ROUNDS, SAMPLES, TABLES, check, make_parser
 from bench.whole import whole_file
 
@@ -53,22 +56,55 @@ def _measure(given: argparse.Namespace, command: str) -> int:
     record = new_record(command, given.device, given.threads)
     measured = {"throughput", "training"} & set(given.part)
     check_devices([*known, record] if measured else known)
-    for name in given.part:
-        if name != "scale":
-            record["parts"][name] = RUNNERS[name](given)
-    if "scale" in given.part:
-        record["parts"]["scale"] = _run_scale(given, [*known, record])
+    status = _parts(given, record, known)
     if peers:
         record["peers"] = _beside_peers(peers, record, given)
-    text = json.dumps(record)
     if given.json == "-":
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(json.dumps(record) + "\n")
     else:
         print_record(record, console())
+    _keep(given, record)
+    return status or (EXIT_FAILED if problems(record) else EXIT_OK)
+
+
+def _parts(given: argparse.Namespace, record: dict[str, Any], known: list[dict[str, Any]]) -> int:
+    """Measure part after part into the record and its files: one that fails, or is interrupted, costs no other.
+
+    Returns:
+        130 after an interruption, else 0.
+
+    Raises:
+        Exception: what failed first, if nothing was measured.
+        KeyboardInterrupt: so is an interruption then.
+    """
+    runners = RUNNERS | {"scale": lambda given: _run_scale(given, [*known, record])}
+    errors: list[Exception] = []
+    for name in sorted(given.part, key="scale".__eq__):  # last, for it reads what the others measured
+        try:
+            record["parts"][name] = runners[name](given)
+        except KeyboardInterrupt:
+            if not record["parts"]:
+                raise
+            record["failed"][name] = "interrupted"
+            return EXIT_INTERRUPTED
+        except Exception as error:
+            errors.append(error)
+            record["failed"][name] = failure(error)
+            if given.verbose and len(given.part) > 1:  # a single part's error is raised below
+                traceback.print_exception(error)
+            continue
+        with suppress(EnvironmentProblem):  # said at the end, below the tables
+            _keep(given, record)
+    if not record["parts"]:
+        raise errors[0]
+    return EXIT_OK
+
+
+def _keep(given: argparse.Namespace, record: dict[str, Any]) -> None:
+    """The record so far, in the files that were asked for."""
     for file in (given.out, given.json if given.json != "-" else None):
         if file:
-            _write(Path(file), text + "\n")
-    return EXIT_FAILED if problems(record) else EXIT_OK
+            _write(Path(file), json.dumps(record) + "\n")
 
 
 def _work(given: argparse.Namespace, device: str | None = None) -> Workload:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.errors import EnvironmentProblem, UsageError
+
 Figure = dict[str, Any]
 
 
@@ -22,6 +24,12 @@ class Spent:
 
     seconds: float
     cpu_seconds: float
+
+
+def failure(error: Exception) -> str:
+    """What a record says of it; only what is not said in words already has the kind of error before it."""
+    said = isinstance(error, UsageError | EnvironmentProblem)
+    return str(error) if said else f"{type(error).__name__}: {error}"
 
 
 def nothing() -> None:

@@ -21,7 +21,7 @@ from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured
 from bench.errors import UsageError
 from bench.perf.ceilings import check_precision, synchroniser
-from bench.perf.measure import Spent, figure, timed
+from bench.perf.measure import Spent, failure, figure, timed
 from bench.perf.throughput import ALGORITHM, Case
 from bench.perf.workload import simulations, together
 
@@ -62,7 +62,7 @@ def _of_case(case: Case, compiles: bool, rounds: int, say: Callable[[str], None]
                 warnings.simplefilter("error", UserWarning)  # whatever runs instead has another name
                 ready[name] = _prepared(case, name)
         except Exception as error:
-            failed[name] = f"{type(error).__name__}: {error}"
+            failed[name] = failure(error)
     wait = synchroniser(case.work.device)
     turns = [{name: _seconds(timed(advance, wait), case) for name, advance in ready.items()} for _ in range(rounds)]
     for name in names:

@@ -34,6 +34,7 @@ def new_record(command: str, device: str, threads: int) -> dict[str, Any]:
         "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
         "started": now().isoformat(timespec="seconds"),
         "parts": {},
+        "failed": {},
     }
 
 
@@ -66,7 +67,8 @@ def problems(record: Mapping[str, Any]) -> list[str]:
     entries += [(case_name(entry), entry) for entry in parts.get("throughput", {}).get("rates", ())]
     entries += [(program_name(entry), entry) for entry in parts.get("programs", {}).get("rates", ())]
     entries += [(f"setting {entry['setting']}", entry) for entry in parts.get("settings", {}).get("runs", ())]
-    return [f"{name}: {entry['error']}" for name, entry in entries if "error" in entry]
+    lines = [f"{name}: {entry['error']}" for name, entry in entries if "error" in entry]
+    return lines + [f"part {name}: {why}" for name, why in record.get("failed", {}).items()]
 
 
 def case_name(entry: Mapping[str, Any]) -> str:
@@ -111,11 +113,9 @@ def print_record(record: Mapping[str, Any], out: Console) -> None:
     """The figures as tables."""
     from bench.perf import printed
 
-    out.print(
-        f"{record['device']}, {record['cpu']}, {counted(record['cores'], 'core')}, "
-        f"{counted(record['threads'], 'thread')}, "
-        f"torch {record['versions'].get('torch')}, ray {record['versions'].get('ray')}"
-    )
+    versions = [f"{name} {record['versions'].get(name) or 'not installed'}" for name in ("torch", "ray")]
+    machine = [record["device"], record["cpu"], counted(record["cores"], "core"), counted(record["threads"], "thread")]
+    out.print(", ".join([*machine, *versions]))
     parts = record["parts"]
     plain = {name: {k: v for k, v in part.items() if k not in TABLES} for name, part in parts.items()}
     for table in printed.tables(record, dict(figures(plain))):

@@ -18,7 +18,7 @@ from bench.errors import UsageError
 from bench.needs import supply
 from bench.perf.ceilings import check_precision, synchroniser
 from bench.perf.energy import Energy
-from bench.perf.measure import figure, timed
+from bench.perf.measure import failure, figure, timed
 from bench.perf.pfl_cnn import NAME as PFL_CNN
 from bench.perf.workload import made_up, together
 from search_spaces import SPACES, Setting
@@ -121,7 +121,7 @@ def _guarded(name: str, algorithm: str, asked: Asked) -> dict[str, Any]:
     except UsageError as reason:
         return {"left_out": str(reason)}
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": failure(error)}
 
 
 def run_setting(name: str, algorithm: str, asked: Asked) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bench.perf import memory
 from bench.perf.ceilings import bound, check_precision, measure_ceilings, synchroniser
 from bench.perf.costs import Costs, costs_of
 from bench.perf.energy import Energy
-from bench.perf.measure import figure, timed
+from bench.perf.measure import failure, figure, timed
 from bench.perf.report import case_name
 from bench.perf.split import measure_split
 from bench.perf.workload import Workload, simulations, together
@@ -104,7 +104,7 @@ def _guarded(case: Case, ceilings: Mapping[str, Any], rounds: int) -> dict[str, 
     except UsageError as reason:
         return {"left_out": str(reason)}
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": failure(error)}
 
 
 def rate(case: Case, ceilings: Mapping[str, Any], rounds: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bench.engine.loop import Loop
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
 from bench.perf.floors import floor
-from bench.perf.measure import Spent, alternate, figure, nothing
+from bench.perf.measure import Spent, alternate, failure, figure, nothing
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
 
 BASELINE = "fedavg"
@@ -112,7 +112,7 @@ def _guarded(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]:
     except UsageError as reason:
         return {"left_out": str(reason)}
     except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": failure(error)}
 
 
 def cpu_ratio(pairs: Iterable[tuple[Spent, Spent]]) -> dict[str, Any]:

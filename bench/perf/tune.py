@@ -76,7 +76,9 @@ def _both(executor: str, trials: int, steps: int, threads: int, say: Callable[[s
 
 
 def _import_ray() -> None:
-    import bench.tuning.cluster  # noqa: F401 (with the settings that Ray reads when it is imported)
+    from bench.tuning.runner import import_executor
+
+    import_executor("ray")
 
 
 def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution) -> Clock:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
 from bench.packs import packs_of
 from bench.plan import Plan
@@ -198,7 +198,7 @@ def run_plan(
     execution = replace(execution, stop_file=str(interruption.path))
     outcome = Outcome()
     timer = _budget(resources.time_budget, interruption)
-    execute = _executor(resources.executor)
+    execute = import_executor(resources.executor)
     try:
         with interruption:
             execute(
@@ -217,7 +217,12 @@ def run_plan(
     return outcome
 
 
-def _executor(name: str) -> Callable[..., None]:
+def import_executor(name: str) -> Callable[..., None]:
+    """What carries out a plan's trials under that name, `inline` or `ray`.
+
+    Raises:
+        EnvironmentProblem: Ray cannot be imported.
+    """
     if name == "inline":
         from bench.tuning.inline import run_inline
 
@@ -225,8 +230,11 @@ def _executor(name: str) -> Callable[..., None]:
     from bench.tuning.quiet import quiet_ray
 
     quiet_ray()
-    from bench.tuning.cluster import run_ray
-
+    try:
+        from bench.tuning.cluster import run_ray
+    except ImportError as error:
+        advice = "pip install 'ray[tune]'; a sweep works without it with --executor inline"
+        raise EnvironmentProblem(f"Ray cannot be imported: {error}; {advice}") from error
     return run_ray
 
 
