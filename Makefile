@@ -4,6 +4,7 @@
 # One more needs a C compiler:
 #   make pretended    runs the tests for a GPU on a pretended one
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/ready
 
@@ -27,10 +28,10 @@ perf: $(READY)
 	$(BIN)/python -m bench.perf
 
 # Torch and torchvision come as a pair from the package index: torchvision's wheel needs the torch that it was built for.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or later is needed: make PYTHON=/path/to/python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	touch $(READY)
 
 clean:

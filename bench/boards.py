@@ -86,7 +86,8 @@ def _folder(given: Path | None) -> Path:
     """
     out = (given or default_out()).resolve()
     if not (out / "runs").is_dir():
-        raise UsageError(f"{out} is no result folder: it has no folder runs; name one, or set FEDKD_OUT")
+        advice = "" if given else "; name one, or set FEDKD_OUT"
+        raise UsageError(f"{out} is no result folder: it has no folder runs{advice}")
     return out
 
 

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from algorithms import Entry
-from bench.configurations import draw
+from bench.configurations import check_values, draws, none_keeps
 from bench.errors import UsageError
-from search_spaces import Grid, Range, Setting, Value, holds
+from search_spaces import Grid, Range, Setting, Value
 
 TUNED = ("lr",)
 REACH = 10.0  # the learning rate is drawn between a tenth and ten times the setting's
 MANY = 500  # learning rates that differ in three digits
-TRIES = 100  # draws for each configuration, of which some repeat or break a relation
 
 
 @dataclass(frozen=True)
@@ -78,14 +77,18 @@ def tries(
         count: how many.
 
     Raises:
-        UsageError: there are not so many with these learning rates.
+        UsageError: a value is not allowed, no combination keeps the relations, or there are not so many with these
+            learning rates.
     """
+    check_values(found, space)
     generator = random.Random(f"fedkd-bench budget {found.name}")
     made: list[Configuration] = []
     used: Counter[tuple[Value, ...]] = Counter()
     pairs: set[tuple[Value, ...]] = set()
     for lr in learning_rates(setting, given, count):
-        drawn = [values for values in _draws(space, relations, generator) if (lr, *values.values()) not in pairs]
+        drawn = [values for values in draws(space, relations, generator) if (lr, *values.values()) not in pairs]
+        if not made and not drawn:
+            raise none_keeps(found, space, relations)
         if not drawn:
             raise UsageError(
                 f"{found.name} has only {len(made)} configurations with these learning rates, not {count}: lower "
@@ -96,15 +99,6 @@ def tries(
         pairs.add((lr, *values.values()))
         made.append(Configuration(_resolved(found, values), replace(setting, lr=lr)))
     return made
-
-
-def _draws(
-    space: Mapping[str, Grid | Range], relations: Sequence[str], generator: random.Random
-) -> Iterator[dict[str, Value]]:
-    for _ in range(TRIES):
-        values = {name: draw(value, generator) for name, value in space.items()}
-        if all(holds(relation, values) for relation in relations):
-            yield values
 
 
 def _resolved(found: Entry, values: dict[str, Value]) -> Mapping[str, Value]:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.compare_filters import TUNABLE, chosen, filters, layout, split
+from bench.compare_filters import TUNABLE, chosen, filters, layout
 from bench.console import Parser, exit_status
 from bench.errors import UsageError
-from bench.execution import default_out
 from bench.render import STYLES, defaults, note_superseded, render, render_sheets
+from bench.values import folders_of, split_list
 from bench.words import OUTS, counted
 
 if TYPE_CHECKING:
@@ -72,13 +72,7 @@ def _parser() -> Parser:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add(
-        "--out",
-        type=Path,
-        nargs="+",
-        metavar="DIR",
-        help=OUTS,
-    )
+    add("--out", nargs="+", metavar="DIR", help=OUTS)
     add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
     add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
     add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
@@ -101,7 +95,7 @@ def _parser() -> Parser:
 def _compare(arguments: argparse.Namespace) -> None:
     from leaderboards.cells import BY
 
-    folders = arguments.out or [default_out()]
+    folders = folders_of(arguments.out)
     if arguments.paper or arguments.table:
         _beside(arguments, folders)
         return
@@ -192,7 +186,7 @@ def _metrics(names: Sequence[str]) -> list[Metric]:
     from leaderboards.derived import metric_named
 
     try:
-        found = [metric_named(name) for name in split(names)]
+        found = [metric_named(name) for name in split_list(names)]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
     if not found:
@@ -207,12 +201,12 @@ def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
 
     if not (arguments.paper and arguments.table):
         raise UsageError("--paper and --table go together: whose table, and which")
-    values = {"alpha": split(arguments.alpha), "participation": split(arguments.participation)}
+    values = {"alpha": split_list(arguments.alpha), "participation": split_list(arguments.participation)}
     request = Request(
-        algorithms=tuple(split(arguments.algo)),
-        dataset=",".join(split(arguments.dataset)),
+        algorithms=split_list(arguments.algo),
+        dataset=",".join(split_list(arguments.dataset)),
         paper=arguments.paper,
-        values={name: tuple(texts) for name, texts in values.items() if texts},
+        values={name: texts for name, texts in values.items() if texts},
         table=arguments.table,
     )
     print_beside(request, folders, arguments.format, sys.stdout)

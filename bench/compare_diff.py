@@ -6,18 +6,17 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.compare_filters import KEY_SHOWN, run_of_key
 from bench.console import Parser, exit_status
 from bench.errors import UsageError
-from bench.execution import default_out
 from bench.render import PLAIN_WIDTH
+from bench.values import folders_of
 
 if TYPE_CHECKING:
     from leaderboards.folders import Folders
 
-_SHORT = 16  # characters of a run key, as bench.status shows it
 _GROUPS = ("identity", "results", "cost", "state", "provenance")
 _LEFT_OUT = frozenset({"hp_json", "setting_json"})  # shown field by field
 _EPILOG = """\
@@ -45,7 +44,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("first", metavar="A", help="a run key, or its first characters; or PAPER/DATASET")
     parser.add_argument("second", metavar="B", help="likewise")
-    parser.add_argument("--out", nargs="+", type=Path, metavar="DIR", help="result folders (default as for compare)")
+    parser.add_argument("--out", nargs="+", metavar="DIR", help="result folders (default as for compare)")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     return parser
 
@@ -53,13 +52,13 @@ def _parser() -> Parser:
 def _diff(arguments: argparse.Namespace) -> None:
     from leaderboards.folders import Folders
 
-    source = Folders(arguments.out or [default_out()])
+    source = Folders(folders_of(arguments.out))
     first, second = (_fields(name, source) for name in (arguments.first, arguments.second))
     found = differing(first, second)
     if arguments.json:
         sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False, default=str) + "\n")
         return
-    one, other = (name if "/" in name else name[:_SHORT] for name in (arguments.first, arguments.second))
+    one, other = (name if "/" in name else name[:KEY_SHOWN] for name in (arguments.first, arguments.second))
     _print(found, one, other, first, second)
 
 
@@ -100,15 +99,7 @@ def _run(start: str, source: Folders) -> Fields:
     from leaderboards import COLUMNS
     from leaderboards.frames import records
 
-    runs = source.runs()
-    found = runs[runs["run_key"].str.startswith(start)]
-    if len(found) != 1:
-        folders = ", ".join(str(store.out) for store in source.stores)
-        what = "no run begins with" if found.empty else f"{len(found)} runs begin with"
-        short = ", ".join(key[:_SHORT] for key in found["run_key"])
-        keys = f": {short}" if short else "; bench.status lists the keys"
-        raise UsageError(f"{what} {start!r} in {folders}{keys}")
-    (row,) = records(found)
+    (row,) = records(run_of_key(source.runs(), start, [store.out for store in source.stores]))
     fields: Fields = {
         group: {column.name: row[column.name] for column in COLUMNS if column.group == group and column.name in row}
         for group in _GROUPS

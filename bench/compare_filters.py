@@ -1,4 +1,4 @@
-"""What of a leaderboard is asked for: `--dataset`, `--algo`, `--alpha`, `--participation` and `--where`."""
+"""What of a leaderboard is asked for: `--dataset`, `--algo`, `--alpha`, `--participation` and `--where`; one run by its key."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UsageError
+from bench.values import split_list
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
+KEY_SHOWN = 16  # characters of a run key, as bench.status shows it
 SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
@@ -27,19 +30,20 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
         UsageError: a value is no number where one is needed, or `--where` names no field.
     """
     where: dict[str, list[Any]] = {
-        "dataset": split(arguments.dataset),
-        "algorithm": split(arguments.algo),
-        "alpha": [None if text.lower() == "none" else _number("--alpha", text) for text in split(arguments.alpha)],
-        "participation": [_number("--participation", text) for text in split(arguments.participation)],
+        "dataset": list(split_list(arguments.dataset)),
+        "algorithm": list(split_list(arguments.algo)),
+        "alpha": [None if text.lower() == "none" else _number("--alpha", text) for text in split_list(arguments.alpha)],
+        "participation": [_number("--participation", text) for text in split_list(arguments.participation)],
     }
     for text in arguments.where or []:
-        name, equals, values = text.partition("=")
-        if not equals or not values.strip(",") or name not in SETTING_FIELDS:
+        name, _, values = text.partition("=")
+        asked = split_list([values])
+        if not asked or name not in SETTING_FIELDS:
             raise UsageError(
                 f"--where takes FIELD=VALUE[,VALUE], got {text!r}{_hint(name, SETTING_FIELDS)}; "
                 f"fields: {', '.join(SETTING_FIELDS)}"
             )
-        where.setdefault(name, []).extend(_value(value) for value in values.split(",") if value)
+        where.setdefault(name, []).extend(map(_value, asked))
     return {name: values for name, values in where.items() if values}
 
 
@@ -49,7 +53,7 @@ def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
     Raises:
         UsageError: one is no field of a setting.
     """
-    names = tuple(dict.fromkeys(split(texts)))
+    names = tuple(dict.fromkeys(split_list(texts)))
     for name in names:
         if name not in SETTING_FIELDS:
             raise UsageError(
@@ -84,9 +88,30 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
     return runs[kept]
 
 
-def split(values: Sequence[str] | None) -> list[str]:
-    """Values given with spaces or commas."""
-    return [part for value in values or [] for part in value.split(",") if part]
+def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:
+    """The one row whose run key begins so.
+
+    Args:
+        runs: as `Store.runs` gives them.
+        start: the first characters of a run key, or all of them.
+        folders: where the runs come from, for messages.
+
+    Raises:
+        UsageError: no key begins so, or several do.
+    """
+    found = runs[runs["run_key"].str.startswith(start)] if len(runs) else runs
+    if len(found) == 1:
+        return found
+    source = ", ".join(map(str, folders))
+    if found.empty:
+        raise UsageError(f"no run begins with {start!r} in {source}; {_listing(folders)} lists their keys")
+    keys = ", ".join(key[:KEY_SHOWN] for key in found["run_key"])
+    raise UsageError(f"{len(found)} runs begin with {start!r} in {source}, give more characters of one: {keys}")
+
+
+def _listing(folders: Sequence[Path]) -> str:
+    """The commands that show the run keys of each folder."""
+    return " and ".join(f"`python -m bench.status --out {folder}`" for folder in folders)
 
 
 def show(value: Any) -> str:

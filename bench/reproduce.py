@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
+from bench.compare_filters import run_of_key
 from bench.console import Parser, report_problem
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
@@ -55,7 +56,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
     out = Path(arguments.out).resolve() if arguments.out else default_out().resolve()
     into = Path(arguments.into).resolve() if arguments.into else out / "reproduced"
-    row = _find(Store(out), arguments.run_key, out)
+    (found,) = run_of_key(Store(out).runs(), arguments.run_key, [out]).to_dict("records")
+    row = {str(name): value for name, value in found.items()}
     unit = unit_of_row(row)
     device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(
@@ -84,20 +86,6 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     made = Store(into).runs(replicates=True)
     newest = made[made.run_key == row["run_key"]].sort_values("finished").iloc[-1]
     return _compare(row, {str(name): value for name, value in newest.items()})
-
-
-def _find(store: Store, key: str, out: Path) -> dict[str, Any]:
-    """The row whose key begins so.
-
-    Raises:
-        UsageError: none, or several.
-    """
-    runs = store.runs()
-    found = runs[runs.run_key.str.startswith(key)] if len(runs) else runs
-    if len(found) != 1:
-        what = f"{len(found)} runs begin with" if len(found) else "no run begins with"
-        raise UsageError(f"{what} {key!r} in {out}; `python -m bench.status --out {out}` lists them")
-    return {str(name): value for name, value in found.iloc[0].items()}
 
 
 def unit_of_row(row: Mapping[str, Any]) -> Unit:

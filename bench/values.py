@@ -1,18 +1,24 @@
-"""What options of commands take, from text: lists, and names of a few known ones. Imports neither torch nor ray."""
+"""What options of commands take, from text: lists, folders, names of a few known ones. Imports no torch, no ray."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-from bench.execution import TRACKS
+from bench.execution import TRACKS, default_out
 from bench.names import unknown
 from bench.tuning.logs import LOGS
 
 
-def split_list(words: Iterable[str]) -> tuple[str, ...]:
-    """`0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike."""
-    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
+def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
+    """`0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike; nothing where the option was not given."""
+    return tuple(part.strip() for word in words or () for part in word.split(",") if part.strip())
+
+
+def folders_of(words: Iterable[str] | None) -> list[Path]:
+    """Result folders, each once; the usual one if none is named."""
+    return list(dict.fromkeys(map(Path, split_list(words)))) or [default_out()]
 
 
 def pack_size(text: str) -> int | str:

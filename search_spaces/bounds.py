@@ -58,6 +58,9 @@ def kind_of(annotation: Any) -> str:
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
+_WORDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "text"}
+
+
 def cast(name: str, value: Any, kind: str) -> Value:
     """`value` as the type that a field's annotation names, so that 1 and 1.0 are one configuration.
 
@@ -70,9 +73,10 @@ def cast(name: str, value: Any, kind: str) -> Value:
         ValueError: the value is not of that type.
     """
     base = kind.removesuffix(" | None")
+    wrong = f"{name} must be {_WORDS.get(base, f'of type {base}')}{', or none' * (base != kind)}, got {value!r}"
     if value is None or (base != kind and isinstance(value, str) and value.lower() in ("none", "")):
         if base == kind:
-            raise ValueError(f"{name} must be of type {kind}, got None")
+            raise ValueError(wrong)
         return None
     text = str(value)
     try:
@@ -87,7 +91,7 @@ def cast(name: str, value: Any, kind: str) -> Value:
     else:
         if base == "str":
             return text
-    raise ValueError(f"{name} must be of type {kind}, got {value!r}")
+    raise ValueError(wrong)
 
 
 def _whole(value: float) -> int:

@@ -54,6 +54,16 @@ def test_the_command_takes_it_by_its_path(place: Path) -> None:
     assert set(runs["hp_mu"]) == {0.5}
 
 
+def test_its_folder_stays_usable_when_results_are_in_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDKD_OUT", raising=False)
+    (place / "my_methods.py").write_text(readme_example())
+    for _ in range(2):
+        done = command("--algo", "my_methods:MyProx", "--rounds", "1", "--executor", "inline", cwd=place)
+        assert done.returncode == 0, done.stderr
+    assert (place / "leaderboards" / "runs").is_dir()
+    assert command(module="bench.compare", cwd=place).returncode == 0, "./leaderboards is no package"
+
+
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_a_failing_hook_is_shown_with_its_traceback_on_request(executor: str, place: Path) -> None:
     wrong = "    def local_loss(self, net, local, batch, message, memory, plan):\n        return batch.labels\n"

@@ -76,7 +76,7 @@ def p_of(t: float) -> float:
 def test_an_interval_of_three_values_is_the_one_computed_by_hand() -> None:
     found = interval([40, 42, 44])
     assert found is not None
-    assert (found.low, found.high) == pytest.approx((42 - T2 * 2 / math.sqrt(3), 42 + T2 * 2 / math.sqrt(3)), rel=1e-12)
+    assert (found.low, found.high) == pytest.approx((42 - T2 * 2 / math.sqrt(3), 42 + T2 * 2 / math.sqrt(3)), rel=1e-11)
     assert (found.method, found.level) == ("t", 0.95)
 
 

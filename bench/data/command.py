@@ -15,6 +15,7 @@ from bench.data import paths
 from bench.data.table import DATASETS, DatasetInfo
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 from bench.models.weights import WEIGHTS
+from bench.values import split_list
 from bench.words import DATA_DIR, counted
 
 DESCRIPTION = """\
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _list(given: argparse.Namespace) -> None:
     folder = paths.data_dir(given.data_dir)
-    rows, broken = _rows(_split(given.names), folder)
+    rows, broken = _rows(list(dict.fromkeys(split_list(given.names))), folder)
     if given.json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
@@ -105,11 +106,6 @@ def _rows(names: Sequence[str], folder: Path) -> tuple[list[dict[str, Any]], lis
     return rows, broken
 
 
-def _split(words: Sequence[str]) -> list[str]:
-    """Names given with spaces or commas, each once."""
-    return list(dict.fromkeys(name for word in words for name in word.split(",") if name))
-
-
 def _row(info: DatasetInfo, folder: Path) -> dict[str, Any]:
     names = ("name", "title", "num_classes", "kind", "input_shape", "train_size", "test_size", "groups", "download")
     return {name: getattr(info, name) for name in names} | {"here": not data.source(info.name).missing(folder)}
@@ -117,7 +113,7 @@ def _row(info: DatasetInfo, folder: Path) -> dict[str, Any]:
 
 def _prepare(given: argparse.Namespace) -> None:
     folder = paths.data_dir(given.data_dir)
-    names = _split(given.names)
+    names = list(dict.fromkeys(split_list(given.names)))
     infos = {name: data.info(name) for name in names if name not in WEIGHTS}
     for name in sorted(set(names) & set(WEIGHTS)):
         file = WEIGHTS[name].provide(folder, given.offline)

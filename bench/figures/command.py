@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.compare_filters import filters, split
+from bench.compare_filters import filters
 from bench.console import Parser, exit_status
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.draw import FORMATS, check_renderer, drawn, write
 from bench.figures.table import FIGURES, Figure
 from bench.names import unknown
+from bench.values import folders_of, split_list
 from bench.words import OUTS, counted
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _asked(arguments: argparse.Namespace) -> list[Figure]:
     Raises:
         UsageError: there is no such paper or figure, or options exclude each other.
     """
-    names = split(arguments.names)
+    names = split_list(arguments.names)
     if names and (arguments.paper or arguments.all):
         raise UsageError(f"{' '.join(names)} with {'--paper' if arguments.paper else '--all'}: give one of the two")
     for name in names:
@@ -106,7 +107,7 @@ def _asked(arguments: argparse.Namespace) -> list[Figure]:
         raise UsageError("--figure needs --paper: whose figure it is")
     if not arguments.paper:
         return list(FIGURES.values())
-    return _of_paper(arguments.paper, split(arguments.figure))
+    return _of_paper(arguments.paper, split_list(arguments.figure))
 
 
 def _of_paper(paper: str, numbers: Sequence[str]) -> list[Figure]:
@@ -120,15 +121,14 @@ def _of_paper(paper: str, numbers: Sequence[str]) -> list[Figure]:
 
 
 def _folders(given: Sequence[str] | None) -> list[Path]:
-    names = list(dict.fromkeys(split(given)))
-    for name in names:
+    for name in split_list(given):
         if name in FIGURES:
             raise UsageError(f"{name} after --out is read as a folder: name figures before options")
-    return [Path(name) for name in names] or [default_out()]
+    return folders_of(given)
 
 
 def _formats(given: Sequence[str]) -> list[str]:
-    names = list(dict.fromkeys(split(given)))
+    names = list(dict.fromkeys(split_list(given)))
     for name in names:
         if name not in FORMATS:
             raise UsageError(f"--format takes {' and '.join(FORMATS)}, got {name!r}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.console import Parser, exit_status
 from bench.errors import UsageError
-from bench.execution import default_out
+from bench.values import folders_of
 from bench.whole import whole_file
 from bench.words import OUTS, counted
 
@@ -58,16 +58,11 @@ def _report(arguments: argparse.Namespace) -> None:
     folder = next(parent for parent in target.absolute().parents if parent.exists())
     if not folder.is_dir():
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")
-    results = read(_folders(arguments.out))
+    results = read(folders_of(arguments.out))
     javascript_bundle()  # what it lacks is said before work is done
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     _write(target, text)
     sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")
-
-
-def _folders(given: Sequence[str] | None) -> list[Path]:
-    names = [part for value in given or [] for part in value.split(",") if part]
-    return list(dict.fromkeys(Path(name) for name in names)) or [default_out()]
 
 
 def _write(target: Path, text: str) -> None:
