@@ -98,6 +98,28 @@ def test_what_fails_in_a_capture_leaves_the_device_usable() -> None:
     assert torch.ones(2, device="cuda").tolist() == [1, 1]
 
 
+def test_graphs_come_and_go() -> None:
+    """The last of a pool may be gone when the next is captured, and one that failed has left it to the others."""
+    x, capture = there(1, 2), cuda_graphs()
+
+    def step() -> None:
+        x.add_(1)
+
+    def wrong() -> None:
+        x.add_(1)
+        raise ValueError("wrong")
+
+    make_beside(step)
+    capture(step)()
+    gc.collect()
+    kept = capture(step)
+    with pytest.raises(ValueError, match="wrong"):
+        capture(wrong)
+    capture(step)()
+    kept()
+    assert x.tolist() == [5, 6]
+
+
 def test_autocast_is_the_devices() -> None:
     with torch.autocast("cuda", torch.bfloat16):
         made = torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")

@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.func import grad, jvp, vmap
 
 from bench.engine.pack import Pack
-from bench.engine.stacked import probe
+from bench.engine.stacked import convolutions, probe
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.captures import Act, compiled, traced
 from bench.engine.stacked.choices import Always, Choices
-from bench.engine.stacked.convolutions import WAYS, computed
+from bench.engine.stacked.convolutions import WAYS, Shape, computed, copied_patches
 from bench.engine.stacked.probe import COMPILED, Preparer, Step
 from bench.engine.stacked.programs import Captured
 from bench.engine.stacked.rooms import FixedRoom
@@ -159,6 +159,17 @@ def test_autocast_reaches_stacked_convolutions(way: str) -> None:
     assert result.dtype == torch.bfloat16
     (slope,) = torch.autograd.grad(result.sum(), weight)
     assert slope.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kernel", [(3, 2), (1, 1)])
+@pytest.mark.parametrize("shape", [Shape((1, 1), (0, 0), (1, 1), 1), Shape((2, 1), (1, 2), (1, 2), 1)])
+def test_copied_patches_are_torchs_own(kernel: tuple[int, int], shape: Shape) -> None:
+    x = images(3, 4, 7, 6).requires_grad_()
+    own, copied = F.unfold(x, kernel, shape.dilation, shape.padding, shape.stride), copied_patches(x, kernel, shape)
+    assert torch.equal(own, copied)
+    weights = images(*own.shape)
+    ours, theirs = (torch.autograd.grad(patches, x, weights)[0] for patches in (copied, own))
+    torch.testing.assert_close(ours, theirs, rtol=1e-14, atol=1e-14)
 
 
 def test_an_unknown_way_is_refused() -> None:
@@ -357,8 +368,18 @@ def test_a_file_that_nobody_can_read_is_made_anew(content: str, timed: Callable[
 
 def test_what_computes_something_else_is_left_out(timed: Callable[..., Toy]) -> None:
     toy = timed(seconds={"a": 3e-3, "b": 1e-3, "c": 2e-3}, wrong="b")
-    with pytest.warns(UserWarning, match="left out, b: ValueError: a step's result differs"):
+    with pytest.warns(UserWarning, match="left out, b: ValueError: local: a step's result differs"):
         assert toy.prepare(Choices()) == "c"
+
+
+def test_a_wrong_convolution_is_left_out_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves losses, step counts and all other layers about what they are."""
+    product = convolutions._as_product
+    monkeypatch.setattr(convolutions, "_as_product", lambda *given: -product(*given))
+    stacked = simulate("fedavg", "stacked", model="cnn_digits", local_epochs=1, sizes=EQUAL_SIZES, participation=1.0)
+    stacked.trainer = on_traces()
+    with pytest.warns(UserWarning, match="left out, matmul: ValueError: local: a step's result differs"):
+        stacked.advance(1)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no kernel"), torch.OutOfMemoryError("too large")])

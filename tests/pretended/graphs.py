@@ -31,8 +31,10 @@ class Graph:
     """
 
     recording: ClassVar[Graph | None] = None
+    _sharing: ClassVar[dict[object, int]] = {}  # graphs of each pool; one that had its last is of no use
 
     def __init__(self) -> None:
+        self._pool: object = None
         self._operations: list[tuple[Any, Any, Any, list[Tensor]]] = []
         self._before: dict[int, tuple[Tensor, Tensor]] = {}  # of storages that are written to: the bytes, and a copy
         self._made: set[int] = set()
@@ -41,7 +43,14 @@ class Graph:
         """Record from now on."""
         if torch.cuda.current_stream() == torch.cuda.default_stream():
             raise RuntimeError("a capture must not begin on the default stream")
+        if Graph._sharing.get(pool, 1) < 1:
+            raise RuntimeError("use_count > 0 INTERNAL ASSERT FAILED: the pool's last graph is gone")
+        self._pool, Graph._sharing[pool] = pool, Graph._sharing.get(pool, 0) + 1
         Graph.recording = self
+
+    def __del__(self) -> None:
+        if self._pool is not None:
+            Graph._sharing[self._pool] -= 1
 
     def record(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Make an operation of CPU tensors, and remember it."""

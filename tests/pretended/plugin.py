@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import count, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,11 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     stand_ins: dict[str, Any] = {
         "CUDAGraph": Graph,
-        "graph_pool_handle": lambda: (0, 0),
+        "graph_pool_handle": partial(next, zip(count(1), repeat(0))),
         "is_current_stream_capturing": lambda: Graph.recording is not None,
         "memory_allocated": lambda device=None: MEMORY.held,
         "memory_reserved": lambda device=None: MEMORY.held,
         "max_memory_allocated": lambda device=None: MEMORY.peak,
+        "max_memory_reserved": lambda device=None: MEMORY.peak,
         "reset_peak_memory_stats": MEMORY.forget_peak,
         "mem_get_info": lambda device=None: (MEMORY.allowed - MEMORY.held, TOTAL),
         "set_per_process_memory_fraction": MEMORY.allow,

@@ -53,7 +53,7 @@ class Stacked:
         meter, name = CudaMeter(device), f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
 
         def program() -> Program:
-            return Captured(Preparer(cuda_graphs(), choices=choices, device=name, measured=meter.forget_peak))
+            return Captured(Preparer(cuda_graphs(), choices=choices, device=name, measured=meter.settle))
 
         return Stacked(program, meter)
 

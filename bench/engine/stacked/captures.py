@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -20,23 +21,50 @@ def as_it_comes(step: Act) -> Act:
 
 def cuda_graphs() -> Callable[[Act], Act]:
     """Captures steps as CUDA graphs, which share one pool of memory: they never run at the same time."""
-    pool = torch.cuda.graph_pool_handle()
+    pool = _Pool()
 
     def capture(step: Act) -> Act:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.stream(_side_stream(torch.cuda.current_device())):
-            graph.capture_begin(pool=pool)
+        # What the steps before left to the allocator: while a capture is under way nothing of it is given back.
+        torch.cuda.empty_cache()
+        with torch.cuda.stream(_side_stream(torch.cuda.current_device())), pool.taken_by(graph) as number:
+            graph.capture_begin(pool=number)
             try:
                 step()
             except BaseException:
                 with suppress(RuntimeError):  # what went wrong in the step says more: memory, perhaps
-                    _end(graph, pool)
+                    _end(graph, number)
                 raise
-            _end(graph, pool)
+            _end(graph, number)
         return graph.replay
 
     return capture
+
+
+class _Pool:
+    """The number of the pool that graphs share.
+
+    A number serves as long as there is a graph: torch gives a pool up with its last one, and then refuses its number.
+    Nor does it take the number of a capture that failed, of which some of its allocators may believe it is going on.
+    """
+
+    def __init__(self) -> None:
+        self._graphs = WeakSet[Any]()
+        self._number: Any = None
+
+    @contextmanager
+    def taken_by(self, graph: Any) -> Iterator[Any]:
+        """The number for a capture, which is the graph's if all goes well."""
+        alive = list(self._graphs)  # none of them goes while a capture is under way
+        if not alive:
+            self._number = torch.cuda.graph_pool_handle()
+        try:
+            yield self._number
+        except BaseException:
+            self._graphs = WeakSet()
+            raise
+        self._graphs.add(graph)
 
 
 def _end(graph: Any, pool: Any) -> None:

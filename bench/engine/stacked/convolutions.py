@@ -35,7 +35,7 @@ def usual(device: torch.device) -> str:
     return "channels_last" if device.type == "cpu" else "grouped"
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """Strides, zeros around the image and spacing of a kernel along (height, width); groups of channels."""
 
     stride: tuple[int, int]
@@ -99,7 +99,7 @@ class computed(TorchFunctionMode):
     ) -> Tensor:
         if input.dim() != 4 or isinstance(padding, str):
             return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
-        shape = _Shape(_pair(stride), _pair(padding), _pair(dilation), groups)
+        shape = Shape(_pair(stride), _pair(padding), _pair(dilation), groups)
         if self._way == "grouped" or (self._way == "channels_last" and _is_small(input, weight, shape)):
             return torch.conv2d(input, weight, bias, *shape)
         self.idle = False
@@ -124,7 +124,7 @@ class _Convolution(torch.autograd.Function):
     """A convolution that says itself how it is vmapped. Outside of a stack, and when differentiated, it is torch's."""
 
     @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape, way: str) -> Tensor:
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, way: str) -> Tensor:
         return torch.conv2d(x, weight, bias, *shape)
 
     @staticmethod
@@ -152,7 +152,7 @@ class _Convolution(torch.autograd.Function):
         return sum(parts[1:], parts[0])
 
     @staticmethod
-    def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Any, shape: _Shape, way: str) -> Any:
+    def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Any, shape: Shape, way: str) -> Any:
         clients = info.batch_size
         x = _leading(x, in_dims[0], clients)
         if in_dims[1] is None and in_dims[2] is None:  # one model for all: one large batch
@@ -170,13 +170,13 @@ def _leading(tensor: Tensor, axis: int | None, clients: int) -> Tensor:
     return tensor.expand(clients, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
 
 
-def _is_small(x: Tensor, weight: Tensor, shape: _Shape) -> bool:
+def _is_small(x: Tensor, weight: Tensor, shape: Shape) -> bool:
     """Of x (B, C, H, W) and weight (O, C, h, w) of one client."""
     places = math.prod(shape.sizes(x.shape[-2:], weight.shape[-2:]))
     return x.device.type == "cpu" and len(x) * places * weight.numel() < SMALL
 
 
-def _one_by_one(x: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape, last: bool) -> Tensor:
+def _one_by_one(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape, last: bool) -> Tensor:
     """(n, B, O, H', W') of x (n, B, C, H, W) and weight (n, O, C, h, w)."""
     biases = [None] * len(weight) if bias is None else bias.unbind()
     laid = _channels_last if last else Tensor.contiguous
@@ -193,11 +193,27 @@ def _channels_last(tensor: Tensor) -> Tensor:
     return tensor.movedim(1, 3).contiguous().movedim(3, 1)
 
 
-def _as_product(x: Tensor, weight: Tensor, bias: Tensor | None, shape: _Shape) -> Tensor:
+def _as_product(x: Tensor, weight: Tensor, bias: Tensor | None, shape: Shape) -> Tensor:
     """As `_one_by_one`; nine times the memory of x for a 3x3 kernel."""
     clients, batch = x.shape[:2]
     kernel = weight.shape[-2:]
-    patches = F.unfold(x.flatten(0, 1), tuple(kernel), shape.dilation, shape.padding, shape.stride)
+    patches = _patches(x.flatten(0, 1), tuple(kernel), shape)
     made = weight.flatten(2).unsqueeze(1) @ patches.view(clients, batch, *patches.shape[1:])
     made = made.view(clients, batch, -1, *shape.sizes(x.shape[-2:], kernel))
     return made if bias is None else made + bias[:, None, :, None, None]
+
+
+def _patches(x: Tensor, kernel: tuple[int, ...], shape: Shape) -> Tensor:
+    """(N, C * h * w, places) of x (N, C, H, W)."""
+    if x.device.type == "cpu":
+        return F.unfold(x, kernel, shape.dilation, shape.padding, shape.stride)
+    return copied_patches(x, kernel, shape)  # torch's own starts a kernel an image on a GPU
+
+
+def copied_patches(x: Tensor, kernel: tuple[int, ...], shape: Shape) -> Tensor:
+    """As `F.unfold`, by a single copy."""
+    above, beside = shape.padding
+    seen = F.pad(x, (beside, beside, above, above)) if above or beside else x
+    for axis, size, apart, step in zip((2, 3), kernel, shape.dilation, shape.stride, strict=True):
+        seen = seen.unfold(axis, apart * (size - 1) + 1, step)[..., ::apart]
+    return seen.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)

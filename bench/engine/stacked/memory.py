@@ -18,8 +18,8 @@ class Meter(Protocol):
     def begin(self) -> None:
         """Forget the peak so far."""
 
-    def forget_peak(self) -> None:
-        """Forget the peak so far, but not what was taken at the beginning."""
+    def settle(self) -> None:
+        """Give back what nothing uses any more, and forget the peak so far, but not what was taken at the beginning."""
 
     def peak(self) -> int:
         """The most that was taken since `begin`, beyond what was taken then."""
@@ -30,28 +30,32 @@ class Meter(Protocol):
 
 @dataclass
 class CudaMeter:
-    """Of one CUDA device, by its allocator and its driver."""
+    """Of one CUDA device, by its driver and by what the allocator holds of it.
+
+    Not by what is in use: a captured program keeps all that its step ever used, and its gaps.
+    """
 
     device: torch.device
     _before: int = 0
 
     def begin(self) -> None:
         """As `Meter` says."""
-        self.forget_peak()
-        self._before = torch.cuda.memory_allocated(self.device)
+        self.settle()
+        self._before = torch.cuda.memory_reserved(self.device)
 
-    def forget_peak(self) -> None:
+    def settle(self) -> None:
         """As `Meter` says."""
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak(self) -> int:
         """As `Meter` says."""
-        return torch.cuda.max_memory_allocated(self.device) - self._before
+        return torch.cuda.max_memory_reserved(self.device) - self._before
 
     def free(self) -> int:
-        """As `Meter` says: of the driver's, and what the allocator holds and does not use."""
-        unused = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-        return torch.cuda.mem_get_info(self.device)[0] + unused
+        """As `Meter` says."""
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self.device)[0]
 
 
 def clients_that_fit(clients: int, meter: Meter) -> int:

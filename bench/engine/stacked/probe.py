@@ -18,7 +18,8 @@ from bench.engine.stacked.captures import Act, compiled, make_beside
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.rooms import FixedRoom
 
-CHANGING = ("local", "state", "total", "clock")  # the places in a room that a step writes
+RESULTS = ("local", "state", "total")  # the places in a room that a step writes
+CHANGING = (*RESULTS, "clock")  # and its own clock
 COMPILED = ", compiled"  # ends the name of a way of computing convolutions
 WORTH_COMPILING = 600.0  # seconds of a run's steps: the compiler takes up to a minute
 TURNS, STEPS = 3, 5  # timed; the fastest turn counts
@@ -107,8 +108,8 @@ class _Trial:
 
     def __init__(self, preparer: Preparer, step: Step, room: FixedRoom) -> None:
         self.preparer, self.step, self._room = preparer, step, room
-        self._begun = room.copies(CHANGING)
-        self._first: list[Tensor] = []  # what the first program that was measured has made of it
+        self._begun = {name: room.copies((name,)) for name in CHANGING}
+        self._first: dict[str, list[Tensor]] = {}  # what the first program that was measured has made of it
 
     def program(self, name: str) -> Act:
         """The program of that name, nothing being changed by making it."""
@@ -149,19 +150,19 @@ class _Trial:
         program()
         if not self._first:
             with suppress(torch.OutOfMemoryError):  # then nothing is compared
-                self._first = self._room.copies(CHANGING)
+                self._first = {name: self._room.copies((name,)) for name in RESULTS}
             return
-        now = self._room.tensors(CHANGING)
-        apart, moved = _distance(now, self._first), _distance(self._first, self._begun)
-        if not apart <= MOST_APART * moved:
-            raise ValueError(f"a step's result differs by {apart:.1e} of {moved:.1e} from the first's")
+        for name, first in self._first.items():
+            apart, moved = _distance(self._room.tensors((name,)), first), _distance(first, self._begun[name])
+            if not apart <= MOST_APART * moved:
+                raise ValueError(f"{name}: a step's result differs by {apart:.1e} of {moved:.1e} from the first's")
 
     def _turn(self, program: Act) -> float:
         _wait()
         began = time.perf_counter()
         for _ in range(STEPS):
             program()
-            self._room.put_back(("clock",), self._begun[-1:])
+            self._room.put_back(("clock",), self._begun["clock"])
         _wait()
         return (time.perf_counter() - began) / STEPS
 
@@ -169,7 +170,8 @@ class _Trial:
         try:
             return act()
         finally:
-            self._room.put_back(CHANGING, self._begun)
+            for name, copies in self._begun.items():
+                self._room.put_back((name,), copies)
 
 
 def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:

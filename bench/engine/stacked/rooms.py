@@ -10,6 +10,8 @@ from torch import Tensor
 
 from bench.engine.trees import leaves, pairs, tree_map
 
+SPARE = 4  # a place that has to grow grows by a quarter more: whatever moves is captured, or compiled, again
+
 
 class Room(Protocol):
     """Gives trees of tensors a place."""
@@ -85,5 +87,8 @@ def _enlarged(kept: Any, tree: Any, axes: int) -> Any:
     made = tree_map(torch.zeros_like, tree)
     if kept is None or _structure(kept, axes) != _structure(tree, axes):
         return made
-    sizes = {id(new): [max(pair) for pair in zip(new.shape, old.shape, strict=True)] for new, old in pairs(made, kept)}
+    sizes = {
+        id(new): [old if old >= size else size + size // SPARE for size, old in zip(new.shape, room.shape, strict=True)]
+        for new, room in pairs(made, kept)
+    }
     return tree_map(lambda tensor: tensor.new_zeros(sizes[id(tensor)]), made)
