@@ -1,4 +1,4 @@
-"""The registry: what this suite can run, as a table that needs no torch.
+"""The registry: what this suite can run, as a table. Imports neither torch nor ray.
 
 `ALGORITHMS` maps a name to an `Entry` (the table itself is `algorithms/table.py`); `entry(name)` also finds algorithms
 of other packages (`algorithms/outside.py`). `build(name, **hyperparameters)` makes the algorithm itself and is what

@@ -1,4 +1,4 @@
-"""The thirty algorithms: the table of contents of this suite. Needs no torch.
+"""The thirty algorithms: the table of contents of this suite. Imports neither torch nor ray.
 
 Letters of `down`, `up` and `keeps`: P the model's size, C classes, D features, G a generator's size, M buffer, J steps,
 t the round.

@@ -1,4 +1,7 @@
-"""`python -m bench.compare diff A B`: everything in which two results, or a result and a paper's setting, differ."""
+"""`python -m bench.compare diff A B`: everything in which two results, or a result and a paper's setting, differ.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 

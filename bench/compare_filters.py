@@ -1,4 +1,4 @@
-"""What of a leaderboard is asked for: `--dataset`, `--algo`, `--alpha`, `--participation` and `--where`; one run by its key."""
+"""What of a leaderboard is asked for: `--dataset`, `--algo`, `--alpha`, `--participation`, `--where`, or one run."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
 KEY_SHOWN = 16  # characters of a run key, as bench.status shows it
+MANY = 5  # run keys up to which a message names each
 SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
@@ -104,14 +105,12 @@ def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.Da
         return found
     source = ", ".join(map(str, folders))
     if found.empty:
-        raise UsageError(f"no run begins with {start!r} in {source}; {_listing(folders)} lists their keys")
-    keys = ", ".join(key[:KEY_SHOWN] for key in found["run_key"])
-    raise UsageError(f"{len(found)} runs begin with {start!r} in {source}, give more characters of one: {keys}")
-
-
-def _listing(folders: Sequence[Path]) -> str:
-    """The commands that show the run keys of each folder."""
-    return " and ".join(f"`python -m bench.status --out {folder}`" for folder in folders)
+        commands = " and ".join(f"`python -m bench.status --out {out}`" for out in folders if not out.is_file())
+        raise UsageError(f"no run begins with {start!r} in {source}" + (commands and f"; the keys are in {commands}"))
+    keys = [key[:KEY_SHOWN] for key in found["run_key"]]
+    more = f" and {len(keys) - MANY} more" if len(keys) > MANY else ""
+    listed = ", ".join(keys[:MANY]) + more
+    raise UsageError(f"{len(keys)} runs begin with {start!r} in {source}, give more characters: {listed}")
 
 
 def show(value: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -45,13 +46,13 @@ def configurations_of(found: Entry, search: Search, request: Request, notes: Not
 
 
 def check_values(found: Entry, values: Mapping[str, Grid | Range]) -> None:
-    """What is to be tried is allowed: said first, for no relation holds of a value that is far out.
+    """Every value to be tried is in its range. Checked before relations, which a value out of range may break too.
 
     Raises:
         UsageError: a value lies outside its hyper-parameter's bounds.
     """
     for field in found.fields:
-        grid = values[field.name]
+        grid = values.get(field.name)
         for value in grid.values if isinstance(grid, Grid) else ():
             try:
                 check(f"{found.name}.{field.name}", value, field.bounds)
@@ -61,7 +62,7 @@ def check_values(found: Entry, values: Mapping[str, Grid | Range]) -> None:
 
 def none_keeps(found: Entry, values: Mapping[str, Grid | Range], relations: Sequence[str]) -> UsageError:
     """The error where no combination of the values keeps the relations, with the values that take part."""
-    taking_part = " ".join(relations).split()
+    taking_part = re.findall(r"\w+", " ".join(relations))
     got = ", ".join(f"{name} in {value}" for name, value in values.items() if name in taking_part)
     return UsageError(f"{found.name}: no combination keeps {' and '.join(relations)}; got {got}")
 

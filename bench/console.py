@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,26 +55,44 @@ def report_problem(error: BaseException, status: int, verbose: bool = False) -> 
     return status
 
 
-def exit_status(action: Callable[[], int | None]) -> int:
-    """What a command that works on stored results ends with: what it says, or 0; 2 and 3 for what stops it.
+def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
+    """What a command ends with: what it says, or 0; 2 and 3 for what stops it; 130 after an interruption.
 
     Args:
-        action: the command; its problems are said on stderr without a traceback.
+        action: the command; its problems are said on stderr.
+        verbose: with their tracebacks.
     """
     from leaderboards import StoreError
 
     try:
-        return action() or EXIT_OK
+        return unless_unread(action) or EXIT_OK
     except UsageError as error:
-        return report_problem(error, EXIT_USAGE)
+        return report_problem(error, EXIT_USAGE, verbose)
     except (EnvironmentProblem, StoreError, OSError) as error:
-        return report_problem(error, EXIT_ENVIRONMENT)
+        return report_problem(error, EXIT_ENVIRONMENT, verbose)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def unless_unread(action: Callable[[], int | None]) -> int | None:
+    """What it returns; None where whoever read its output had enough (`| head`), which is no failure."""
+    try:
+        status = action()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to say, at exit neither
+        return None
+    return status
 
 
 def console(width: int | None = None) -> Console:
     """A console on stdout: styled on a terminal, plain text elsewhere, never cut off there."""
     from rich.console import Console
 
+    class Screen(Console):
+        def on_broken_pipe(self) -> None:  # where rich ends the process with 1, as if something had failed
+            raise BrokenPipeError
+
     if width is None and not sys.stdout.isatty():
         width = 160
-    return Console(width=width, highlight=False, soft_wrap=False)
+    return Screen(width=width, highlight=False, soft_wrap=False)

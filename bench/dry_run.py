@@ -1,4 +1,7 @@
-"""`--dry-run`: what would run, where each value comes from, whether the partitions exist, and the cost."""
+"""`--dry-run`: what would run, where each value comes from, whether the partitions exist, and the cost.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,12 @@ class Line:
     seconds: float
 
 
-def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str) -> None:
+def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str, pack: int) -> None:
     """Print the resolved setting and the table of trials. Downloads nothing, and asks nothing of the network."""
     store = Store(out)
     mirror = _mirror(plan, given, _missing(plan, store, given))
     lines = _lines(plan, {unit.key for unit in mirror.missing}, _rates(store, device), given.data_dir)
-    summary = _summary(plan, given, mirror, lines) | {"out": str(out)}
+    summary = _summary(plan, given, pack, mirror, lines) | {"out": str(out)}
     if plan.cells:
         from bench.table_dry_run import print_cells, summary_of
 
@@ -66,10 +69,12 @@ def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str)
     print_summary(plan, summary)
 
 
-def _summary(plan: Plan, given: argparse.Namespace, mirror: _Mirrored, lines: Sequence[Line]) -> dict[str, Any]:
+def _summary(
+    plan: Plan, given: argparse.Namespace, pack: int, mirror: _Mirrored, lines: Sequence[Line]
+) -> dict[str, Any]:
     """The figures of the whole sweep; `packs` are the sizes of its trials where these hold several runs."""
     to_do = len(mirror.missing)
-    packs = [len(trial) for trial in trials_of(plan, mirror.missing, given.pack)] if given.pack > 1 else []
+    packs = [len(trial) for trial in trials_of(plan, mirror.missing, pack)] if pack > 1 else []
     fitting = 1 if given.executor == "inline" else max(1, cpu_count() // given.cpus_per_trial)
     concurrent, largest = given.max_concurrent or fitting, max(packs, default=1)
     at_once = min(concurrent, max(1, len(packs) or to_do))

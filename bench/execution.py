@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import sys
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ def gpu_memory() -> int:
     return min(found, default=0)
 
 
-def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1) -> int:
+def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None) -> int:
     """The most runs of a trial.
 
     Args:
@@ -111,15 +112,20 @@ def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1) -> 
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
         seeds: of a configuration; `auto` leaves room for two configurations, which ASHA compares.
+        runs: that `auto` shares out among several GPUs, for none shall wait for the others; None: they stay together.
 
     Raises:
         UsageError: less than one.
     """
-    if isinstance(pack, str):
-        return max(AUTO_PACK, 2 * seeds) if device == "cuda" and packs_train_together(device, backend) else 1
-    if pack < 1:
-        raise UsageError(f"--pack must be auto or at least 1, got {pack}")
-    return pack
+    if isinstance(pack, int):
+        if pack < 1:
+            raise UsageError(f"--pack must be auto or at least 1, got {pack}")
+        return pack
+    if device != "cuda" or not packs_train_together(device, backend):
+        return 1
+    most = max(AUTO_PACK, 2 * seeds)
+    gpus = count_gpus()
+    return most if runs is None or gpus < 2 else max(1, min(most, math.ceil(runs / gpus)))
 
 
 def packs_train_together(device: str, backend: str) -> bool:

@@ -133,12 +133,16 @@ def _budgeted(found: Entry, search: Search, rates: list[float], request: Request
 
 
 def _without_repeats(units: list[Unit], notes: Notes) -> list[Unit]:
-    """The runs that give all the units' rows, and a note on those that another run yields as well."""
+    """The runs that give all the units' rows, and a note on those that are part of another's."""
     kept = distinct_runs(units)
     yielding = {key: unit.algorithm for unit in kept for key in unit.rows.values()}
+    others: dict[str, dict[str, None]] = {}
     for unit in units:
         if yielding[unit.key] != unit.algorithm:
-            notes.add(f"{unit.algorithm}: runs that {yielding[unit.key]} yields as well are made once")
+            others.setdefault(unit.algorithm, {})[f"{yielding[unit.key]}'s"] = None
+    for name, owners in others.items():
+        which = "some of its runs" if any(unit.algorithm == name for unit in kept) else "its runs"
+        notes.add(f"{name}: {which} are part of {' and '.join(owners)} and are not repeated")
     return kept
 
 

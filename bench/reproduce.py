@@ -56,8 +56,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
     out = Path(arguments.out).resolve() if arguments.out else default_out().resolve()
     into = Path(arguments.into).resolve() if arguments.into else out / "reproduced"
-    (found,) = run_of_key(Store(out).runs(), arguments.run_key, [out]).to_dict("records")
-    row = {str(name): value for name, value in found.items()}
+    found = run_of_key(Store(out).runs(), arguments.run_key, [out])
+    row = {str(name): value for name, value in found.iloc[0].items()}
     unit = unit_of_row(row)
     device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(

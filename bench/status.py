@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from bench import options as command
-from bench.console import Parser, console, report_problem
-from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.console import Parser, console, exit_status
+from bench.errors import EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.identity import identity_json
 from bench.labels import trial_name, varied_names
 from bench.plan import make_plan
 from bench.stored_names import Named, named_runs
 from bench.words import OUT
-from leaderboards import Store, StoreError
+from leaderboards import Store
 
 PROG = "python -m bench.status"
 DESCRIPTION = """\
@@ -35,16 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if {"-h", "--help"} & set(argv):
         _help()
         return EXIT_OK
-    try:
-        given, layers = command.parse(argv, PROG)
-        out = Path(given.out).resolve() if given.out else default_out().resolve()
-        rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE)
-    except (EnvironmentProblem, StoreError) as error:
-        return report_problem(error, EXIT_ENVIRONMENT)
+    return exit_status(lambda: _status(argv))
+
+
+def _status(argv: Sequence[str]) -> None:
+    given, layers = command.parse(argv, PROG)
+    out = Path(given.out).resolve() if given.out else default_out().resolve()
+    rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
     _print(rows, out, given.json)
-    return EXIT_OK
 
 
 def _help() -> None:

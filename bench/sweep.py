@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms import entry
 from bench import options as command
 from bench.budget import TUNED
-from bench.console import report_problem
-from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.console import exit_status, report_problem, unless_unread
+from bench.errors import EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import (
     Execution,
-    count_gpus,
     cpu_count,
     default_out,
     packs_train_together,
@@ -38,6 +36,23 @@ if TYPE_CHECKING:
     from bench.tuning.progress import Observer
 
 
+@dataclass(frozen=True)
+class Resolved:
+    """What a sweep's options come to on this machine.
+
+    Args:
+        out: results folder.
+        device: `cpu` or `cuda`.
+        gpus: of each trial; None where a trial's share is for its pack, or for what was measured, to say.
+        pack: most runs of a trial.
+    """
+
+    out: Path
+    device: str
+    gpus: float | None
+    pack: int
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -45,14 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bench.reproduce import main as reproduce
 
         return reproduce(argv[1:])
-    verbose = "-v" in argv or "--verbose" in argv
+    return exit_status(lambda: _sweep(argv), verbose="-v" in argv or "--verbose" in argv)
+
+
+def _sweep(argv: list[str]) -> int:
     try:
         given, layers = command.parse(argv)
         return _dispatch(given, layers, argv)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE, verbose)
-    except (EnvironmentProblem, StoreError) as error:
-        return report_problem(error, EXIT_ENVIRONMENT, verbose)
     except KeyboardInterrupt:
         return report_problem(KeyboardInterrupt("interrupted before anything ran"), EXIT_INTERRUPTED)
 
@@ -65,37 +79,39 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[command.Layer], argv: 
         return EXIT_OK
     if given.show and not hasattr(given, "algo"):
         given.algo = ["all"]
-    given.track = tracks_of(given.track)
-    given.log = logs_of(given.log)
-    request = command.make_request(given, layers)
-    plan = make_plan(request)
+    given.track, given.log = tracks_of(given.track), logs_of(given.log)
+    plan = make_plan(command.make_request(given, layers))
     if given.show:
         from bench.show import print_spaces
 
         print_spaces(plan, given.json)
         return EXIT_OK
-    _check_numbers(given)
-    out = Path(given.out).resolve() if given.out else default_out().resolve()
-    gpus = None if given.gpus_per_trial == "auto" else given.gpus_per_trial
-    device, gpus = resolve_device(given.device, gpus, bool(given.address))
-    packs_itself = given.pack == "auto"
-    given.pack = resolve_pack(given.pack, device, given.backend, plan.request.seeds)
-    if packs_itself and count_gpus() > 1 and plan.request.scheduler == "none":  # no GPU shall wait for the others
-        given.pack = max(1, min(given.pack, math.ceil(len(plan.units) / count_gpus())))
-    _check_scheduler(given, plan.request.seeds)
+    resolved = _resolve(given, plan)
     if given.dry_run:
         from bench.dry_run import print_dry_run
 
-        _say(_pack_notes(given, device))
-        print_dry_run(plan, given, out, device)
+        _say(_pack_notes(given, resolved))
+        print_dry_run(plan, given, resolved.out, resolved.device, resolved.pack)
         return EXIT_OK
     from bench.mirror import mirror_url, mirrored
 
     mirror = mirror_url(given.mirror, given.offline)
     if mirror:
-        check_out(out)
-    with mirrored(mirror, out, None if plan.searches else {unit.key for unit in plan.units}, given.force):
-        return run(plan, given, argv, out, device, gpus)
+        check_out(resolved.out)
+    with mirrored(mirror, resolved.out, None if plan.searches else {unit.key for unit in plan.units}, given.force):
+        return run(plan, given, argv, resolved)
+
+
+def _resolve(given: argparse.Namespace, plan: Plan) -> Resolved:
+    """Raise UsageError for what cannot be on this machine, or not together."""
+    _check_numbers(given)
+    asked = None if given.gpus_per_trial == "auto" else given.gpus_per_trial
+    device, gpus = resolve_device(given.device, asked, bool(given.address))
+    runs = len(plan.units) if plan.request.scheduler == "none" else None
+    pack = resolve_pack(given.pack, device, given.backend, plan.request.seeds, runs)
+    _check_scheduler(given, pack, plan.request.seeds)
+    out = Path(given.out) if given.out else default_out()
+    return Resolved(out.resolve(), device, gpus, pack)
 
 
 def _check_numbers(given: argparse.Namespace) -> None:
@@ -109,27 +125,28 @@ def _check_numbers(given: argparse.Namespace) -> None:
         )
 
 
-def _check_scheduler(given: argparse.Namespace, seeds: int) -> None:
+def _check_scheduler(given: argparse.Namespace, pack: int, seeds: int) -> None:
     """One trial at a time leaves nothing to compare, unless it holds several configurations."""
-    if given.scheduler != "none" and 1 < given.pack < 2 * seeds and given.search != "optuna":
+    if given.scheduler != "none" and 1 < pack < 2 * seeds and given.search != "optuna":
         raise UsageError(
-            f"--scheduler {given.scheduler} with --pack {given.pack} and {counted(seeds, 'seed')}: a configuration's "
+            f"--scheduler {given.scheduler} with --pack {pack} and {counted(seeds, 'seed')}: a configuration's "
             "seeds stay together and are compared within their pack, which holds one; give "
             f"--pack {8 * seeds}, at least {2 * seeds}, or --pack 1"
         )
-    if given.executor == "inline" and given.scheduler != "none" and (given.pack == 1 or given.search == "optuna"):
+    if given.executor == "inline" and given.scheduler != "none" and (pack == 1 or given.search == "optuna"):
         raise UsageError(
             f"--scheduler {given.scheduler} compares running trials: use --executor ray, or, without Optuna, a --pack "
             "of several runs, whose configurations are compared within their trial"
         )
 
 
-def _pack_notes(given: argparse.Namespace, device: str) -> Iterator[str]:
-    if given.pack > 1 and not packs_train_together(device, given.backend):
-        yield f"--pack {given.pack}: client by client (--backend loop) a pack's runs train in turn; stacked, together"
+def _pack_notes(given: argparse.Namespace, resolved: Resolved) -> Iterator[str]:
+    if resolved.pack > 1 and not packs_train_together(resolved.device, given.backend):
+        turns = "client by client (--backend loop) a pack's runs train in turn; stacked, together"
+        yield f"--pack {resolved.pack}: {turns}"
 
 
-def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, device: str, gpus: float | None) -> int:
+def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> int:
     """Run what is missing, rebuild the leaderboard, print it.
 
     Raises:
@@ -141,38 +158,37 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], out: Path, d
     from bench.track import Tracking
     from bench.tuning.log_writer import logged
 
-    check_out(out)
-    store = Store(out)
+    check_out(resolved.out)
+    store = Store(resolved.out)
     units = missing_units(plan, store, given.force, plan.request.scheduler == "asha")
-    tracking = Tracking(plan, units, out, given.track, given.force)
+    tracking = Tracking(plan, units, resolved.out, given.track, given.force)
     _announce(plan, units)
     _say(tracking.before())
-    _say(_pack_notes(given, device))
+    _say(_pack_notes(given, resolved))
     status = EXIT_OK
     with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force, say=_say) as observers:
         if units or plan.searches:
-            execution = _execution(given, argv, out, device)
+            execution = _execution(given, argv, resolved)
             prepare_data(plan, units, execution)
-            if gpus is None:
-                gpus = share(units, given.pack, store) if given.gpus_per_trial else default_share(given.pack)
-            outcome = _run_missing(plan, units, execution, _resources(given, gpus), given.quiet, observers)
+            resources = _resources(given, resolved, units, store)
+            outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
             _say_ended(outcome, given.verbose)
             status = outcome.exit_status
             _say(tracking.after())
     _compact(store)
     _rebuild(store)
-    _print_board(plan, out, given.json)
+    unless_unread(lambda: _print_board(plan, resolved.out, given.json))
     return status
 
 
-def _execution(given: argparse.Namespace, argv: Sequence[str], out: Path, device: str) -> Execution:
+def _execution(given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> Execution:
     from bench import provenance
 
     return Execution(
-        out=str(out),
+        out=str(resolved.out),
         data_dir=str(Path(given.data_dir).resolve()) if given.data_dir else None,
         offline=given.offline,
-        device=device,
+        device=resolved.device,
         backend=given.backend,
         threads=given.cpus_per_trial,
         force=given.force,
@@ -182,7 +198,11 @@ def _execution(given: argparse.Namespace, argv: Sequence[str], out: Path, device
     )
 
 
-def _resources(given: argparse.Namespace, gpus: float) -> Resources:
+def _resources(given: argparse.Namespace, resolved: Resolved, units: Sequence[Unit], store: Store) -> Resources:
+    gpus = resolved.gpus
+    if gpus is None:
+        measured = given.gpus_per_trial == "auto"
+        gpus = share(units, resolved.pack, store) if measured else default_share(resolved.pack)
     return Resources(
         executor=given.executor,
         concurrent=given.max_concurrent,
@@ -190,7 +210,7 @@ def _resources(given: argparse.Namespace, gpus: float) -> Resources:
         gpus=gpus,
         address=given.address,
         time_budget=given.time_budget,
-        pack=given.pack,
+        pack=resolved.pack,
     )
 
 
@@ -249,7 +269,7 @@ def _compact(store: Store) -> None:
         compact_if_many(store)
     except (OSError, StoreError) as error:
         later = f"python -m bench.boards compact {store.out}"
-        sys.stderr.write(f"note: the files of single runs were not packed ({error}); `{later}` does it\n")
+        sys.stderr.write(f"note: the small files of this folder were not compacted ({error}); `{later}` does it\n")
 
 
 def _rebuild(store: Store) -> None:
@@ -280,8 +300,4 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Exception:
-        traceback.print_exc()
-        sys.exit(1)
+    sys.exit(main())

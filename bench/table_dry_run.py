@@ -1,4 +1,7 @@
-"""The dry run of a printed table: its cells, the models that they are read off, the runs that yield these."""
+"""The dry run of a printed table: its cells, the models that they are read off, the runs that yield these.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a sweep says of `--track`: before it runs, what it will cost and what stored runs lack; after, what it took."""
+"""What a sweep says of `--track`: before it runs, what it will cost and what stored runs lack; after, what it took.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What options of commands take, from text: lists, folders, names of a few known ones. Imports no torch, no ray."""
+"""What options of commands take, from text: lists, folders, and names of a few known ones.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 

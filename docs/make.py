@@ -46,7 +46,8 @@ One row for each algorithm, configuration and setting: the identity columns of `
 | `diverged`, `shortened`, `versions_mixed` | of any finished run; under several package versions |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
 | `<metric>_low`, `_high` | 95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; empty below 3 |
-| `<metric>_rank` | by means in the cell among the selected, 1 is best; of accuracies empty below 3 seeds beside 3 |
+| `<metric>_rank` | by means in the cell among the selected, 1 is best; \
+accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
 
 `leaderboards.boards.leaderboard` makes it of `runs`, also in memory and with further metrics.
 """

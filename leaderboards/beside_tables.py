@@ -9,6 +9,7 @@ from leaderboards.beside import Beside
 from leaderboards.cells import Cell, Head, Row, Table, Words
 from leaderboards.metrics import Metric
 from leaderboards.published import UNITS, PrintedCell
+from leaderboards.schema import WHEN_DIVERGED
 
 _SHORTENED = "†"
 _INCOMPLETE = "§"
@@ -24,7 +25,7 @@ _MEANINGS = {
     "unmeasured": "not measured: the runs have no such number",
     "failed": "failed: every run did",
     "stopped": "stopped: every run was, early, by a search",
-    "diverged": "DIVERGED: a run left the numbers or ended at chance",
+    "diverged": f"DIVERGED: {WHEN_DIVERGED}",
     "unreached": "reached k of n: only so many seeds came to the target, and no mean is taken",
 }
 _PLACE = ("dataset", "alpha", "num_clients", "participation", "local_epochs", "metric")

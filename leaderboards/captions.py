@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.intervals import INTERVAL_FROM
 from leaderboards.metrics import Metric
+from leaderboards.schema import WHEN_DIVERGED
 
 if TYPE_CHECKING:
     from leaderboards.cells import Cell, Head, Place, Record, Row
@@ -20,7 +21,7 @@ _WORD_NOTES = {
     "missing": "not run, or not measured",
     "failed": "every run failed",
     "stopped": "every run was stopped early by the search",
-    "diverged": "a run left the numbers or ended at chance",
+    "diverged": WHEN_DIVERGED,
 }
 _INTERVALS = "mean [95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10] (n seeds)"
 _UNREACHED = "k of n: only so many seeds reached it, or were evaluated at that round, and no mean is taken"
@@ -113,12 +114,8 @@ def _few_seeds(cells: Sequence[Cell]) -> list[str]:
     """What is said of competitors' cells with fewer seeds than a test takes."""
     few = [cell for cell in cells if 0 < len(cell.seeds) < INTERVAL_FROM and cell.metric.differs_by_seed]
     beside = any(cell.rank is None and cell.record is not None and cell.record["selected"] for cell in few)
-    found = (
-        ["best and second of fewer than 3 seeds by means alone, for a test takes 3"]
-        if any(cell.emphasis for cell in few)
-        else []
-    )
-    return found + ["fewer than 3 seeds are not ranked beside 3 and more"] * beside
+    found = ["best and second by mean alone: a test needs 3 seeds"] * any(cell.emphasis for cell in few)
+    return found + ["rows with fewer than 3 seeds are not ranked where others have 3"] * beside
 
 
 def _said(mark: str) -> str:

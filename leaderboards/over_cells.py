@@ -95,8 +95,7 @@ def _notes(result: Pooled, compared: bool) -> list[str]:
         "seeds: at 3 it covers some 80 %); average rank: 1 is best; win rate: share of cells won, by means, untested"
     ]
     notes += ["P: probability that a run is better than one of the reference in the same cell"] * compared
-    notes += [f"left out: {one.algorithm} ({one.reason})" for one in result.left_out]
-    return notes
+    return notes + result.remarks
 
 
 def _record(one: Standing, metric: Metric, better: Improvement | None) -> Mapping[str, Any]:

@@ -62,8 +62,9 @@ class LeftOut:
     @property
     def reason(self) -> str:
         """As printed."""
-        why, cells = ("no value", self.missing) if self.missing else ("fewer than 3 seeds beside 3 and more", self.few)
-        return f"{why} in {len(cells)} of {self.cells} cells"
+        if self.missing:
+            return f"no value in {len(self.missing)} of {self.cells} cells"
+        return f"fewer than 3 seeds where others have 3, in {len(self.few)} of {self.cells} cells"
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,13 @@ class Pooled:
     standings: tuple[Standing, ...]
     left_out: tuple[LeftOut, ...]
     cells: int
+
+    @property
+    def remarks(self) -> list[str]:
+        """Why some have no interval, and who is left out, as printed."""
+        without = any(one.interval is None for one in self.standings)
+        left = ", ".join(f"{one.algorithm} ({one.reason})" for one in self.left_out)
+        return ["no interval: fewer than 3 seeds in some cell"] * without + [f"left out: {left}"] * bool(left)
 
 
 def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = True) -> Pooled:

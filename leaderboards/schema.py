@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 STATUSES = ("finished", "failed", "stopped")
 SELECTED_ON = ("validation", "test", "none")
+WHEN_DIVERGED = "a loss or a model became NaN or infinite, or the final accuracy is no better than guessing"
 
 Group = Literal["identity", "results", "cost", "state", "provenance"]
 
@@ -104,7 +105,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("peak_memory_bytes", "int64", "bytes", "largest memory of the process, or of its accelerator", "cost", True),
     Column("status", "string", "", "finished, failed, or stopped early by the search", "state"),
     Column("error", "string", "", "why it failed, or what stopped being finite", "state", True),
-    Column("diverged", "bool", "", "the loss left the numbers, or accuracy ended at chance", "state"),
+    Column("diverged", "bool", "", WHEN_DIVERGED, "state"),
     Column("selected_on", "string", "", "what configurations are selected on: validation, test, or none", "state"),
     Column("shortened", "bool", "", "run with fewer rounds, or less data, than its paper", "state"),
     Column("paper", "string", "", "paper whose setting was asked for", "provenance", True),
@@ -128,7 +129,7 @@ COLUMNS: tuple[Column, ...] = (
 CURVE_COLUMNS: tuple[Column, ...] = (
     Column("run_key", "string", "", "run that the value belongs to", "identity"),
     Column("algorithm", "string", "", "registry name", "identity"),
-    Column("round", "int64", "rounds", "finished rounds; 0 is before training", "identity"),
+    Column("round", "int64", "rounds", "finished rounds, from 1", "identity"),
     Column("metric", "string", "", "name of the metric", "identity"),
     Column(
         "value", "float64", "any", "accuracies are fractions, losses nats; empty where not a number", "results", True

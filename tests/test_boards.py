@@ -258,6 +258,19 @@ def test_a_wrong_request_is_refused(laptop, capsys, arguments, problem):
     assert problem in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [["merge", "a", "b", "--out", "c"], ["validate", "a"], ["push", "mirror", "a"]])
+def test_a_folder_that_was_named_is_not_asked_for_again(tmp_path, capsys, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == f"error: {tmp_path / 'a'} is no result folder: it has no folder runs\n"
+
+
+def test_a_folder_that_was_not_named_can_be(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("FEDKD_OUT", str(tmp_path))
+    assert main(["validate"]) == 2
+    assert capsys.readouterr().err.endswith("it has no folder runs; name one, or set FEDKD_OUT\n")
+
+
 # Validating
 
 

@@ -34,14 +34,16 @@ def captured(limit: int | None = None) -> Stacked:
     return Stacked(lambda: Captured(Preparer(traced, compiler=None, warm_up=1)), limit=limit)
 
 
-def gaps(members: list[tuple[Algorithm, Fields]], limit: int | None = None) -> list[float]:
+def gaps(
+    members: list[tuple[Algorithm, Fields]], limit: int | None = None, trainer: Stacked | None = None
+) -> list[float]:
     """Between each member of a captured pack and its lone run client by client; nothing may fall back."""
     alone = [simulate(made, "loop", **fields) for made, fields in members]
     packed = [simulate(made, "stacked", **fields) for made, fields in members]
     for run in alone:
         run.advance(ROUNDS)
     pack = Pack(packed)
-    pack.trainer = captured(limit)
+    pack.trainer = trainer or captured(limit)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         pack.advance(ROUNDS)
@@ -92,6 +94,14 @@ def test_members_of_a_later_part_keep_their_own_weight_decay() -> None:
     decays = [0.0, 0.0, 0.5, 0.5]
     members = [(FedAvg(), {"weight_decay": decay, "seed": seed}) for seed, decay in enumerate(decays)]
     assert max(gaps([(made, {**fields, "sizes": EQUAL_SIZES}) for made, fields in members], limit=6)) < 1e-12
+
+
+def test_members_that_differ_in_no_rate_share_it_as_a_number() -> None:
+    """Decay 0.5 is fixed in what is captured for the first two; the others, of decay 0, must not replay it."""
+    trainer = captured()
+    for decay in (0.5, 0.0):
+        members = [(FedAvg(), {"weight_decay": decay, "seed": seed, "lr_decay": 0.5}) for seed in (0, 1)]
+        assert max(gaps(members, trainer=trainer)) < 1e-12
 
 
 def test_members_of_unlike_form_do_not_replay_each_other() -> None:

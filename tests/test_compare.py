@@ -106,9 +106,9 @@ def test_the_plain_table(out, capsys):
         "fedcad_x                            50.00 ± 1.00 (3)    failed\n"
         f"centralized                         90.00 (1)           {DASH}\n"
         "\n"
-        "* best, + second; (1) a single seed, no spread; best and second of fewer than 3 seeds by means alone, for a "
-        f"test takes 3; {DASH}\nnot run, or not measured; failed: every run failed; what a paired t test over seeds "
-        "(Holm, 5 %) cannot tell from the best\nshares its rank; reference rows (last) are not ranked\n"
+        "* best, + second; (1) a single seed, no spread; best and second by mean alone: a test needs 3 seeds; "
+        f"{DASH} not run, or not\nmeasured; failed: every run failed; what a paired t test over seeds (Holm, 5 %) "
+        "cannot tell from the best shares its rank;\nreference rows (last) are not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 
@@ -213,7 +213,7 @@ def test_a_lucky_single_seed_is_not_ranked_beside_three(tmp_path, capsys):
     assert line_of(shown, "fedavg").endswith("62.00 ± 2.00 (3)*")
     assert line_of(shown, "fedgkd").endswith("51.00 ± 1.00 (3)+")
     assert line_of(shown, "fedcad").endswith("99.00 (1)")
-    assert "fewer than 3 seeds are not ranked beside 3 and more" in shown
+    assert "rows with fewer than 3 seeds are not ranked where others have 3" in shown
     board = leaderboard(Store(tmp_path).runs()).set_index("algorithm")["best_accuracy_rank"]
     assert (board["fedavg"], board["fedgkd"]) == (1, 2)
     assert pd.isna(board["fedcad"])
@@ -230,8 +230,8 @@ def test_where_nobody_has_three_seeds_means_are_ranked_and_it_is_said(tmp_path, 
     assert compare(tmp_path, "--metric", "best") == 0
     shown = capsys.readouterr().out
     assert line_of(shown, "fedcad").endswith("70.00 (1)*")
-    assert "best and second of fewer than 3 seeds by means alone, for a test takes 3" in shown
-    assert "not ranked beside" not in shown
+    assert "best and second by mean alone: a test needs 3 seeds" in shown
+    assert "not ranked where" not in shown
 
 
 def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):

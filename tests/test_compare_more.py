@@ -11,6 +11,7 @@ import pytest
 from rows import failed_row, make_row
 
 from bench.compare import main
+from bench.reproduce import main as reproduce
 from leaderboards import Store
 from leaderboards.boards import leaderboard, with_seeds
 from leaderboards.folders import Folders
@@ -237,6 +238,19 @@ def test_pooled_over_cells_by_hand(out, capsys):
     assert found["fedavg"]["probability_of_improvement"] == ""
 
 
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_a_pooled_mean_without_an_interval_is_explained(tmp_path, capsys, seeds):
+    for alpha in (0.1, 1.0):
+        for name in ("fedavg", "fedprox"):
+            for seed in range(seeds):
+                row = make_row(name, {}, {"alpha": alpha}, seed, best_accuracy=0.5 + seed / 100)
+                Store(tmp_path).write(row, curve_to(50))
+    assert main(["--out", str(tmp_path), "--metric", "best", "--over-cells"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "IQM [95 %]" in shown
+    assert ("no interval: fewer than 3 seeds in some cell" in shown) == (seeds == 2)
+
+
 def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
     for lr in (0.01, 0.1):
         for name in ("fedavg", "fedprox"):
@@ -377,7 +391,29 @@ def test_a_run_does_not_differ_from_itself(out, capsys):
 
 
 def test_a_diff_of_what_is_not_there_is_refused(out, capsys):
-    assert "no run begins with 'xyz' in" in refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", str(out))
-    assert "27 runs begin with ''" in refused(capsys, "diff", "", "fedcad/cifar10", "--out", str(out))
     key = Store(out).runs()["run_key"].iloc[0]
     assert "no setting 'fedcad/cifar'; there are: " in refused(capsys, "diff", key, "fedcad/cifar", "--out", str(out))
+
+
+@pytest.mark.parametrize("start", ["xyz", ""])
+def test_a_run_is_looked_up_alike_by_diff_and_reproduce(out, capsys, start):
+    said = refused(capsys, "diff", start, "fedcad/cifar10", "--out", str(out))
+    assert reproduce([start, "--out", str(out)]) == 2
+    assert capsys.readouterr().err == said
+    keys = [key[:16] for key in Store(out).runs()["run_key"]]
+    assert (
+        said
+        == {
+            "xyz": f"error: no run begins with 'xyz' in {out}; the keys are in `python -m bench.status --out {out}`\n",
+            "": f"error: 27 runs begin with '' in {out}, give more characters: {', '.join(keys[:5])} and 22 more\n",
+        }[start]
+    )
+
+
+def test_where_no_run_is_found_the_folders_that_list_theirs_are_named(out, tmp_path, capsys):
+    rows, empty = tmp_path / "rows.parquet", tmp_path / "empty"
+    rows.write_bytes(next((out / "runs").rglob("*.parquet")).read_bytes())
+    said = refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", f"{rows}, {empty}")
+    assert f"in {rows}, {empty}; the keys are in `python -m bench.status --out {empty}`" in said
+    assert refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", str(rows)).endswith(f"in {rows}\n")
+    assert "no run begins with 'a'" in refused(capsys, "diff", "a", "fedcad/cifar10", "--out", str(empty))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from fnmatch import fnmatch
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -11,11 +12,14 @@ from types import ModuleType
 import pytest
 from conftest import LONGEST
 
-from algorithms import ALGORITHMS
+from algorithms import ALGORITHMS, build
+from algorithms.statements import layers
 from bench.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
+PACKAGES = ("algorithms", "search_spaces", "leaderboards", "bench")
+WHOLE = {"charts", "data", "equations", "figures", "models", "perf", "report", "selftest"}
 
 
 def make() -> ModuleType:
@@ -41,6 +45,22 @@ def test_every_algorithm_states_its_differences_and_its_file() -> None:
     for entry in ALGORITHMS.values():
         assert f"\n## {entry.name}\n" in page
         assert f"| [`{entry.name}`](algorithms/" in README
+        for kind in () if entry.reference else map(type, layers(build(entry.name))):
+            assert "Differences from the paper" in (kind.__doc__ or ""), f"{entry.name}: {kind.__name__}"
+
+
+def test_the_map_of_files_has_every_module() -> None:
+    """By its name or a pattern (`mirror_*.py`); of a folder in `WHOLE`, which it describes as one, by the folder's."""
+    page = (ROOT / "docs" / "design.md").read_text()
+    patterns = set(re.findall(r"[\w*]+\.py\b", page))
+    modules = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    for file in modules:
+        if file.parent.name in WHOLE:
+            assert f"{file.parent.name}/" in page
+        elif not file.name.startswith("__"):
+            assert any(fnmatch(file.name, pattern) for pattern in patterns), f"{file.relative_to(ROOT)} is not there"
+    stale = [pattern for pattern in patterns if not any(fnmatch(file.name, pattern) for file in modules)]
+    assert not stale
 
 
 def test_links_lead_somewhere() -> None:

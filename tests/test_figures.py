@@ -36,6 +36,7 @@ from bench.report.groups import labels_of
 from leaderboards import Store
 from leaderboards.files import write_together
 from leaderboards.frames import concatenate, curve_table, run_table
+from leaderboards.schema import WHEN_DIVERGED
 from search_spaces import Setting
 
 pytest.importorskip("vl_convert", reason="figures need vl-convert-python: pip install fedkd-bench[report]")
@@ -267,7 +268,7 @@ def test_what_must_be_known_of_the_lines_is_said(tmp_path):
     (spec,) = of(write(tmp_path, [*shown, *untold, failed]), "fedgkd-4").values()
     text = words(spec)
     assert "Shortened, fewer rounds or less data than the paper's setting: fedavg" in text
-    assert "DIVERGED, a run left the numbers or ended at chance: fedprox" in text
+    assert f"DIVERGED, {WHEN_DIVERGED}: fedprox" in text
     assert "fedgkd (none of its configurations could be selected)" in text
     assert "moon (every run failed)" in text
 

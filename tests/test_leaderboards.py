@@ -390,7 +390,7 @@ def test_what_is_not_a_number_is_said():
         "f": ["–", "60.94 (1)†§"],
     }
     notes = "; ".join(table.notes)
-    for text in ("(1) a single seed", "† fewer", "§ some seeds", "failed: every", "stopped: every", "DIVERGED: a run"):
+    for text in ("(1) a single seed", "† fewer", "§ some seeds", "failed: every", "stopped: every", "DIVERGED: a loss"):
         assert text in notes
 
 

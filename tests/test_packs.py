@@ -247,11 +247,18 @@ def test_asha_in_packs_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[
 # How large a pack is, and its share of a GPU.
 
 
-def test_packs_are_the_choice_on_a_gpu() -> None:
+def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_pack("auto", "cpu", "stacked") == 1
     assert resolve_pack("auto", "cuda", "loop") == 1
     assert resolve_pack("auto", "cuda", "auto") == AUTO_PACK
     assert resolve_pack(3, "cpu", "auto") == 3
+    monkeypatch.setattr("bench.execution.count_gpus", lambda: 2)
+    assert resolve_pack("auto", "cuda", "auto", runs=5) == 3, "no GPU waits for the other"
+    assert resolve_pack("auto", "cuda", "auto", runs=0) == 1
+    assert resolve_pack("auto", "cuda", "auto", runs=100 * AUTO_PACK) == AUTO_PACK
+    assert resolve_pack("auto", "cuda", "auto", seeds=AUTO_PACK) == 2 * AUTO_PACK, (
+        "under a scheduler they stay together"
+    )
     with pytest.raises(UsageError, match="--pack must be auto or at least 1, got 0"):
         resolve_pack(0, "cpu", "auto")
 

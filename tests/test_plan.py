@@ -31,9 +31,14 @@ def test_rows_that_another_run_yields_as_well_are_made_once() -> None:
     plan = make_plan(Request(("fedavg", "fedavg_t1")))
     assert [unit.algorithm for unit in plan.units] == ["fedavg_t1"]
     assert plan.units[0].rows == {"": alone.units[0].key, "_t1": plan.units[0].key}
-    assert plan.notes == ("fedavg: runs that fedavg_t1 yields as well are made once",)
+    assert plan.notes == ("fedavg: its runs are part of fedavg_t1's and are not repeated",)
     several = make_plan(Request(("fedprox", "fedprox_t1"), values={"mu": ("0.1", "1")}))
     assert [unit.algorithm for unit in several.units] == ["fedprox_t1"] * 2
+    wider = make_plan(
+        Request(("fedprox", "fedprox_t1"), values={"fedprox.mu": ("0.1", "1"), "fedprox_t1.mu": ("0.1",)})
+    )
+    assert [unit.algorithm for unit in wider.units] == ["fedprox", "fedprox_t1"]
+    assert wider.notes == ("fedprox: some of its runs are part of fedprox_t1's and are not repeated",)
 
 
 def test_a_dry_run_names_every_hyper_parameter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -269,6 +269,10 @@ def test_winners_have_a_margin_and_a_verdict(text):
     assert (single["separable"], single["verdict"]) == (False, "not tested: 1 seed")
 
 
+def test_what_the_table_over_all_cells_lacks_is_explained(text):
+    assert re.search(r">No interval: fewer than 3 seeds in some cell; left out: moon [^<]*no value in 2 of 3", text)
+
+
 def cell_of(seeds: dict[str, int], **means: float) -> Cell:
     """A cell of algorithms with these means of the first seed, by default of three."""
     records = [
@@ -282,6 +286,15 @@ def cell_of(seeds: dict[str, int], **means: float) -> Cell:
         for name, mean in means.items()
     ]
     return Cell(0.1, 0.5, tuple(records))
+
+
+def test_three_seeds_each_but_none_in_common_are_not_tested():
+    cell = cell_of({}, fedavg=0.6, fedgkd=0.5)
+    seeds = cell.records[1]["seeds"]
+    cell.records[1]["seeds"] = {seed + 3: run for seed, run in seeds.items()}
+    assert winner(cell, SHOWN[0]).verdict == "not tested: no three seeds in common"
+    few = cell_of({"fedavg": 2, "fedgkd": 2}, fedavg=0.6, fedgkd=0.5)
+    assert winner(few, SHOWN[0]).verdict == "not tested: 2 seeds"
 
 
 def test_fewer_than_three_seeds_neither_win_nor_let_another_win_over_all():

@@ -286,7 +286,7 @@ def test_a_lucky_seed_is_not_pooled_beside_three() -> None:
     values["cell 2"]["moon"] = (99,)
     found = pooled(values)
     assert found.left_out == (LeftOut("moon", (), 3, ("cell 2",)),)
-    assert found.left_out[0].reason == "fewer than 3 seeds beside 3 and more in 1 of 3 cells"
+    assert found.left_out[0].reason == "fewer than 3 seeds where others have 3, in 1 of 3 cells"
     assert found.standings == pooled(VALUES).standings
     assert "moon" in {one.algorithm for one in pooled(values, by_seed=False).standings}, "a cost is known from one seed"
     values["cell 2"]["moon"] = ()

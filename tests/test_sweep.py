@@ -122,7 +122,7 @@ BAD = {
     "alpha 0": (["--algo", "fedavg", "--alpha", "0"], ["alpha must be > 0, got 0.0"]),
     "alpha nan": (["--algo", "fedavg", "--alpha", "nan"], ["alpha must be > 0, got nan"]),
     "rounds 0": (["--algo", "fedavg", "--rounds", "0"], ["rounds must be >= 1, got 0"]),
-    "rounds text": (["--algo", "fedavg", "--rounds", "ten"], ["rounds must be of type int, got 'ten'"]),
+    "rounds text": (["--algo", "fedavg", "--rounds", "ten"], ["rounds must be a whole number, got 'ten'"]),
     "seeds 0": (["--algo", "fedavg", "--seeds", "0"], ["--seeds must be >= 1, got 0"]),
     "no pair": (["--algo", "fedcad", "--set", "beta=0.7", "gamma=0.3"], ["beta <= gamma", "{0.7}", "{0.3}"]),
     "gamma out of range": (["--algo", "fedcad", "--set", "gamma=1.5"], ["gamma must be in [0, 1), got 1.5"]),

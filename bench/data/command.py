@@ -1,4 +1,4 @@
-"""The command line of `bench.data`. Imports torch at no time, numpy when data are read."""
+"""The command line of `bench.data`. Imports neither torch nor ray, nor numpy before data are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data sets as data: what is known of each without reading it. Imports neither numpy nor torch."""
+"""The data sets as data: what is known of each without reading it. Imports neither torch nor ray, nor numpy."""
 
 from __future__ import annotations
 

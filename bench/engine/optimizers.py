@@ -16,7 +16,7 @@ from torch import Tensor
 from search_spaces.setting import Setting
 
 State = dict[str, list[Tensor]]
-Rate = float | Tensor  # one for all, or (n,), one for each stacked client
+Rate = float | Tensor  # one for all, a scalar tensor where the step is captured, or (n,), one for each stacked client
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Optimizer:
         torch._foreach_addcmul_(state["second"], grads, grads, 1 - beta2)
         correction1, correction2 = 1 - beta1**count, 1 - beta2**count
         denominator = torch._foreach_sqrt(state["second"])
-        torch._foreach_div_(denominator, correction2**0.5)
+        torch._foreach_div_(denominator, _scalar(correction2**0.5, denominator[0]))
         torch._foreach_add_(denominator, self.setting.adam_eps)
         if isinstance(lr, Tensor):
             _add(params, torch._foreach_div(state["first"], denominator), -lr / correction1)
@@ -100,10 +100,17 @@ class Optimizer:
 
 def _add(params: list[Tensor], changes: list[Tensor] | tuple[Tensor, ...], factor: Rate) -> None:
     """Add factor * changes in place; a factor (n,) is one for each entry of the leading axis."""
-    if isinstance(factor, Tensor):
+    if not isinstance(factor, Tensor):
+        torch._foreach_add_(params, changes, alpha=factor)
+    elif factor.dim():
         torch._foreach_add_(params, list(torch._foreach_mul(changes, [_along(factor, change) for change in changes])))
     else:
-        torch._foreach_add_(params, changes, alpha=factor)
+        torch._foreach_add_(params, list(torch._foreach_mul(changes, _scalar(factor, changes[0]))))
+
+
+def _scalar(factor: float | Tensor, like: Tensor) -> float | Tensor:
+    """A scalar tensor in the type of `like`: of another type, torch would start a kernel for each tensor of a list."""
+    return factor.to(like.dtype) if isinstance(factor, Tensor) else factor
 
 
 def _sums(grads: list[Tensor], params: list[Tensor], factor: Rate) -> list[Tensor]:

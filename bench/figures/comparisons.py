@@ -14,6 +14,7 @@ from bench.report.results import Record
 from leaderboards.boards import base_model
 from leaderboards.captions import place_label, title
 from leaderboards.identity import canonical_json
+from leaderboards.schema import WHEN_DIVERGED
 
 _SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
 _NAMED = ("dataset", "alpha", "participation", "local_epochs")  # said first in a file's name
@@ -164,7 +165,7 @@ def remarks(records: Iterable[Record], drawn: Collection[str], why: str) -> Iter
     seen = [record for record in rows if record["selected"] and label_of(record) in drawn]
     words = {
         "shortened": "Shortened, fewer rounds or less data than the paper's setting",
-        "diverged": "DIVERGED, a run left the numbers or ended at chance",
+        "diverged": f"DIVERGED, {WHEN_DIVERGED}",
         "versions_mixed": "Seeds run under different package versions",
     }
     for flag, meaning in words.items():

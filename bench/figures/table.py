@@ -1,6 +1,6 @@
 """The papers' figures that are drawn: what each shows, and the command that makes its runs.
 
-Imports nothing heavy, so that `--help` and a misspelt name are answered at once.
+Imports neither torch nor ray, so that `--help` and a misspelt name are answered at once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Models of other packages: a `ModelInfo` by an entry point in `fedkd_bench.models`, or as `module:name`.
 
-Imports no torch itself; the module that the entry stands in may.
+Imports neither torch nor ray; the module that the entry stands in may.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many trainable numbers a body has, from its description: plans need that without torch."""
+"""How many trainable numbers a body has, from its description. Imports neither torch nor ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The models as data, without torch: where each is made, what it takes, how many parameters it has."""
+"""The models as data: where each is made, what it takes, how many parameters it has. Imports neither torch nor ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pretrained weights: files that a model starts from, found, fetched and remembered for the process. Without torch."""
+"""Pretrained weights: files that a model starts from, found, fetched, remembered. Imports neither torch nor ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timing two things side by side, and figures with their spread. Imports no torch."""
+"""Timing two things side by side, and figures with their spread. Imports neither torch nor ray."""
 
 from __future__ import annotations
 

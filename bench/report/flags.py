@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from bench.report.html import Html, join, tag
 from bench.report.results import Record, Run
+from leaderboards.schema import WHEN_DIVERGED
 
 # Key -> word, meaning.
 MEANINGS = {
-    "diverged": ("DIVERGED", "a run left the numbers or ended at chance; its numbers are neither shown nor ranked"),
+    "diverged": ("DIVERGED", f"{WHEN_DIVERGED}; the numbers are neither shown nor ranked"),
     "failed": ("failed", "a run ended with an error; failed runs are counted here and enter no mean"),
     "stopped": ("stopped", "a search stopped a run early; such runs enter no mean"),
     "shortened": ("shortened", "fewer rounds or less data than the paper's setting: not the paper's problem"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bench.report.groups import Cell, is_reference, label_of
 from bench.words import counted
+from leaderboards.intervals import INTERVAL_FROM
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.pairs import Seeds
 from leaderboards.ranks import Ranked, rankable, shared_ranks
@@ -91,7 +92,8 @@ def _verdict(best: Ranked, others: Sequence[Ranked], left: int) -> str:
     sharing = [one.algorithm for one in others if one.rank == best.rank]
     untested = [one.algorithm for one in others if one.untested]
     if len(untested) == len(others):
-        return f"not tested: {counted(min(one.n for one in (best, *others)), 'seed')}"
+        fewest = min(one.n for one in (best, *others))
+        return f"not tested: {counted(fewest, 'seed') if fewest < INTERVAL_FROM else 'no three seeds in common'}"
     if sharing:
         return f"not separable from {sharing[0] if len(sharing) == 1 else f'{len(sharing)} others'}"
     unknown = len(untested) + left

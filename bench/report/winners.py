@@ -100,7 +100,7 @@ def _pooled(group: Group, metric: Metric) -> Html | None:
         tag(
             "div", table, class_=f"scroll metric {metric.name}", tabindex=0, role="region", aria_label="Over all cells"
         ),
-        _left_out(found, metric),
+        _remarks(found, metric),
     )
 
 
@@ -112,11 +112,11 @@ def _lines(found: Pooled, metric: Metric) -> Iterator[tuple[str, ...]]:
         yield one.algorithm, f"{one.average_rank:.2f}", f"{100 * one.win_rate:.0f} %", iqm, limits, str(one.n)
 
 
-def _left_out(found: Pooled, metric: Metric) -> Html | None:
-    if not found.left_out:
+def _remarks(found: Pooled, metric: Metric) -> Html | None:
+    if not found.remarks:
         return None
-    names = "; ".join(f"{one.algorithm} ({one.reason})" for one in found.left_out)
-    return tag("p", f"Left out: {names}.", class_=f"note metric {metric.name}")
+    text = "; ".join(found.remarks)
+    return tag("p", f"{text[0].upper()}{text[1:]}.", class_=f"note metric {metric.name}")
 
 
 def _key(cell: Cell) -> tuple[float | None, float]:

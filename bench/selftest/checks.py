@@ -1,4 +1,4 @@
-"""The checks by name. Needs no torch."""
+"""The checks by name. Imports neither torch nor ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check finds, and what an algorithm's checks come to. Needs no torch."""
+"""What a check finds, and what an algorithm's checks come to. Imports neither torch nor ray."""
 
 from __future__ import annotations
 

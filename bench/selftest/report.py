@@ -1,4 +1,4 @@
-"""Certificates at the terminal and as JSON. Needs no torch."""
+"""Certificates at the terminal and as JSON. Imports neither torch nor ray."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Run:
         self._lock = FileLock(f"{self.folder.path}.lock")
         self._started = now()
         self._saved = time.monotonic()
-        self._split_hash = ""
+        self._split_hash, self._dataset_hash, self._test_samples = "", "", 0
         self._recalled: Sequence[Point] = ()
 
     def open(self) -> None:
@@ -158,8 +158,7 @@ class Run:
         dataset = data.load(unit.setting.dataset, directory, execution.offline)
         weights.provide(unit.setting.model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
-        self._split_hash = shares.hash
-        self._dataset = dataset
+        self._split_hash, self._dataset_hash, self._test_samples = shares.hash, dataset.hash, len(dataset.test_y)
         self.simulation = Simulation(
             build(unit.algorithm, **unit.hyperparameters),
             unit.setting,
@@ -176,15 +175,14 @@ class Run:
         self.simulation.load()
 
     def _running(self) -> Simulation:
-        assert self.simulation is not None, "open() comes before advance()"
+        assert self.simulation is not None, "open() comes before settle()"
         return self.simulation
 
     def _store(self, status: str) -> None:
         info = data.info(self.unit.setting.dataset)
         facts = self._facts(status)
-        samples = len(self._dataset.test_y)
         simulation = self._running()
-        progress = simulation.progress
+        progress, samples = simulation.progress, self._test_samples
         self.complaint = progress.complaint
         if status == "finished":  # before the rows: what is stored as finished has its tracked data
             write_tracked(simulation, self.execution.out, self.unit.rows, self.unit.row_names)
@@ -203,7 +201,7 @@ class Run:
             **execution.provenance,
             **process,
             "versions": {**process["versions"], **started_from},
-            "dataset_hash": self._dataset.hash if simulation else None,
+            "dataset_hash": self._dataset_hash or None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
             "samples_per_second": simulation.progress.samples / seconds if simulation and seconds else None,

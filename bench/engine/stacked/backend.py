@@ -13,7 +13,7 @@ from bench.engine.stacked.captures import cuda_graphs
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.convolutions import usual
 from bench.engine.stacked.memory import CudaMeter, Meter, clients_that_fit
-from bench.engine.stacked.numbers import Place, constants, differing
+from bench.engine.stacked.numbers import Differences, constants
 from bench.engine.stacked.probe import Preparer
 from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Program
 from bench.engine.stacked.stack import Entry, Stack
@@ -78,14 +78,13 @@ class Stacked:
 
     def _together(self, jobs: list[Job]) -> list[tuple[Job, Trained]]:
         """Runs that fit together: as one program, or as few as memory allows."""
-        several = len(jobs) > 1
-        places = differing([job.problem.algorithm for job in jobs]) if several else ()
+        apart = Differences.among(jobs)
         waiting = sorted(((job, task) for job in jobs for task in job.tasks), key=lambda entry: -entry[1].steps)
         done: list[tuple[Job, Trained]] = []
         while waiting:
-            first = len(jobs[0].tasks) if several and self._meter and self.limit is None else self.limit
+            first = len(jobs[0].tasks) if apart.several and self._meter and self.limit is None else self.limit
             part = waiting[:first]
-            made = self._measured(part, several, places)
+            made = self._measured(part, apart)
             if made is None:  # outside the handler, whose traceback would keep what the attempt took
                 self._halve(len(part))
                 continue
@@ -93,15 +92,13 @@ class Stacked:
             waiting = waiting[len(part) :]
         return done
 
-    def _measured(
-        self, part: list[Entry], several: bool, places: tuple[Place, ...]
-    ) -> list[tuple[Job, Trained]] | None:
+    def _measured(self, part: list[Entry], apart: Differences) -> list[tuple[Job, Trained]] | None:
         """Train them; None if memory did not suffice. The first program of several runs says how many clients fit."""
-        measures = self._meter is not None and self.limit is None and several
+        measures = self._meter is not None and self.limit is None and apart.several
         if self._meter and measures:
             self._meter.begin()
         try:
-            done = self._run(part, several, places)
+            done = self._run(part, apart)
         except torch.OutOfMemoryError:
             if len(part) == 1:
                 raise
@@ -110,17 +107,17 @@ class Stacked:
             self.limit = clients_that_fit(len(part), self._meter)
         return done
 
-    def _run(self, part: list[Entry], several: bool, places: tuple[Place, ...]) -> list[tuple[Job, Trained]]:
-        made = self._made_for(part[0][0], several)
+    def _run(self, part: list[Entry], apart: Differences) -> list[tuple[Job, Trained]]:
+        made = self._made_for(part[0][0], apart.several)
         try:
-            return Stack(part, several, places, made.program).run()
+            return Stack(part, apart, made.program).run()
         except NotCapturable as problem:
             reason = str(problem)
         # Outside the handler, whose traceback would keep what the attempt took.
         name = type(part[0][0].problem.algorithm).__name__
         warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", stacklevel=2)
         made.program = _eager(part[0][0])
-        return Stack(part, several, places, made.program).run()
+        return Stack(part, apart, made.program).run()
 
     def _made_for(self, job: Job, several: bool) -> _Made:
         """The program of runs like this one. What it captured has fixed all that `_structure` says, and no more."""

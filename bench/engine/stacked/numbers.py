@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm
 from algorithms.statements import layers
+from bench.engine.tasks import Job
 
 Place = tuple[int, str]  # a layer of the algorithm, a plug-in before its base, and a field of it
+RATES: dict[str, Callable[[Job], float]] = {
+    "lr": lambda job: job.plan.lr,
+    "weight_decay": lambda job: job.problem.setting.weight_decay,
+}
+
+
+@dataclass(frozen=True)
+class Differences:
+    """In what the runs of a stack, or of several stacks of one structure, differ.
+
+    Args:
+        several: whether they are several: what a run's clients have in common then gets the leading axis.
+        places: their algorithms' numbers that are not all alike.
+        rates: those of `RATES` that are not.
+    """
+
+    several: bool
+    places: tuple[Place, ...]
+    rates: frozenset[str]
+
+    @staticmethod
+    def among(jobs: Sequence[Job]) -> Differences:
+        """Of these runs."""
+        several = len(jobs) > 1
+        places = differing([job.problem.algorithm for job in jobs]) if several else ()
+        return Differences(
+            several, places, frozenset(name for name, of in RATES.items() if len(set(map(of, jobs))) > 1)
+        )
 
 
 def packable_numbers(algorithm: Algorithm) -> dict[Place, float]:

@@ -24,7 +24,7 @@ from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, P
 from algorithms.statements import layers
 from bench.engine.loop import masked_mean
 from bench.engine.stacked.convolutions import WAYS, computed
-from bench.engine.stacked.numbers import Place, packable_numbers, values_of, with_numbers
+from bench.engine.stacked.numbers import RATES, Differences, packable_numbers, values_of, with_numbers
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
 from bench.engine.stacked.steps import Steps
@@ -40,13 +40,14 @@ class Stack:
 
     Args:
         entries: the clients, those with most steps first. What their runs send and keep has one structure.
-        several: whether what a run's clients have in common gets the leading axis.
-        places: the hyper-parameters in which the runs may differ.
+        apart: in what the runs differ, these and others that use the program in turn.
         program: runs the steps.
 
     Attributes:
         local: what is trained.
         common: what is only read: memory, steps, and of several runs the message and whatever numbers they differ in.
+        lr: the learning rate where all have one; a scalar tensor for a fixed program, for it changes between rounds.
+        weight_decay: where all have one: a number, which a fixed program keeps.
         teachers: by name, each that has no table: its tensors, and whether all clients share that one model.
         steps: what each step takes.
         state: the optimiser's.
@@ -55,16 +56,18 @@ class Stack:
         made: finished steps, while they are made one by one.
     """
 
-    def __init__(self, entries: Sequence[Entry], several: bool, places: tuple[Place, ...], program: Program) -> None:
-        self.entries, self.several, self.program = list(entries), several, program
+    def __init__(self, entries: Sequence[Entry], apart: Differences, program: Program) -> None:
+        self.entries, self.several, self.rates, self.program = list(entries), apart.several, apart.rates, program
         self.job = entries[0][0]
         self.problem = self.job.problem
         # A captured step has to read what changes from round to round, and reads all numbers in the run's precision.
-        self.places = tuple(packable_numbers(self.problem.algorithm)) if program.fixed else places
+        self.places = tuple(packable_numbers(self.problem.algorithm)) if program.fixed else apart.places
         place = program.room.place
         self.local: Local = place("local", stack([task.local for _, task in entries]))
         self.common: dict[str, Any] = place("common", self._common())
-        self.message: Message = {} if several else place("message", self.job.message, axes=0)
+        self.message: Message = {} if self.several else place("message", self.job.message, axes=0)
+        self.lr = place("lr", self._tensor(self.job.plan.lr), axes=0) if program.fixed else self.job.plan.lr
+        self.weight_decay = None if "weight_decay" in apart.rates else RATES["weight_decay"](self.job)
         self.round = place("round", self._tensor(self.job.plan.round), axes=0) if program.fixed else self.job.plan.round
         self.teachers = {
             name: (place(f"teacher {name}", tree, axes=0 if shared else 1), shared)
@@ -86,7 +89,7 @@ class Stack:
             width = self._width(size)
             steps = expected[_like(width)]
             step = Step(_Active(self, width).step, self._ways(), self._work(width, steps), steps, self.problem)
-            self.program.run((width, shared), step, end - made)
+            self.program.run((width, shared, self.weight_decay), step, end - made)
             done += self._finish(staying, size)
             made = end
         return done
@@ -149,13 +152,7 @@ class Stack:
             found["message"] = stack([job.message for job in jobs])
         if self.places:
             found["numbers"] = self._tensor([values_of(job.problem.algorithm, self.places) for job in jobs])
-        rates = {
-            "lr": [job.plan.lr for job in jobs],
-            "weight_decay": [job.problem.setting.weight_decay for job in jobs],
-        }
-        changing = set(rates) if self.program.fixed else set()
-        differing = {name for name, values in rates.items() if len(set(values)) > 1}
-        return found | {name: self._tensor(rates[name]) for name in changing | differing}
+        return found | {name: self._tensor([RATES[name](job) for job in jobs]) for name in sorted(self.rates)}
 
     def _teachers(self) -> Iterator[tuple[str, tuple[Params, bool]]]:
         tasks = [task for _, task in self.entries]
@@ -204,8 +201,8 @@ class _Active:
         # Whether convolutions are left to vmap, which is faster than to look at each of a step's functions.
         self.plain = not (self.problem.net.convolutional or self.problem.net.autocasts)
         self.axes: Any = None  # of a step's parts, which have one structure once the first `before_step` is over
-        self.lr = self.common.pop("lr", whole.job.plan.lr)
-        self.weight_decay = self.common.pop("weight_decay", self.problem.setting.weight_decay)
+        self.lr = self.common.get("lr", whole.lr)
+        self.weight_decay = self.common.pop("weight_decay", whole.weight_decay)
 
     def step(self, way: str) -> None:
         """One optimiser step of every client, convolutions computed in a way of `WAYS`."""
@@ -227,7 +224,7 @@ class _Active:
     def _losses(self) -> Tensor:
         """(n,) of the next batches, after what the algorithm does before a step."""
         now, key = self._batch()
-        parts = {**self.common, "local": self.local, "batch": now, "lr": self.lr, "key": key}
+        parts = {**self.common, "local": self.local, "batch": now, "key": key}
         if self.problem.acts_before_steps:
             self._keep(each(self._before_step, parts))
             parts["local"] = self.local
@@ -286,6 +283,6 @@ class _Active:
         algorithm = self.problem.algorithm
         return algorithm if numbers is None else with_numbers(algorithm, self.whole.places, numbers)
 
-    def _plan(self, num_steps: Tensor, lr: Any, **_: Any) -> Plan:
+    def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
         plan = self.whole.job.plan
-        return Plan(self.whole.round, lr, plan.momentum, plan.optimizer, num_steps)
+        return Plan(self.whole.round, parts.get("lr", self.lr), plan.momentum, plan.optimizer, num_steps)

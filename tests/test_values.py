@@ -1,0 +1,75 @@
+"""Lists on command lines: spaces, commas and both are one thing, in every command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from rows import CURVE, make_row
+
+from bench import cli
+from bench.compare_filters import filters
+from bench.console import Parser
+from bench.figures.command import _folders
+from bench.values import folders_of, split_list
+from leaderboards import Store
+
+
+def test_lists_take_spaces_and_commas() -> None:
+    assert split_list(["0.1", "0.5"]) == split_list(["0.1,0.5"]) == split_list(["0.1, 0.5 ,"]) == ("0.1", "0.5")
+    assert split_list(None) == split_list([","]) == ()
+
+
+def test_folders_are_named_once_each_and_the_usual_one_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folders_of(["a, b", "a/", "c"]) == [Path("a"), Path("b"), Path("c")]
+    monkeypatch.setenv("FEDKD_OUT", "usual")
+    assert folders_of(None) == folders_of([","]) == [Path("usual")]
+
+
+def test_figures_take_folders_as_the_other_commands_do() -> None:
+    assert _folders(["a, b", "a"]) == folders_of(["a", "b"])
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """Folders `a` and `b` under the working one, each with a run; the runs' keys."""
+    monkeypatch.chdir(tmp_path)
+    rows = {"a": make_row("fedavg"), "b": make_row("fedprox", {"mu": 0.1})}
+    for name, row in rows.items():
+        Store(Path(name)).write(row, CURVE)
+    return rows["a"]["run_key"], rows["b"]["run_key"]
+
+
+@pytest.mark.parametrize("named", [["a", "b"], ["a,b"], ["a, b"]])
+def test_compare_reads_folders_however_they_are_named(
+    named: list[str], two: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare", "--format", "csv", "--out", *named]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.startswith("2 runs in a, b: 2 finished")
+    assert "fedprox" in shown.out
+    assert cli.main(["compare", "diff", *two, "--json", "--out", *named]) == 0
+    assert json.loads(capsys.readouterr().out)["identity"]["algorithm"] == ["fedavg", "fedprox"]
+
+
+def test_a_report_reads_folders_named_with_commas_and_blanks(
+    two: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree("b", "with space")
+    assert cli.main(["report", "--to", "page.html", "--out", "a , with space"]) == 0
+    assert capsys.readouterr().err.startswith("2 runs in page.html")
+
+
+def test_filters_take_blanks_after_commas() -> None:
+    parser = Parser()
+    for name in ("--dataset", "--algo", "--alpha", "--participation", "--where"):
+        parser.add_argument(name, nargs="+")
+    given = parser.parse_args(["--algo", "fedavg, moon", "--alpha", "none, 0.5", "--where", "nesterov=true, false"])
+    assert filters(given) == {"algorithm": ["fedavg", "moon"], "alpha": [None, 0.5], "nesterov": [True, False]}
+
+
+def test_data_sets_are_listed_however_they_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert cli.main(["data", "list", "digits, toy2d", "digits", "--json", "--data-dir", str(tmp_path)]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["digits", "toy2d"]
