@@ -6,6 +6,7 @@ Li, Chen, Lu 2022, Algorithms 1-5. https://arxiv.org/abs/2205.00706
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from torch import Tensor
 
@@ -83,17 +84,8 @@ class DKD(Plugin):
         return server
 
 
-def feddkd(
-    steps: int = 3,
-    lr: float = 0.08,
-    lr_decay: float = 0.99,
-    step_decay: float = 1.0,
-    batch_size: int = 64,
-    warmup_rounds: int = 0,
-    dkd_student_mode: str = "eval",
-) -> DKD:
-    """FedDKD."""
-    return DKD(FedAvg(), steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)
+feddkd = partial(DKD, FedAvg())  # FedDKD
+feddkd_bn = partial(DKD, FedBN())  # FedDKD_BN: clients keep their BatchNorm layers
 
 
 def feddkd_max(
@@ -111,16 +103,3 @@ def feddkd_max(
     """FedDKD_MAX: clients train FedMAX's objective; the requests are FedDKD's."""
     base = FedMAX(beta, fedmax_direction, fedmax_reduction)
     return DKD(base, steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)
-
-
-def feddkd_bn(
-    steps: int = 3,
-    lr: float = 0.08,
-    lr_decay: float = 0.99,
-    step_decay: float = 1.0,
-    batch_size: int = 64,
-    warmup_rounds: int = 0,
-    dkd_student_mode: str = "eval",
-) -> DKD:
-    """FedDKD_BN: clients keep their BatchNorm layers."""
-    return DKD(FedBN(), steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)

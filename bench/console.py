@@ -35,16 +35,19 @@ class Parser(argparse.ArgumentParser):
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
         return found, unknown
 
-    def _nearest(self, message: str) -> str:
+    def nearest(self, option: str) -> str:
+        """The option that may have been meant by one that does not exist; empty if none is near."""
         from difflib import get_close_matches
 
-        words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
-        wrong = next((word.split("=")[0] for word in words if word.startswith("-") and word.strip("-")), None)
-        if wrong is None:
-            return ""
         known = list(self._option_string_actions)
-        near = [option for option in known if option.startswith(wrong)] or get_close_matches(wrong, known, n=1)
-        return f" (did you mean {near[0]}?)" if near else ""
+        near = [name for name in known if name.startswith(option)] or get_close_matches(option, known, n=1)
+        return near[0] if near else ""
+
+    def _nearest(self, message: str) -> str:
+        words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
+        wrong = next((word.split("=")[0] for word in words if word.startswith("-") and word.strip("-")), "")
+        near = wrong and self.nearest(wrong)
+        return f" (did you mean {near}?)" if near else ""
 
 
 def report_problem(error: BaseException, status: int, verbose: bool = False) -> int:

@@ -17,6 +17,7 @@ from bench.request import EMBEDDED_DATASET, Request
 from bench.tuning.logs import LOGS
 from bench.values import gpu_share, pack_size, split_list
 from bench.words import DATA_DIR, OUT
+from search_spaces import setting_fields
 
 # Options that are settings under a shorter name.
 SETTING_OPTIONS = {
@@ -47,9 +48,18 @@ Lists take spaces or commas. Several values make a grid.
 exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; 130 interrupted, resumable"""
 
 
+class SweepParser(Parser):
+    """Says of a field of the setting how it is given."""
+
+    def nearest(self, option: str) -> str:
+        """As `Parser.nearest`."""
+        name = option.lstrip("-").replace("-", "_")
+        return f"--set {name}=VALUE" if name in setting_fields() else super().nearest(option)
+
+
 def make_parser(prog: str = SWEEP) -> Parser:
     """All options; those left out are absent from the result, so that a configuration file can fill them."""
-    parser = Parser(
+    parser = SweepParser(
         prog=prog,
         description=DESCRIPTION,
         epilog=EPILOG,

@@ -151,6 +151,7 @@ def test_batchnorm_needs_batches() -> None:
     ("command", "words"),
     [
         (["sweep", "--algo", "fedavg", "--ruonds", "2"], "--ruonds 2 (did you mean --rounds?)"),
+        (["sweep", "--algo", "fedavg", "--partition", "iid"], "--partition iid (did you mean --set partition=VALUE?)"),
         (["boards", "merge", "a", "--out", "b", "--jsn"], "--jsn (did you mean --json?)"),
         (["compare", "--formt=md"], "--formt=md (did you mean --format?)"),
         (["compare", "--qqqq"], "unrecognized arguments: --qqqq; `python -m bench.compare --help`"),

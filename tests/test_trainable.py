@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,8 +56,22 @@ def test_setting_fields_stand_beside_hyper_parameters(tmp_path: Path) -> None:
     (run,) = trial.trial.runs
     assert (run.unit.setting.rounds, run.unit.setting.lr, run.unit.hyperparameters["gamma"]) == (3, 0.2, 0.5)
     trial.cleanup()
-    with pytest.raises(UsageError, match="is called 'roundz'"):
-        trainable("fedcad", roundz=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"roundz": 3}, r"no configuration key 'roundz'; known: .*\(did you mean rounds\?\)"),
+        ({"seeds": 3}, r"did you mean seed\?"),
+        ({"seed": "a"}, "seed must be a whole number, got 'a'"),
+        ({"device": "tpu"}, "device must be one of cpu, cuda, got 'tpu'"),
+        ({"backend": "fast"}, "backend must be one of auto, loop, stacked, got 'fast'"),
+        ({"gamma": 5}, r"gamma must be in \[0, 1\), got 5"),
+    ],
+)
+def test_a_wrong_default_is_said_in_the_driver(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        trainable("fedcad", **given)
 
 
 def test_a_step_reports_and_a_checkpoint_is_a_pointer(tmp_path: Path) -> None:

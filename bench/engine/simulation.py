@@ -219,7 +219,8 @@ class Simulation:
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
         self.server = server
-        self._keep(trained)
+        self._keep_memories(trained)
+        self._forget_scores(trained)
         self._check_finite(job.tasks, trained)
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(trained)
@@ -251,10 +252,13 @@ class Simulation:
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
         self.progress.samples += sum(result.samples for result in trained)
 
-    def _keep(self, trained: list[Trained]) -> None:
+    def _keep_memories(self, trained: list[Trained]) -> None:
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
             self._changed.add(result.client)
+
+    def _forget_scores(self, trained: list[Trained]) -> None:
+        """Of clients that have trained since they were evaluated."""
         clients = {result.client for result in trained}
         for suffix, scores in self._scores.items():
             self._scores[suffix] = {case: score for case, score in scores.items() if case[0] not in clients}

@@ -15,16 +15,22 @@ import ray
 from ray import tune
 
 from algorithms import entry
+from bench.errors import UsageError
 from bench.execution import Execution, count_gpus, default_out
 from bench.labels import Varied
+from bench.names import unknown
 from bench.plan import make_plan
 from bench.provenance import of_command
 from bench.request import Request
 from bench.tuning.trial import Trial
 from bench.unit import Unit
 from bench.values import tracks_of
+from search_spaces import cast, setting_fields
 
-EXECUTION_KEYS = ("out", "data_dir", "offline", "device", "backend", "track")
+SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
+    ("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track")
+)
+CHOICES = {"device": ("cpu", "cuda"), "backend": ("auto", "loop", "stacked")}
 POINTER = "state.json"
 
 
@@ -101,9 +107,24 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(Path(bound[key]).resolve())
-    unit_of(name, bound)  # a wrong name or value is said here, not by every worker
-    _tracks(bound)
+    _check(name, bound)
     return type(name, (FederatedTrial,), {"algorithm": name, "defaults": bound})
+
+
+def _check(algorithm: str, bound: Mapping[str, Any]) -> None:
+    """Say what is wrong with a name or a value here, and not in every worker.
+
+    Raises:
+        UsageError: a name or a value that is not allowed.
+    """
+    known = {*SPECIAL_KEYS, *entry(algorithm).defaults(), *setting_fields()}
+    for key in bound.keys() - known:
+        raise unknown("configuration key", key, known)
+    for key, names in CHOICES.items():
+        if bound.get(key) not in (None, *names):
+            raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
+    unit_of(algorithm, bound)
+    _tracks(bound)
 
 
 def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
@@ -112,18 +133,21 @@ def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
-    special = {"setting", "dataset", "paper", "seed", *EXECUTION_KEYS}
     own = entry(algorithm).defaults()
     values: dict[str, tuple[str, ...]] = {
         f"{algorithm}.{name}" if name in own else name: (str(value),)
         for name, value in given.items()
-        if name not in special
+        if name not in SPECIAL_KEYS
     }
     setting = dict(given.get("setting", {}))
     dataset = setting.pop("dataset", given.get("dataset", "digits"))
     values |= {name: (str(value),) for name, value in setting.items()}
     plan = make_plan(Request((algorithm,), dataset, given.get("paper"), _whole_configuration(algorithm, values)))
-    return replace(plan.units[0], seed=int(given.get("seed", 0)))
+    try:
+        seed: Any = cast("seed", given.get("seed", 0), "int")
+        return replace(plan.units[0], seed=seed)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _whole_configuration(algorithm: str, values: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
