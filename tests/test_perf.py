@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -219,6 +220,34 @@ def test_what_was_measured_is_kept_before_the_next_part(tmp_path: Path, monkeypa
     monkeypatch.setattr(tune, "measure_tune", lambda *given: json.loads(file.read_text()))
     assert main(["--part", "training", "tune", "--json", str(file)]) == 0
     assert json.loads(file.read_text())["parts"]["tune"]["parts"] == {"training": ENGINE}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_a_part_measured_before_it_was_interrupted_is_kept(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A time limit, say: SIGTERM."""
+    file = tmp_path / "perf.json"
+    compared = training.beside_fedavg
+
+    def interrupted(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]:
+        if algorithm == "fedlsd":
+            kept = json.loads(file.read_text())["parts"]["training"]["algorithms"]["cnn_cifar"]
+            assert set(kept) == {"fedprox"}, "a kill would not have lost it either"
+            signal.raise_signal(number)
+        return compared(algorithm, work, rounds)
+
+    monkeypatch.setattr(training, "beside_fedavg", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    options = ["--rounds", "1", "--augmentation", "none", "--algo", "fedprox", "fedlsd", "--out", str(file)]
+    assert main([*COMMAND, *options]) == 130
+    assert signal.getsignal(signal.SIGTERM) is before
+    printed = capsys.readouterr().out
+    assert "fedprox" in printed
+    assert "part training: interrupted" in printed
+    record = json.loads(file.read_text())
+    assert set(record["parts"]["training"]["algorithms"]["cnn_cifar"]) == {"fedprox"}
+    assert record["failed"] == {"training": "interrupted"}
 
 
 def test_a_failure_that_leaves_nothing_leaves_an_earlier_record_too(

@@ -154,7 +154,7 @@ def test_a_program_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch)
         return lambda: None
 
     monkeypatch.setattr(programs, "_prepared", fails)
-    found = programs.measure_programs([Case(TINY, "cnn_cifar", 1)], True, 1, lambda _: None)
+    found = programs.measure_programs([Case(TINY, "cnn_cifar", 1)], True, 1, lambda _: None)["rates"]
     assert [entry["program"] for entry in found if "error" in entry] == ["matmul"]
     assert [entry["program"] for entry in found][4:] == [f"{way}, compiled" for way in WAYS] + ["loop"]
     assert report.problems({"parts": {"programs": {"rates": found}}}) == [

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +27,7 @@ from bench.errors import (
     EnvironmentProblem,
     UsageError,
 )
-from bench.perf.measure import failure
+from bench.perf.measure import Keep, failure
 from bench.perf.options import ROUNDS, SAMPLES, TABLES, check, make_parser
 from bench.whole import whole_file
 
@@ -37,13 +40,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     given = make_parser().parse_args(argv)
     try:
-        return _measure(given, "python -m bench.perf " + shlex.join(argv))
+        with _terminable():
+            return _measure(given, "python -m bench.perf " + shlex.join(argv))
     except UsageError as error:
         return report_problem(error, EXIT_USAGE, given.verbose)
     except EnvironmentProblem as error:
         return report_problem(error, EXIT_ENVIRONMENT, given.verbose)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """A SIGTERM, as of a time limit, is an interruption: what was measured is printed and kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _measure(given: argparse.Namespace, command: str) -> int:
@@ -68,7 +85,7 @@ def _measure(given: argparse.Namespace, command: str) -> int:
 
 
 def _parts(given: argparse.Namespace, record: dict[str, Any], known: list[dict[str, Any]]) -> int:
-    """Measure part after part into the record and its files: one that fails, or is interrupted, costs no other.
+    """Measure part after part into the record and its files: what fails, or is interrupted, costs nothing before it.
 
     Returns:
         130 after an interruption, else 0.
@@ -77,11 +94,17 @@ def _parts(given: argparse.Namespace, record: dict[str, Any], known: list[dict[s
         Exception: what failed first, if nothing was measured.
         KeyboardInterrupt: so is an interruption then.
     """
-    runners = RUNNERS | {"scale": lambda given: _run_scale(given, [*known, record])}
+
+    def keep(name: str, part: dict[str, Any]) -> None:
+        record["parts"][name] = part
+        with suppress(EnvironmentProblem):  # said at the end, below the tables
+            _keep(given, record)
+
+    runners = RUNNERS | {"scale": lambda given, keep: _run_scale(given, [*known, record])}
     errors: list[Exception] = []
     for name in sorted(given.part, key="scale".__eq__):  # last, for it reads what the others measured
         try:
-            record["parts"][name] = runners[name](given)
+            keep(name, runners[name](given, partial(keep, name)))
         except KeyboardInterrupt:
             if not record["parts"]:
                 raise
@@ -92,9 +115,6 @@ def _parts(given: argparse.Namespace, record: dict[str, Any], known: list[dict[s
             record["failed"][name] = failure(error)
             if given.verbose and len(given.part) > 1:  # a single part's error is raised below
                 traceback.print_exception(error)
-            continue
-        with suppress(EnvironmentProblem):  # said at the end, below the tables
-            _keep(given, record)
     if not record["parts"]:
         raise errors[0]
     return EXIT_OK
@@ -125,25 +145,27 @@ def _work(given: argparse.Namespace, device: str | None = None) -> Workload:
     )
 
 
-def _run_startup(given: argparse.Namespace) -> dict[str, Any]:
+def _run_startup(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from bench.perf.startup import measure_startup
 
     return measure_startup(data_dir(given.data_dir), given.repetitions, _say)
 
 
-def _run_data(given: argparse.Namespace) -> dict[str, Any]:
+def _run_data(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from bench.perf.data import measure_data
 
     return measure_data(data_dir(given.data_dir), given.repetitions, _say)
 
 
-def _run_training(given: argparse.Namespace) -> dict[str, Any]:
+def _run_training(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from bench.perf.training import measure_training
 
-    return measure_training(_work(given), given.model, given.augmentation, given.algo, given.rounds or ROUNDS, _say)
+    return measure_training(
+        _work(given), given.model, given.augmentation, given.algo, given.rounds or ROUNDS, _say, keep
+    )
 
 
-def _run_throughput(given: argparse.Namespace) -> dict[str, Any]:
+def _run_throughput(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from dataclasses import replace
 
     from bench.perf.tables import problem_of, table_works
@@ -155,11 +177,11 @@ def _run_throughput(given: argparse.Namespace) -> dict[str, Any]:
     works = table_works(work) if of_tables else {problem_of(one.setting): one for one in named}
     split = [] if of_tables else [replace(one, augmentation=given.augmentation[-1]) for one in named]
     return measure_throughput(
-        cases(works, given.backend, given.precision, given.pack), split, given.rounds or ROUNDS, _say
+        cases(works, given.backend, given.precision, given.pack), split, given.rounds or ROUNDS, _say, keep
     )
 
 
-def _run_programs(given: argparse.Namespace) -> dict[str, Any]:
+def _run_programs(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from dataclasses import replace
 
     from bench.perf.programs import measure_programs
@@ -168,22 +190,22 @@ def _run_programs(given: argparse.Namespace) -> dict[str, Any]:
     work = replace(_work(given), augmentation=given.augmentation[0])
     works = {model: replace(work, model=model) for model in given.model}
     asked = cases(works, ["stacked"], given.precision, given.pack)
-    return {"rates": measure_programs(asked, given.compile, given.rounds or ROUNDS, _say)}
+    return measure_programs(asked, given.compile, given.rounds or ROUNDS, _say, keep)
 
 
-def _run_cores(given: argparse.Namespace) -> dict[str, Any]:
+def _run_cores(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from bench.perf.cores import measure_cores
 
     return measure_cores(_work(given, "cpu"), given.rounds or ROUNDS, _say)
 
 
-def _run_tune(given: argparse.Namespace) -> dict[str, Any]:
+def _run_tune(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from bench.perf.tune import measure_tune
 
     return measure_tune(given.trials, given.steps, given.threads, _say)
 
 
-def _run_settings(given: argparse.Namespace) -> dict[str, Any]:
+def _run_settings(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from bench.engine.process import prepare_process
     from bench.perf.settings import Asked, measure_settings
 
@@ -192,7 +214,7 @@ def _run_settings(given: argparse.Namespace) -> dict[str, Any]:
         Asked(given.device, backend, precision, pack, given.rounds, given.samples)
         for backend, precision, pack in product(given.backend, given.precision, given.pack)
     ]
-    return {"runs": measure_settings(given.setting, given.algo if given.own_algo else [], ways, _say)}
+    return measure_settings(given.setting, given.algo if given.own_algo else [], ways, _say, keep)
 
 
 def _run_scale(given: argparse.Namespace, records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -201,7 +223,7 @@ def _run_scale(given: argparse.Namespace, records: list[dict[str, Any]]) -> dict
     return measure_scale(records, given.precision[0])
 
 
-def _run_profile(given: argparse.Namespace) -> dict[str, Any]:
+def _run_profile(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from dataclasses import replace
 
     from bench.perf.profile import measure_profile
@@ -211,7 +233,7 @@ def _run_profile(given: argparse.Namespace) -> dict[str, Any]:
     return {work.model: measure_profile(work, algorithm) for work in works}
 
 
-def _run_boards(given: argparse.Namespace) -> dict[str, Any]:
+def _run_boards(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     from bench.perf.boards import measure_boards
 
     return measure_boards(given.runs, given.repetitions, _say)
@@ -224,7 +246,7 @@ def _beside_peers(peers: list[dict[str, Any]], record: dict[str, Any], given: ar
     return beside_peers(peers, ours, given.device, given.threads)
 
 
-RUNNERS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
+RUNNERS: dict[str, Callable[[argparse.Namespace, Keep], dict[str, Any]]] = {
     "startup": _run_startup,
     "data": _run_data,
     "training": _run_training,

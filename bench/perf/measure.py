@@ -11,6 +11,7 @@ from typing import Any
 from bench.errors import EnvironmentProblem, UsageError
 
 Figure = dict[str, Any]
+Keep = Callable[[dict[str, Any]], None]  # given a part's result so far, which goes on growing
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ def failure(error: Exception) -> str:
     return str(error) if said else f"{type(error).__name__}: {error}"
 
 
-def nothing() -> None:
-    """Does nothing: the `synchronise` of a device that works while it is called."""
+def nothing(*_: object) -> None:
+    """Does nothing: the `synchronise` of a device that works while it is called, the `keep` of a part in one piece."""
 
 
 def timed(action: Callable[[], object], synchronise: Callable[[], object] = nothing) -> Spent:

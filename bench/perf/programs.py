@@ -21,7 +21,7 @@ from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured
 from bench.errors import UsageError
 from bench.perf.ceilings import check_precision, synchroniser
-from bench.perf.measure import Spent, failure, figure, timed
+from bench.perf.measure import Keep, Spent, failure, figure, nothing, timed
 from bench.perf.throughput import ALGORITHM, Case
 from bench.perf.workload import simulations, together
 
@@ -29,8 +29,8 @@ BASELINE = "grouped"  # what vmap by itself would make
 
 
 def measure_programs(
-    asked: Sequence[Case], compiles: bool, rounds: int, say: Callable[[str], None]
-) -> list[dict[str, Any]]:
+    asked: Sequence[Case], compiles: bool, rounds: int, say: Callable[[str], None], keep: Keep = nothing
+) -> dict[str, Any]:
     """An entry for each case and program, the programs of a case timed in turn.
 
     Args:
@@ -38,12 +38,17 @@ def measure_programs(
         compiles: whether compiled programs are measured, too; each takes up to a minute before.
         rounds: timed, of each program.
         say: told what is being done.
+        keep: given the result so far.
 
     Returns:
-        `model`, `precision`, `pack`, `program`; `rate`, on a CPU with one thread by processor time; `ratio` to the
-        program with grouped convolutions; or the `error`, or why a precision is `left_out`.
+        `rates`, each with `model`, `precision`, `pack`, `program`; `rate`, on a CPU with one thread by processor time;
+        `ratio` to the program with grouped convolutions; or the `error`, or why a precision is `left_out`.
     """
-    return [entry for case in asked for entry in _of_case(case, compiles, rounds, say)]
+    found: dict[str, Any] = {"rates": []}
+    for case in asked:
+        found["rates"] += _of_case(case, compiles, rounds, say)
+        keep(found)
+    return found
 
 
 def _of_case(case: Case, compiles: bool, rounds: int, say: Callable[[str], None]) -> Iterator[dict[str, Any]]:

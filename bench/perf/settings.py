@@ -18,7 +18,7 @@ from bench.errors import UsageError
 from bench.needs import supply
 from bench.perf.ceilings import check_precision, synchroniser
 from bench.perf.energy import Energy
-from bench.perf.measure import failure, figure, timed
+from bench.perf.measure import Keep, failure, figure, nothing, timed
 from bench.perf.pfl_cnn import NAME as PFL_CNN
 from bench.perf.workload import made_up, together
 from search_spaces import SPACES, Setting
@@ -94,23 +94,29 @@ class Asked:
 
 
 def measure_settings(
-    names: Sequence[str], algorithms: Sequence[str], asked: Sequence[Asked], say: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """An entry for each setting, algorithm, and way to run it.
+    names: Sequence[str],
+    algorithms: Sequence[str],
+    asked: Sequence[Asked],
+    say: Callable[[str], None],
+    keep: Keep = nothing,
+) -> dict[str, Any]:
+    """`runs`: an entry for each setting, algorithm, and way to run it.
 
     Args:
         names: of `SETTINGS`.
         algorithms: instead of each setting's own; may be empty.
         asked: the ways.
         say: told what is being done.
+        keep: given the result so far.
     """
-    found = []
+    found: dict[str, Any] = {"runs": []}
     for name in names:
         for algorithm in algorithms or (SETTINGS[name].algorithm,):
             for how in asked:
                 say(f"settings: {name}, {algorithm}, {how.precision}, pack {how.pack}, {how.device}")
                 entry = {"setting": name, "algorithm": algorithm, "precision": how.precision, "pack": how.pack}
-                found.append(entry | _guarded(name, algorithm, how))
+                found["runs"].append(entry | _guarded(name, algorithm, how))
+                keep(found)
     return found
 
 

@@ -15,7 +15,7 @@ from bench.perf import memory
 from bench.perf.ceilings import bound, check_precision, measure_ceilings, synchroniser
 from bench.perf.costs import Costs, costs_of
 from bench.perf.energy import Energy
-from bench.perf.measure import failure, figure, timed
+from bench.perf.measure import Keep, failure, figure, nothing, timed
 from bench.perf.report import case_name
 from bench.perf.split import measure_split
 from bench.perf.workload import Workload, simulations, together
@@ -68,7 +68,7 @@ def cases(
 
 
 def measure_throughput(
-    asked: Sequence[Case], split: Sequence[Workload], rounds: int, say: Callable[[str], None]
+    asked: Sequence[Case], split: Sequence[Workload], rounds: int, say: Callable[[str], None], keep: Keep = nothing
 ) -> dict[str, Any]:
     """The ceilings of the machine, the rates of all cases beside them, and where the time of a round goes.
 
@@ -77,6 +77,7 @@ def measure_throughput(
         split: what is taken apart into phases.
         rounds: timed, of each.
         say: told what is being done.
+        keep: given the result so far.
 
     Returns:
         `ceilings`; `rates`, an entry for each case; `split`, by model.
@@ -85,15 +86,16 @@ def measure_throughput(
     precisions = dict.fromkeys(case.work.precision for case in asked)
     say(f"throughput: what the machine can do in {', '.join(precisions)}")
     ceilings = measure_ceilings(device, list(precisions))
-    rates = []
+    found: dict[str, Any] = {"work": _described(asked[0].work), "ceilings": ceilings, "rates": [], "split": {}}
     for case in asked:
         say(f"throughput: {case_name(case.asked)}")
-        rates.append(case.asked | _guarded(case, ceilings, rounds))
-    found = {}
+        found["rates"].append(case.asked | _guarded(case, ceilings, rounds))
+        keep(found)
     for work in split:
         say(f"throughput: {work.model}, a round's phases")
-        found[work.model] = measure_split(work, ALGORITHM, rounds)
-    return {"work": _described(asked[0].work), "ceilings": ceilings, "rates": rates, "split": found}
+        found["split"][work.model] = measure_split(work, ALGORITHM, rounds)
+        keep(found)
+    return found
 
 
 def _guarded(case: Case, ceilings: Mapping[str, Any], rounds: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from bench.engine.loop import Loop
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
 from bench.perf.floors import floor
-from bench.perf.measure import Spent, alternate, failure, figure, nothing
+from bench.perf.measure import Keep, Spent, alternate, failure, figure, nothing
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
 
 BASELINE = "fedavg"
@@ -30,6 +30,7 @@ def measure_training(
     algorithms: Sequence[str],
     rounds: int,
     say: Callable[[str], None],
+    keep: Keep = nothing,
 ) -> dict[str, Any]:
     """Engine against bare loop for every model and augmentation; algorithms for every model, with the first of those.
 
@@ -40,6 +41,7 @@ def measure_training(
         algorithms: registry names to put beside FedAvg.
         rounds: timed rounds of each comparison.
         say: told what is being done.
+        keep: given the result so far.
     """
     found: dict[str, Any] = {"work": _described(work), "engine": {}, "algorithms": {}}
     for model in model_names:
@@ -48,12 +50,14 @@ def measure_training(
             say(f"training: {model}, augmentation {augmentation}, {rounds} rounds beside a bare loop")
             given = replace(work, model=model, augmentation=augmentation)
             found["engine"][model][augmentation] = beside_bare_loop(given, rounds)
+            keep(found)
     for model in model_names if algorithms else ():
         given = smaller(replace(work, model=model, augmentation=augmentations[0]))
         found["algorithms"][model] = {}
         for algorithm in algorithms:
             say(f"training: {model}, {algorithm}, {rounds} rounds beside {BASELINE}")
             found["algorithms"][model][algorithm] = _guarded(algorithm, given, rounds)
+            keep(found)
     return found
 
 
