@@ -41,7 +41,7 @@ def test_what_is_kept_is_bounded_and_nobodys_data(name: str) -> None:
         ("fedprox", {"mu": float("nan")}, ["mu", ">= 0", "nan"]),
         ("fedprox", {"prox_reduction": "avg"}, ["prox_reduction", "sum, mean_per_tensor", "avg"]),
         ("fedgkd", {"buffer": 0}, ["buffer", ">= 1", "0"]),
-        ("fedgkd", {"buffer": 1.5}, ["buffer", "int", "1.5"]),
+        ("fedgkd", {"buffer": 1.5}, ["buffer", "whole number", "1.5"]),
         ("fedcad", {"gamma": 1.0}, ["gamma", "[0, 1)", "1.0"]),
         ("fedcad", {"beta": 0.7, "gamma": 0.3}, ["beta <= gamma must hold", "beta=0.7", "gamma=0.3"]),
         ("fedlsd", {"temperature": 0}, ["temperature", "> 0", "0"]),
