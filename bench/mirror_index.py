@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.packs import (
+from leaderboards.packed import (
     SLOT_NAME,
     Files,
     empty_index,

@@ -1,6 +1,6 @@
 """Rows and curves in a mirror: segments, files that are written once and say by their rows' names what they hold.
 
-    URL/runs/packed-<32 hex>.parquet      rows that one push found missing (leaderboards.packs)
+    URL/runs/packed-<32 hex>.parquet      rows that one push found missing (leaderboards.packed)
     URL/curves/packed-<32 hex>.parquet    their points, written first
 
 In a segment a row's `file` is `<key16>-<env8>-<res8>.parquet`: its key, environment and results. So equal results are
@@ -33,7 +33,7 @@ from bench.mirror_index import (
 )
 from bench.mirror_place import MirrorProblem, Place, each, free_of
 from leaderboards import Store, StoreError
-from leaderboards.packs import PACK_NAME, Folder, in_order, packed_schema
+from leaderboards.packed import PACKED_NAME, Folder, in_order, packed_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,7 +140,7 @@ class Rows:
         have = {path.name for path in folder.glob("*.parquet")}
         for name in have - there:
             (folder / name).unlink()
-        missing = sorted(name for name in there if name not in have or not PACK_NAME.fullmatch(name))
+        missing = sorted(name for name in there if name not in have or not PACKED_NAME.fullmatch(name))
         each(partial(self._place.fetch, f"runs/{name}", folder / name) for name in missing)
         try:
             index = index_of(Folder(self._copy).files(), {})

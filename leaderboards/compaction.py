@@ -1,6 +1,6 @@
 """Making few files of many without changing a row: what `python -m bench.boards compact` and long sweeps do.
 
-A reader, or a process killed at any point, finds each row once (`leaderboards.packs` says how); writers wait for some
+A reader, or a process killed at any point, finds each row once (`leaderboards.packed` says how); writers wait for some
 seconds at most. Failed and stopped rows are packed, too: a later one of the same name hides them.
 """
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.files import Groups, read_metadata, read_table, write_together
 from leaderboards.frames import fit, hyperparameter_types
-from leaderboards.packs import (
-    PACK_NAME,
+from leaderboards.packed import (
+    PACKED_NAME,
     SLOT_NAME,
     Files,
     Folder,
-    Pack,
+    PackedFile,
     empty_index,
     gather_curves,
     in_order,
@@ -63,7 +63,7 @@ class Batch:
 
     types: _Types
     singles: dict[str, pa.Table] = field(default_factory=dict)
-    packs: list[Pack] = field(default_factory=list)
+    packs: list[PackedFile] = field(default_factory=list)
 
     def takes(self, types: _Types) -> bool:
         """Whether it has no other type for one of these."""
@@ -120,7 +120,7 @@ def forget(folder: Folder, names: Collection[str]) -> None:
     _remove(folder, [], [name for name in names if name in files.singles])
 
 
-def rows_of(pack: Pack, index: pa.Table) -> pa.Table:
+def rows_of(pack: PackedFile, index: pa.Table) -> pa.Table:
     """The part of an index that lies in a pack."""
     import pyarrow.compute as pc
 
@@ -152,7 +152,7 @@ def _count(files: Files) -> int:
     return len(files.singles) + len(files.packs) + len(files.leftovers)
 
 
-def _tier(packs: Sequence[Pack], rows: int, everything: bool) -> list[Pack]:
+def _tier(packs: Sequence[PackedFile], rows: int, everything: bool) -> list[PackedFile]:
     """The packs to be written anew beside `rows` rows: all, or those that are at most twice what is there already."""
     if everything:
         return list(packs)
@@ -165,7 +165,7 @@ def _tier(packs: Sequence[Pack], rows: int, everything: bool) -> list[Pack]:
     return chosen
 
 
-def _pack(folder: Folder, files: Files, names: Sequence[str], packs: Sequence[Pack]) -> None:
+def _pack(folder: Folder, files: Files, names: Sequence[str], packs: Sequence[PackedFile]) -> None:
     """Pack these small files, and these packs with those that have rows of the same names."""
     own = set(names)
     taken = [pack for pack in files.packs if pack in packs or not own.isdisjoint(pack.index["file"].to_pylist())]
@@ -180,7 +180,7 @@ def _pack(folder: Folder, files: Files, names: Sequence[str], packs: Sequence[Pa
         _remove(folder, [pack for batch in written for pack in batch.packs], names)
 
 
-def in_batches(singles: Mapping[str, pa.Table], packs: Sequence[Pack] = ()) -> list[Batch]:
+def in_batches(singles: Mapping[str, pa.Table], packs: Sequence[PackedFile] = ()) -> list[Batch]:
     """Tables and packs in as few packs as the types of their hyper-parameters allow, first come first."""
     batches: list[Batch] = []
     for pack in packs:
@@ -206,7 +206,7 @@ def _known(types: _Types) -> _Types:
     return {name: kind for name, kind in types.items() if kind != pa.null()}
 
 
-def _types_of(pack: Pack) -> _Types:
+def _types_of(pack: PackedFile) -> _Types:
     return hyperparameter_types(read_table(pack.path, "runs", keys=[]).schema)
 
 
@@ -252,7 +252,7 @@ def _slices(table: pa.Table) -> Iterator[pa.Table]:
         yield table.slice(start, _POINTS)
 
 
-def _remove(folder: Folder, packs: Sequence[Pack], names: Sequence[str]) -> None:
+def _remove(folder: Folder, packs: Sequence[PackedFile], names: Sequence[str]) -> None:
     """Remove files whose rows are elsewhere by now. Rows first: a curve without its row is nobody's."""
     folder.announce()
     for name in [*names, *(pack.path.name for pack in packs)]:
@@ -267,5 +267,5 @@ def _tidy(out: Path, files: Files) -> None:
     counted = {pack.path.name for pack in files.packs}
     moved = set(files.packed()["file"].to_pylist()) - set(files.singles)
     for path in list((out / "curves").glob("*.parquet")):
-        if path.name in moved or (PACK_NAME.fullmatch(path.name) and path.name not in counted):
+        if path.name in moved or (PACKED_NAME.fullmatch(path.name) and path.name not in counted):
             path.unlink()

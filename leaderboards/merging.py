@@ -1,7 +1,7 @@
 """One result folder of several: what `python -m bench.boards merge` does.
 
 Sources are only read. What is to be written is decided first, so that a problem is met before anything is. Rows that
-are new to the destination arrive together in one packed file (`leaderboards.packs`; more only where hyper-parameters
+are new to the destination arrive together in one packed file (`leaderboards.packed`; more only where hyper-parameters
 have unlike types), those that take the place of an unfinished row of its own one by one. So a merge that was killed
 leaves a folder in order, and the same command goes on from there.
 """
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from leaderboards.compaction import Batch, in_batches, write_pack
 from leaderboards.files import StoreError, read_table, write_together
 from leaderboards.frames import fit, hyperparameter_types
-from leaderboards.packs import (
-    PACK_NAME,
+from leaderboards.packed import (
+    PACKED_NAME,
     SLOT_NAME,
     empty_index,
     gather_curves,
@@ -214,7 +214,7 @@ def _rows_of(path: Path, chosen: Sequence[tuple[Record, str]]) -> pa.Table:
 
     keys = [record.run_key for record, _ in chosen]
     table = read_table(path, "runs", keys=keys)
-    if PACK_NAME.fullmatch(path.name):
+    if PACKED_NAME.fullmatch(path.name):
         table = in_order(table, [record.file for record, _ in chosen]).drop_columns(["file"])
     else:
         there = table["run_key"].to_pylist()

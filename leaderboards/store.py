@@ -6,7 +6,7 @@
 
 `key16` begins the run key and `env8` is the environment class, so that results of one key from unlike environments
 lie side by side as replicates. Files are found by their ending and read by their content: several rows in one are fine.
-`leaderboards.compaction` makes few files of many; `leaderboards.packs` says what they are.
+`leaderboards.compaction` makes few files of many; `leaderboards.packed` says what they are.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from leaderboards.checks import CurvePoint, check_curve, check_row
 from leaderboards.files import read_table, sweep_leftovers, write_together
 from leaderboards.frames import concatenate, curve_table, fit, run_table, to_pandas
 from leaderboards.identity import digest, environment_key
-from leaderboards.packs import (
-    PACK_NAME,
+from leaderboards.packed import (
+    PACKED_NAME,
     SLOT_NAME,
     Files,
     Folder,
@@ -282,4 +282,4 @@ def _by_name(table: pa.Table, names: pa.ChunkedArray) -> pa.Table:
 def _row_in(path: Path, name: str, key: str) -> pa.Table:
     """The row of a name, in a file of its own or in a pack."""
     table = read_table(path, "runs", keys=[key])
-    return in_order(table, [name]) if PACK_NAME.fullmatch(path.name) else table
+    return in_order(table, [name]) if PACKED_NAME.fullmatch(path.name) else table

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from leaderboards.checks import row_problems
 from leaderboards.files import StoreError, read_metadata, read_table
 from leaderboards.identity import environment_key, run_key
-from leaderboards.packs import (
-    PACK_NAME,
+from leaderboards.packed import (
+    PACKED_NAME,
     SLOT_NAME,
     TEXTS,
     Files,
@@ -311,7 +311,7 @@ def _results_of(out: Path, records: Sequence[Record]) -> dict[tuple[str, str], d
     names = [column.name for column in COLUMNS if column.group == "results"]
     for holder in dict.fromkeys(record.holder for record in records):
         mine = [record for record in records if record.holder == holder]
-        packed = PACK_NAME.fullmatch(holder)
+        packed = PACKED_NAME.fullmatch(holder)
         wanted = ["run_key", *names, *(["file"] if packed else [])]
         table = read_table(out / "runs" / holder, "runs", wanted, keys=[record.run_key for record in mine])
         table = in_order(table, [record.file for record in mine]) if packed else with_text(table, "file", holder)

@@ -18,7 +18,7 @@ import pytest
 from filelock import FileLock, Timeout
 from rows import START, failed_row, make_row
 
-from leaderboards import OlderSchemaError, Store, compaction, files, packs, upgrades
+from leaderboards import OlderSchemaError, Store, compaction, files, packed, upgrades
 from leaderboards.compaction import compact, compact_if_many
 
 LATER = START + timedelta(days=1)
@@ -129,7 +129,7 @@ def test_a_finished_row_in_a_pack_is_kept_and_not_written_again(store):
     before = view(store)
     row = make_row("fedgkd", {"gamma": 0.2, "buffer": 5}, seed=1)
     path = store.write(row, curve_of(1))
-    assert packs.PACK_NAME.fullmatch(path.name)
+    assert packed.PACKED_NAME.fullmatch(path.name)
     store.write(failed_row("fedgkd", {"gamma": 0.2, "buffer": 5}, seed=1), [])
     store.write(make_row("fedgkd", {"gamma": 0.2, "buffer": 5}, best_accuracy=0.625), curve_of(60))
     assert_same(view(store), before)
@@ -233,12 +233,12 @@ def test_a_kill_between_any_two_changes_loses_and_doubles_nothing(store, monkeyp
 READS: list[Callable[[Store], pd.DataFrame]] = [lambda s: s.runs(replicates=True), lambda s: s.runs(), Store.curves]
 
 
-def _disturbed(store: Store, first: Callable[[Callable[[], packs.Files]], packs.Files]) -> Store:
+def _disturbed(store: Store, first: Callable[[Callable[[], packed.Files]], packed.Files]) -> Store:
     """A reader whose first look at the folder is `first`, given how to look."""
     reader = Store(store.out)
     listed = reader.folder.files
 
-    def once() -> packs.Files:
+    def once() -> packed.Files:
         reader.folder.files = listed  # type: ignore[method-assign]
         return first(listed)
 
@@ -250,7 +250,7 @@ def _disturbed(store: Store, first: Callable[[Callable[[], packs.Files]], packs.
 def test_a_reader_whose_files_went_away_reads_again(store, read):
     expected = read(store)
 
-    def compacted_after_listing(listed: Callable[[], packs.Files]) -> packs.Files:
+    def compacted_after_listing(listed: Callable[[], packed.Files]) -> packed.Files:
         found = listed()
         compact(Store(store.out))
         return found
@@ -263,9 +263,9 @@ def test_a_listing_that_missed_both_the_old_files_and_the_new_is_not_believed(st
     """A folder's entries are not listed at one moment: those that come and go meanwhile may be missed."""
     expected = read(store)
 
-    def compacted_while_listing(listed: Callable[[], packs.Files]) -> packs.Files:
+    def compacted_while_listing(listed: Callable[[], packed.Files]) -> packed.Files:
         compact(Store(store.out))
-        return packs.Files(listed().folder, (), (), ())
+        return packed.Files(listed().folder, (), (), ())
 
     pd.testing.assert_frame_equal(read(_disturbed(store, compacted_while_listing)), expected)
 

@@ -130,7 +130,7 @@ def _columns(rows: Sequence[dict[str, Any]], constants: dict[str, Any]) -> dict[
     import numpy as np
     import pyarrow as pa
 
-    from leaderboards.packs import packed_schema
+    from leaderboards.packed import packed_schema
 
     random, schema = np.random.default_rng(0), packed_schema("runs", {"hp_x": pa.float64()})
     units, made = {column.name: column.unit for column in COLUMNS}, {}

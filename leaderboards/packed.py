@@ -5,7 +5,7 @@
 
 A row is in one place for every reader, whatever compaction was doing when it was killed:
 
-1. a pack that another one says it replaces does not count;
+1. a packed file that another one says it replaces does not count;
 2. a small file hides the rows of its name in packs, and a pack those in packs of a later name;
 3. `OUT/runs/.generation` changes after new packs have appeared and before what they replace vanishes: a reader that
    finds it changed, or a file gone, reads again.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-PACK_NAME = re.compile(r"packed-[0-9a-f]{32}\.parquet")
+PACKED_NAME = re.compile(r"packed-[0-9a-f]{32}\.parquet")
 SLOT_NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{8})(-[0-9a-f]{8})?\.parquet")  # of a small file: key, environment
 INDEX = ("run_key", "status", "finished")
 TEXTS = ("run_key", "algorithm", "metric", "file")  # of points: few values, many times
@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, eq=False)
-class Pack:
+class PackedFile:
     """A packed file of rows. `index`: run_key, status, finished, file and holder (its own name) of each row."""
 
     path: Path
@@ -62,7 +62,7 @@ class Files:
 
     folder: Path
     singles: tuple[str, ...]
-    packs: tuple[Pack, ...]
+    packs: tuple[PackedFile, ...]
     leftovers: tuple[str, ...]
 
     def packed(self, keys: Collection[str] | None = None) -> pa.Table:
@@ -92,7 +92,7 @@ class Folder:
 
     def __init__(self, out: Path) -> None:
         self.out = out
-        self._known: dict[str, Pack] = {}  # a pack never changes
+        self._known: dict[str, PackedFile] = {}  # a packed file never changes
 
     def read(self, action: Callable[[Files], _T]) -> _T:
         """What `action` makes of the files, all of one moment. Raises as `steady` does."""
@@ -122,7 +122,7 @@ class Folder:
         """What is there now, but for the names `without`. Without the folder's lock, ask `read`."""
         folder = self.out / "runs"
         names = sorted({path.name for path in folder.glob("*.parquet")} - {*without}) if folder.exists() else []
-        found = {name: self._pack(folder / name) for name in names if PACK_NAME.fullmatch(name)}
+        found = {name: self._pack(folder / name) for name in names if PACKED_NAME.fullmatch(name)}
         self._known = found
         replaced = frozenset[str]().union(*(pack.replaces for pack in found.values()))
         return Files(
@@ -145,7 +145,7 @@ class Folder:
         except OSError:  # nothing was compacted here yet
             return ""
 
-    def _pack(self, path: Path) -> Pack:
+    def _pack(self, path: Path) -> PackedFile:
         if path.name in self._known:
             return self._known[path.name]
         index = read_table(path, "runs", (*INDEX, "file"))
@@ -153,7 +153,7 @@ class Folder:
             raise BrokenFileError(path, f"{path} lacks the column file of a packed file: rename it, or move it away")
         replaces = json.loads(read_metadata(path, "runs").get(_REPLACES, b"[]"))
         index = fit(with_text(index, "holder", path.name), empty_index().schema)
-        return Pack(path, frozenset(replaces), index)
+        return PackedFile(path, frozenset(replaces), index)
 
 
 def new_name() -> str:
@@ -200,7 +200,7 @@ def single_index(path: Path) -> pa.Table:
     return fit(with_text(with_text(table, "file", path.name), "holder", path.name), empty_index().schema)
 
 
-def rows_in_pack(pack: Pack, index: pa.Table, keys: Collection[str] | None = None) -> pa.Table:
+def rows_in_pack(pack: PackedFile, index: pa.Table, keys: Collection[str] | None = None) -> pa.Table:
     """The rows of a pack that an index names, in its order; of `keys` only, if given."""
     import pyarrow.compute as pc
 
@@ -257,7 +257,7 @@ def gather_curves(folder: Path, index: pa.Table) -> tuple[pa.Table, dict[Path, i
         keys.append(key)
         names.append(file)
     there = {holder: _is_there(folder / holder) for holder in wanted}
-    packs = [holder for holder in wanted if there[holder] and PACK_NAME.fullmatch(holder)]
+    packs = [holder for holder in wanted if there[holder] and PACKED_NAME.fullmatch(holder)]
     singles = {holder: wanted[holder][0] for holder in wanted if there[holder] and holder not in packs}
     tables = [_points_in_pack(folder / holder, *wanted[holder]) for holder in packs]
     tables.append(_points_in_singles(folder, singles))
