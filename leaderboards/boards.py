@@ -44,7 +44,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
         `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
         [0, 1]); `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and
-        reference rows have none, nor, but for costs, have fewer than 3 seeds beside 3 and more).
+        reference rows have none, nor, but for costs, have fewer than 3 seeds beside at least 3).
     """
     runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import warnings
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.func import grad, jvp, vmap
 
 from bench.engine.pack import Pack
-from bench.engine.stacked import convolutions, probe
+from bench.engine.stacked import captures, convolutions, probe
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.captures import Act, compiled, traced
 from bench.engine.stacked.choices import Always, Choices
@@ -380,6 +381,36 @@ def test_a_wrong_convolution_is_left_out_of_a_run(monkeypatch: pytest.MonkeyPatc
     stacked.trainer = on_traces()
     with pytest.warns(UserWarning, match="left out, matmul: ValueError: local: a step's result differs"):
         stacked.advance(1)
+
+
+def test_what_is_no_number_is_not_compared() -> None:
+    """A diverging run's first result, say, or flags; a result that alone is none is as far away as can be."""
+    nan, begun = math.nan, [torch.zeros(2), torch.tensor([True, False])]
+    first = [torch.tensor([nan, 2.0]), torch.tensor([False, False])]
+    assert probe._distances(first, first, begun) == (0, math.sqrt(5))
+    assert probe._distances([torch.tensor([5.0, 3.0]), first[1]], first, begun) == (1, math.sqrt(5))
+    assert probe._distances([torch.tensor([nan, nan]), first[1]], first, begun) == (math.inf, math.sqrt(5))
+
+
+@pytest.mark.parametrize(("ended", "released"), [(True, 0), (False, 1)])
+def test_a_failed_capture_gives_its_pool_back_once(ended: bool, released: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch fails before it has ended the capture's allocations, or after that: then the graph gives back the pool."""
+    given_back: list[object] = []
+
+    class Failing:
+        def capture_end(self) -> None:
+            raise RuntimeError("invalid")
+
+    def end(device: int, pool: object) -> None:
+        if ended:
+            raise RuntimeError("not recording")
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", end, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_releasePool", lambda device, pool: given_back.append(pool), raising=False)
+    with pytest.raises(RuntimeError, match="invalid"):
+        captures._end(Failing(), (0, 1))
+    assert given_back == [(0, 1)] * released
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no kernel"), torch.OutOfMemoryError("too large")])

@@ -113,7 +113,7 @@ def _parts(given: argparse.Namespace, record: dict[str, Any], known: list[dict[s
         except Exception as error:
             errors.append(error)
             record["failed"][name] = failure(error)
-            if given.verbose and len(given.part) > 1:  # a single part's error is raised below
+            if given.verbose and (record["parts"] or len(given.part) > 1):  # what leaves nothing is raised below
                 traceback.print_exception(error)
     if not record["parts"]:
         raise errors[0]

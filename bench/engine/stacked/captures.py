@@ -26,17 +26,17 @@ def cuda_graphs() -> Callable[[Act], Act]:
     def capture(step: Act) -> Act:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        # What the steps before left to the allocator: while a capture is under way nothing of it is given back.
-        torch.cuda.empty_cache()
+        _give_back()  # what the steps before left: while a capture is under way nothing of it is given back
         with torch.cuda.stream(_side_stream(torch.cuda.current_device())), pool.taken_by(graph) as number:
-            graph.capture_begin(pool=number)
             try:
+                graph.capture_begin(pool=number)
                 step()
             except BaseException:
                 with suppress(RuntimeError):  # what went wrong in the step says more: memory, perhaps
                     _end(graph, number)
                 raise
             _end(graph, number)
+        _give_back()
         return graph.replay
 
     return capture
@@ -67,16 +67,28 @@ class _Pool:
         self._graphs.add(graph)
 
 
+def _give_back() -> None:
+    """Give back memory that nothing uses.
+
+    That of cuBLAS, too: what it takes in a capture lies in the graphs' own pool. A workspace of the warm-up would be
+    fixed in every graph, and some versions of torch free it with the first of them that goes.
+    """
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear:
+        clear()
+    torch.cuda.empty_cache()
+
+
 def _end(graph: Any, pool: Any) -> None:
-    """End a capture. One that has become invalid throws before it gives the allocator back, which is done here."""
+    """End a capture. One that has become invalid may throw before it gives the allocator back, which is done here."""
     try:
         graph.capture_end()
     except RuntimeError:
-        device = torch.cuda.current_device()
-        for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
-            give_back = getattr(torch._C, name, None)
-            with suppress(RuntimeError):  # it may have got as far as that
-                give_back and give_back(device, pool)
+        end, release = (getattr(torch._C, name, None) for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"))
+        with suppress(RuntimeError):  # it has ended the allocation itself: then the graph releases the pool, too
+            if end and release:
+                end(torch.cuda.current_device(), pool)
+                release(torch.cuda.current_device(), pool)
         raise
 
 

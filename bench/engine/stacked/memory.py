@@ -58,7 +58,12 @@ class CudaMeter:
         return torch.cuda.mem_get_info(self.device)[0]
 
 
-def clients_that_fit(clients: int, meter: Meter) -> int:
-    """How many fit, after so many have been trained since the meter began; at least these."""
-    each = max(1, meter.peak() // clients)
+def clients_that_fit(clients: int, meter: Meter) -> int | None:
+    """How many fit, after so many have been trained since the meter began: at least these.
+
+    None if they took nothing, and so tell nothing.
+    """
+    each = meter.peak() // clients
+    if not each:  # it fitted into gaps, or had been captured before
+        return None
     return max(clients, int(SHARE_OF_FREE * meter.free()) // each)

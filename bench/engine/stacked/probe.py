@@ -153,7 +153,7 @@ class _Trial:
                 self._first = {name: self._room.copies((name,)) for name in RESULTS}
             return
         for name, first in self._first.items():
-            apart, moved = _distance(self._room.tensors((name,)), first), _distance(first, self._begun[name])
+            apart, moved = _distances(self._room.tensors((name,)), first, self._begun[name])
             if not apart <= MOST_APART * moved:
                 raise ValueError(f"{name}: a step's result differs by {apart:.1e} of {moved:.1e} from the first's")
 
@@ -174,9 +174,18 @@ class _Trial:
                 self._room.put_back((name,), copies)
 
 
-def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    """The square root of the sum of all squared differences."""
-    return math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(one, other, strict=True)))
+def _distances(now: Sequence[Tensor], first: Sequence[Tensor], begun: Sequence[Tensor]) -> tuple[float, float]:
+    """How far a result is from the first, and that from the beginning: roots of sums of squares.
+
+    Where the first two are no numbers, as in a run that diverges, nothing is compared; where the result alone is none,
+    it is infinitely far away.
+    """
+    apart = moved = 0.0
+    for own, other, before in zip(now, first, begun, strict=True):
+        known = other.isfinite() & before.isfinite()
+        apart += float(torch.where(known, own.double() - other.double(), 0.0).square().sum())
+        moved += float(torch.where(known, other.double() - before.double(), 0.0).square().sum())
+    return math.inf if math.isnan(apart) else math.sqrt(apart), math.sqrt(moved)
 
 
 def _wait() -> None:
