@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from algorithms import Entry
 from bench.configurations import check_values, draws, none_keeps
 from bench.errors import UsageError
+from bench.words import counted
 from search_spaces import Grid, Range, Setting, Value
 
 TUNED = ("lr",)
@@ -91,8 +92,8 @@ def tries(
             raise none_keeps(found, space, relations)
         if not drawn:
             raise UsageError(
-                f"{found.name} has only {len(made)} configurations with these learning rates, not {count}: lower "
-                "--budget, give more values, or leave --lr out so that it is drawn"
+                f"{found.name} has only {counted(len(made), 'configuration')} with these learning rates, not {count}: "
+                "lower --budget, give more values, or leave --lr out so that it is drawn"
             )
         values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of those tried least
         used[tuple(values.values())] += 1

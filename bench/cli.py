@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from bench import __version__
-from bench.console import report_problem
-from bench.errors import EXIT_OK, EXIT_USAGE
+from bench.console import exit_status
+from bench.errors import EXIT_OK
 from bench.names import unknown
 
 COMMANDS = {
@@ -27,6 +27,10 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Give the rest of the arguments to a command; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    return exit_status(lambda: _dispatch(argv))
+
+
+def _dispatch(argv: list[str]) -> int:
     if argv[:1] == ["--version"]:
         sys.stdout.write(f"fedkd-bench {__version__}\n")
         return EXIT_OK
@@ -36,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write("\n".join([usage, "", *lines, "", "COMMAND --help says more.", ""]))
         return EXIT_OK
     if argv[0] not in COMMANDS:
-        return report_problem(unknown("command", argv[0], COMMANDS), EXIT_USAGE)
+        raise unknown("command", argv[0], COMMANDS)
     status: int = importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
     return status
 

@@ -7,9 +7,8 @@ is nothing to show; 3 where a file cannot be read.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,14 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return diff(argv[1:])
     arguments = _parser().parse_args(argv)
-    return exit_status(lambda: _unless_unread(lambda: _compare(arguments)))
-
-
-def _unless_unread(action: Callable[[], None]) -> None:
-    try:
-        action()
-    except BrokenPipeError:  # whoever read our output had enough; nothing is left to say, at exit neither
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exit_status(lambda: _compare(arguments))
 
 
 def _parser() -> Parser:
@@ -215,9 +207,6 @@ def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
 def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
     from leaderboards.folders import Folders
 
-    missing = [str(folder) for folder in folders if len(folders) > 1 and not folder.exists()]
-    if missing:
-        raise UsageError(f"no such folder: {', '.join(missing)}")
     source = Folders(folders)
     runs = source.runs()
     if runs.empty:

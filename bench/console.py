@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.streams import UnreadError, guarded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,24 +67,21 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
     """
     from leaderboards import StoreError
 
+    status = EXIT_OK
     try:
-        return unless_unread(action) or EXIT_OK
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE, verbose)
-    except (EnvironmentProblem, StoreError, OSError) as error:
-        return report_problem(error, EXIT_ENVIRONMENT, verbose)
+        with guarded():
+            try:
+                status = action() or EXIT_OK
+            except UsageError as error:
+                status = report_problem(error, EXIT_USAGE, verbose)
+            except (EnvironmentProblem, StoreError, OSError) as error:
+                status = report_problem(error, EXIT_ENVIRONMENT, verbose)
+    except UnreadError:
+        pass
+    except EnvironmentProblem as error:  # of what was still to be written
+        status = report_problem(error, EXIT_ENVIRONMENT, verbose)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-
-
-def unless_unread(action: Callable[[], int | None]) -> int | None:
-    """What it returns; None where whoever read its output had enough (`| head`), which is no failure."""
-    try:
-        status = action()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to say, at exit neither
-        return None
+        status = EXIT_INTERRUPTED
     return status
 
 
@@ -92,10 +89,6 @@ def console(width: int | None = None) -> Console:
     """A console on stdout: styled on a terminal, plain text elsewhere, never cut off there."""
     from rich.console import Console
 
-    class Screen(Console):
-        def on_broken_pipe(self) -> None:  # where rich ends the process with 1, as if something had failed
-            raise BrokenPipeError
-
     if width is None and not sys.stdout.isatty():
         width = 160
-    return Screen(width=width, highlight=False, soft_wrap=False)
+    return Console(width=width, highlight=False, soft_wrap=False)

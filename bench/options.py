@@ -287,7 +287,7 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
     """
     if options.budget < 1 and any("budget" in layer.options for layer in layers):
         raise UsageError(f"--budget must be >= 1, got {options.budget}; without it the paper's own grid is run")
-    if not getattr(options, "algo", None) and not options.table:
+    if not split_list(getattr(options, "algo", ())) and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
     values: dict[str, tuple[str, ...]] = {}
     origins: dict[str, str] = {}

@@ -13,26 +13,21 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.compare_filters import run_of_key
-from bench.console import Parser, report_problem
-from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.console import Parser, exit_status
+from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
 from bench.identity import identity, setting_of
 from bench.request import find_algorithm
 from bench.results import RESULT_COLUMNS
 from bench.unit import Unit
 from bench.words import DATA_DIR, counted
-from leaderboards import Store, StoreError
+from leaderboards import Store
 
 
 def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
     arguments = _parser().parse_args(argv)
-    try:
-        return _reproduce(arguments)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE)
-    except (EnvironmentProblem, StoreError) as error:
-        return report_problem(error, EXIT_ENVIRONMENT)
+    return exit_status(lambda: _reproduce(arguments))
 
 
 def _parser() -> Parser:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from algorithms import entry
 from bench import options as command
 from bench.budget import TUNED
-from bench.console import exit_status, report_problem, unless_unread
+from bench.console import exit_status, report_problem
 from bench.errors import EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import (
     Execution,
@@ -26,6 +27,7 @@ from bench.identity import identity_json
 from bench.plan import Plan, make_plan
 from bench.ready import check_out, prepare_data
 from bench.shares import default_share, share
+from bench.streams import UnreadError
 from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from bench.unit import Unit
 from bench.values import logs_of, tracks_of
@@ -117,7 +119,7 @@ def _resolve(given: argparse.Namespace, plan: Plan) -> Resolved:
 def _check_numbers(given: argparse.Namespace) -> None:
     for option, lowest in (("cpus_per_trial", 1), ("max_concurrent", 1), ("time_budget", 0), ("save_seconds", 0)):
         value = getattr(given, option)
-        if value is not None and value < lowest:
+        if value is not None and not value >= lowest:
             raise UsageError(f"--{option.replace('_', '-')} must be >= {lowest}, got {value}")
     if not given.address and given.cpus_per_trial > cpu_count():
         raise UsageError(
@@ -177,7 +179,9 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
             _say(tracking.after())
     _compact(store)
     _rebuild(store)
-    unless_unread(lambda: _print_board(plan, resolved.out, given.json))
+    with suppress(UnreadError):  # what the trials came to stands, whoever reads the tables
+        _print_board(plan, resolved.out, given.json)
+        sys.stdout.flush()
     return status
 
 

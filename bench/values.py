@@ -9,6 +9,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from bench.errors import UsageError
 from bench.execution import TRACKS, default_out
 from bench.names import unknown
 from bench.tuning.logs import LOGS
@@ -20,8 +21,18 @@ def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def folders_of(words: Iterable[str] | None) -> list[Path]:
-    """Result folders, each once; the usual one if none is named."""
-    return list(dict.fromkeys(map(Path, split_list(words)))) or [default_out()]
+    """Result folders, each once; the usual one if none is named.
+
+    Raises:
+        UsageError: of several one does not exist.
+    """
+    # A folder may have a comma or a blank in its name.
+    names = [name for word in words or () for name in ([word] if Path(word).is_dir() else split_list([word]))]
+    found = list(dict.fromkeys(map(Path, names)))
+    missing = [str(folder) for folder in found if len(found) > 1 and not folder.exists()]
+    if missing:
+        raise UsageError(f"no such folder: {', '.join(missing)}")
+    return found or [default_out()]
 
 
 def pack_size(text: str) -> int | str:

@@ -413,6 +413,7 @@ def test_a_run_is_looked_up_alike_by_diff_and_reproduce(out, capsys, start):
 def test_where_no_run_is_found_the_folders_that_list_theirs_are_named(out, tmp_path, capsys):
     rows, empty = tmp_path / "rows.parquet", tmp_path / "empty"
     rows.write_bytes(next((out / "runs").rglob("*.parquet")).read_bytes())
+    empty.mkdir()
     said = refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", f"{rows}, {empty}")
     assert f"in {rows}, {empty}; the keys are in `python -m bench.status --out {empty}`" in said
     assert refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", str(rows)).endswith(f"in {rows}\n")

@@ -350,6 +350,7 @@ def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--compare", "missing.jsonl"], "--compare missing.jsonl: No such file"),
         (["--part", "tune", "--compare", "x"], "--compare needs the part training"),
         (["--out", "missing/perf.json"], "there is no folder missing"),
+        (["--json", "/"], "--json / is a folder: name a file in it"),
         (["--json", "missing/perf.json"], "--json missing/perf.json: there is no folder missing"),
         (["--backend", "fast"], "--backend takes auto, loop, stacked, got fast"),
         (["--precision", "fp32,int8"], "--precision takes fp32, tf32, bf16, fp64, got int8"),
@@ -388,8 +389,9 @@ def test_a_folder_that_takes_nothing_is_said_before_measuring(
     [
         ("{cut off", "line 2: not a JSON object"),
         ({"peer": "p", "model": "cnn"}, "line 2: no 'samples_per_s'"),
-        ({**PEER, "samples_per_s": "fast"}, "must be a number > 0, got 'fast'"),
-        ({**PEER, "samples_per_s": 0}, "must be a number > 0, got 0"),
+        ({**PEER, "samples_per_s": "fast"}, "must be a finite number > 0, got 'fast'"),
+        ({**PEER, "samples_per_s": float("inf")}, "must be a finite number > 0, got inf"),
+        ({**PEER, "samples_per_s": 0}, "must be a finite number > 0, got 0"),
     ],
 )
 def test_peers_that_are_no_records_are_refused(record: Any, message: str, tmp_path: Path) -> None:

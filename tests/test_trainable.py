@@ -58,11 +58,22 @@ def test_setting_fields_stand_beside_hyper_parameters(tmp_path: Path) -> None:
     trial.cleanup()
 
 
+def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:
+    given = {"dataset": "digits", "setting": {"lr": 0.05, "gamma": 0.4}, "lr": 0.2}
+    from bench.tuning.trainable import unit_of
+
+    unit = unit_of("fedcad", given)
+    assert (unit.setting.lr, unit.hyperparameters["gamma"]) == (0.2, 0.4)
+    assert unit_of("fedcad", given | {"gamma": 0.6}).hyperparameters["gamma"] == 0.6
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"roundz": 3}, r"no configuration key 'roundz'; known: .*\(did you mean rounds\?\)"),
         ({"seeds": 3}, r"did you mean seed\?"),
+        ({"seed": -1}, "seed must be >= 0, got -1"),
+        ({"setting": "x"}, "setting must be a mapping of fields of the setting, got 'x'"),
         ({"seed": "a"}, "seed must be a whole number, got 'a'"),
         ({"device": "tpu"}, "device must be one of cpu, cuda, got 'tpu'"),
         ({"backend": "fast"}, "backend must be one of auto, loop, stacked, got 'fast'"),

@@ -12,6 +12,7 @@ from rows import CURVE, make_row
 from bench import cli
 from bench.compare_filters import filters
 from bench.console import Parser
+from bench.errors import UsageError
 from bench.figures.command import _folders
 from bench.values import folders_of, split_list
 from leaderboards import Store
@@ -22,12 +23,22 @@ def test_lists_take_spaces_and_commas() -> None:
     assert split_list(None) == split_list([","]) == ()
 
 
-def test_folders_are_named_once_each_and_the_usual_one_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert folders_of(["a, b", "a/", "c"]) == [Path("a"), Path("b"), Path("c")]
+def test_folders_are_named_once_each_and_the_usual_one_needs_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b", "x, y"):
+        Path(name).mkdir()
+    assert folders_of(["a, b", "a/"]) == [Path("a"), Path("b")]
+    assert folders_of(["x, y"]) == [Path("x, y")], "one that is there has its whole name"
+    assert folders_of(["c"]) == [Path("c")]
+    with pytest.raises(UsageError, match="no such folder: c, d"):
+        folders_of(["a,c", "d"])
     monkeypatch.setenv("FEDKD_OUT", "usual")
     assert folders_of(None) == folders_of([","]) == [Path("usual")]
 
 
+@pytest.mark.usefixtures("two")
 def test_figures_take_folders_as_the_other_commands_do() -> None:
     assert _folders(["a, b", "a"]) == folders_of(["a", "b"])
 

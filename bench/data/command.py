@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from bench.console import Parser, console, report_problem
+from bench.console import Parser, console, exit_status
 from bench.data import paths
 from bench.data.table import DATASETS, DatasetInfo
-from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.errors import UsageError
 from bench.models.weights import WEIGHTS
 from bench.values import split_list
 from bench.words import DATA_DIR, counted
@@ -62,15 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return show(argv[1:])
     given = make_parser().parse_args(argv)
     run: Callable[[argparse.Namespace], None] = {"list": _list, "prepare": _prepare}[given.command]
-    try:
-        run(given)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE)
-    except EnvironmentProblem as error:
-        return report_problem(error, EXIT_ENVIRONMENT)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    return EXIT_OK
+    return exit_status(lambda: run(given))
 
 
 def _list(given: argparse.Namespace) -> None:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import data
-from bench.console import Parser, console, report_problem
+from bench.console import Parser, console, exit_status
 from bench.data.bubbles import bubbles, check_file, write
 from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import Split, split
-from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.errors import EnvironmentProblem, UsageError
 from bench.words import DATA_DIR
 from search_spaces.setting import Setting
 
@@ -71,22 +71,20 @@ class Shown:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     given = _parser().parse_args(argv)
-    try:
-        path = None if given.plot is None else check_file(given.plot or _default_name(given))
-        shown = _share_out(given)
-        if path:
-            write(bubbles(shown.counts, shown.title, _sizes_line(shown)), path)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE)
-    except EnvironmentProblem as error:
-        return report_problem(error, EXIT_ENVIRONMENT)
+    return exit_status(lambda: _show(given))
+
+
+def _show(given: argparse.Namespace) -> None:
+    path = None if given.plot is None else check_file(given.plot or _default_name(given))
+    shown = _share_out(given)
+    if path:
+        write(bubbles(shown.counts, shown.title, _sizes_line(shown)), path)
     if given.json:
         sys.stdout.write(json.dumps(_as_dict(shown)) + "\n")
     else:
         _print(shown)
     if path:
         sys.stderr.write(f"picture: {path}\n")
-    return EXIT_OK
 
 
 def _parser() -> Parser:

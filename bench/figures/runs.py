@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import tracked
 from bench.compare_filters import chosen
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import EnvironmentProblem
 from bench.report.groups import label_of, labels_of
 from bench.report.results import Record, Results, Run
 from bench.report.results import read as read_results
@@ -116,9 +116,6 @@ def read(outs: Sequence[Path], where: Mapping[str, Sequence[Any]]) -> Runs:
         UsageError: there is no run in any of them, or none of those asked for.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    missing = [str(out) for out in outs if len(outs) > 1 and not out.exists()]
-    if missing:
-        raise UsageError(f"no such folder: {', '.join(missing)}")
     results = read_results(outs)
     keys = set(chosen(results.folders.runs(), where, ", ".join(map(str, outs)))["run_key"])
     records = [record for record in results.records if any(run["run_key"] in keys for run in record["runs"])]

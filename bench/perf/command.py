@@ -16,16 +16,13 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.console import console, report_problem
+from bench.console import console, exit_status
 from bench.data import data_dir
 from bench.errors import (
-    EXIT_ENVIRONMENT,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
-    EXIT_USAGE,
     EnvironmentProblem,
-    UsageError,
 )
 from bench.perf.measure import Keep, failure
 from bench.perf.options import ROUNDS, SAMPLES, TABLES, check, make_parser
@@ -39,15 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     given = make_parser().parse_args(argv)
-    try:
-        with _terminable():
-            return _measure(given, "python -m bench.perf " + shlex.join(argv))
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE, given.verbose)
-    except EnvironmentProblem as error:
-        return report_problem(error, EXIT_ENVIRONMENT, given.verbose)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    with _terminable():
+        return exit_status(lambda: _measure(given, "python -m bench.perf " + shlex.join(argv)), given.verbose)
 
 
 @contextmanager
@@ -76,11 +66,13 @@ def _measure(given: argparse.Namespace, command: str) -> int:
     status = _parts(given, record, known)
     if peers:
         record["peers"] = _beside_peers(peers, record, given)
-    if given.json == "-":
-        sys.stdout.write(json.dumps(record) + "\n")
-    else:
-        print_record(record, console())
-    _keep(given, record)
+    try:
+        _keep(given, record)
+    finally:  # the tables, if the files cannot be written
+        if given.json == "-":
+            sys.stdout.write(json.dumps(record) + "\n")
+        else:
+            print_record(record, console())
     return status or (EXIT_FAILED if problems(record) else EXIT_OK)
 
 

@@ -155,6 +155,8 @@ def _check_relations(given: argparse.Namespace) -> None:
     for option, file in (("--out", given.out), ("--json", given.json and given.json != "-" and Path(given.json))):
         if file and not file.absolute().parent.is_dir():
             raise UsageError(f"{option} {file}: there is no folder {file.parent}; make it first")
+        if file and file.is_dir():
+            raise UsageError(f"{option} {file} is a folder: name a file in it")
         if file and not file.exists() and not os.access(file.absolute().parent, os.W_OK | os.X_OK):
             raise UsageError(f"{option} {file}: nothing can be written into {file.parent}; name another folder")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,8 @@ def _record(file: str, number: int, line: str) -> dict[str, Any]:
     if missing:
         raise UsageError(f"--compare {file}, line {number}: no {missing[0]!r}; a record has {', '.join(REQUIRED)}")
     rate = found["samples_per_s"]
-    if not isinstance(rate, int | float) or isinstance(rate, bool) or not rate > 0:
-        raise UsageError(f"--compare {file}, line {number}: samples_per_s must be a number > 0, got {rate!r}")
+    if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < math.inf:
+        raise UsageError(f"--compare {file}, line {number}: samples_per_s must be a finite number > 0, got {rate!r}")
     return found
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
-from bench.console import Parser, console, report_problem
-from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, UsageError
+from bench.console import Parser, console, exit_status
+from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from bench.names import unknown
 from bench.selftest.checks import CHECKS
 from bench.selftest.outcome import Certificate
@@ -55,16 +55,15 @@ def make_parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     given = make_parser().parse_args(list(sys.argv[1:] if argv is None else argv))
+    return exit_status(lambda: _selftest(given), given.verbose)
+
+
+def _selftest(given: argparse.Namespace) -> int:
     if given.list:
         print_checks(_screen(), given.json)
         return EXIT_OK
-    try:
-        names, checks = _names(given), _checks(given.only)
-        certificates = _certify(names, checks, given)
-    except UsageError as error:
-        return report_problem(error, EXIT_USAGE, given.verbose)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+    names, checks = _names(given), _checks(given.only)
+    certificates = _certify(names, checks, given)
     if given.json:
         sys.stdout.write(json.dumps(as_json(certificates), indent=2) + "\n")
     else:

@@ -53,10 +53,12 @@ def start(resources: Resources) -> None:
     try:
         ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-        where = "Ray cannot start"
+        where, known = "Ray cannot start", os.environ.get("RAY_ADDRESS")
         if resources.address:
             where = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
-        raise EnvironmentProblem(f"{where}: {error}; --executor inline runs without Ray") from error
+        elif known:
+            where += f" (RAY_ADDRESS={known} is set: unset it, or name a cluster by --address)"
+        raise EnvironmentProblem(f"{where}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
 
 
 def concurrent(resources: Resources) -> int:

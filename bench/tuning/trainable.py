@@ -120,6 +120,8 @@ def _check(algorithm: str, bound: Mapping[str, Any]) -> None:
     known = {*SPECIAL_KEYS, *entry(algorithm).defaults(), *setting_fields()}
     for key in bound.keys() - known:
         raise unknown("configuration key", key, known)
+    if not isinstance(bound.get("setting", {}), Mapping):
+        raise UsageError(f"setting must be a mapping of fields of the setting, got {bound['setting']!r}")
     for key, names in CHOICES.items():
         if bound.get(key) not in (None, *names):
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
@@ -134,20 +136,18 @@ def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
         UsageError: an unknown name or a value that is not allowed.
     """
     own = entry(algorithm).defaults()
-    values: dict[str, tuple[str, ...]] = {
-        f"{algorithm}.{name}" if name in own else name: (str(value),)
-        for name, value in given.items()
-        if name not in SPECIAL_KEYS
-    }
-    setting = dict(given.get("setting", {}))
-    dataset = setting.pop("dataset", given.get("dataset", "digits"))
-    values |= {name: (str(value),) for name, value in setting.items()}
+    # A parameter of the Tuner goes over the same one in `setting`.
+    flat = {**given.get("setting", {}), **{name: value for name, value in given.items() if name not in SPECIAL_KEYS}}
+    dataset = given.get("dataset", flat.pop("dataset", "digits"))
+    values = {f"{algorithm}.{name}" if name in own else name: (str(value),) for name, value in flat.items()}
     plan = make_plan(Request((algorithm,), dataset, given.get("paper"), _whole_configuration(algorithm, values)))
     try:
         seed: Any = cast("seed", given.get("seed", 0), "int")
-        return replace(plan.units[0], seed=seed)
     except ValueError as error:
         raise UsageError(str(error)) from None
+    if seed < 0:
+        raise UsageError(f"seed must be >= 0, got {seed}")
+    return replace(plan.units[0], seed=seed)
 
 
 def _whole_configuration(algorithm: str, values: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

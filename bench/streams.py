@@ -1,0 +1,82 @@
+"""Standard output and error as commands need them: what nobody reads, or what cannot be written, costs no result."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from bench.errors import EnvironmentProblem
+
+
+class UnreadError(Exception):
+    """Whoever read standard output has had enough (`| head`): no failure, and nothing more to print."""
+
+
+class _Stream:
+    """A stream as it is, but for what a failed write does.
+
+    Args:
+        stream: what is written to.
+        name: in words, to raise what went wrong; None where it is of no account, as for progress.
+    """
+
+    def __init__(self, stream: Any, name: str | None) -> None:
+        self._stream, self._name = stream, name
+
+    def write(self, text: str) -> int:
+        """As files have it."""
+        try:
+            return int(self._stream.write(text))
+        except OSError as error:
+            self._failed(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """As files have it."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._failed(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _failed(self, error: OSError) -> None:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), self._stream.fileno()
+        )  # what waits in buffers goes there, at exit too
+        if self._name:
+            _say_why(self._name, error)
+
+
+def _say_why(name: str, error: OSError) -> NoReturn:
+    if isinstance(error, BrokenPipeError):
+        raise UnreadError from None
+    raise EnvironmentProblem(
+        f"{name} cannot be written: {error.strerror or error}; send it to a file with room"
+    ) from error
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Within it, standard error never fails, and standard output says why; closed ones are there again, unread.
+
+    Raises:
+        UnreadError: from a write to standard output, likewise:
+        EnvironmentProblem: it cannot be written.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout = _Stream(before[0] or _nowhere(), "standard output")
+    sys.stderr = _Stream(before[1] or _nowhere(), None)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        sys.stdout, sys.stderr = (old or new for old, new in zip(before, (sys.stdout, sys.stderr), strict=True))
+
+
+def _nowhere() -> Any:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 (as long as the process)

@@ -1,0 +1,90 @@
+"""Standard output and error that nobody reads, that are closed or full: no result is lost by it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.console import exit_status
+from bench.errors import EnvironmentProblem
+from bench.streams import guarded
+from leaderboards import Store
+
+PYTHON = sys.executable
+SWEEP = "-m bench.sweep --algo fedavg --seeds 2 --rounds 2 --local-epochs 1 --executor inline"
+
+
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """With Python's own exit status where its output goes to another command."""
+    line = ["bash", "-o", "pipefail", "-c", command]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("results")
+    done = shell(f"{PYTHON} {SWEEP} --out o", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+COMMANDS = [
+    "-m bench",
+    "-m bench.sweep --list",
+    "-m bench.sweep --list --json",
+    "-m bench.sweep --algo all --dry-run",
+    "-m bench.status --out o",
+    "-m bench.compare --out o",
+    "-m bench.boards validate o",
+    "-m bench.data list",
+    "-m bench.data partition --dataset digits --alpha 0.1 --clients 5",
+    "-m bench.selftest --list",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_output_may_be_unread_closed_or_full(command: str, results: Path) -> None:
+    unread = shell(f"{PYTHON} {command} | true", results)
+    assert (unread.returncode, unread.stderr) == (0, shell(f"{PYTHON} {command} > /dev/null", results).stderr)
+    closed = shell(f"{PYTHON} {command} >&-", results)
+    assert (closed.returncode, closed.stderr) == (0, unread.stderr)
+    full = shell(f"{PYTHON} {command} > /dev/full", results)
+    assert full.returncode == 3
+    assert full.stderr.endswith(
+        "error: standard output cannot be written: No space left on device; send it to a file with room\n"
+    )
+
+
+@pytest.mark.parametrize("end", ["2> >(true)", "2>/dev/full", "2>&-", "2>&1 | true", ">/dev/full 2>&1"])
+def test_a_sweep_goes_on_whoever_reads_its_progress(end: str, tmp_path: Path) -> None:
+    done = shell(f"{PYTHON} {SWEEP} --out o {end}", tmp_path)
+    assert done.returncode == (3 if ">/dev/full 2" in end else 0)
+    assert list(Store(tmp_path / "o").runs()["status"]) == ["finished"] * 2
+
+
+def test_a_failure_stays_one_though_nobody_reads_on(tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text(
+        "from dataclasses import dataclass\nfrom algorithms.base import Algorithm\n@dataclass(frozen=True)\n"
+        "class Wrong(Algorithm):\n    def local_loss(self, *given):\n        raise ValueError\n"
+    )
+    options = "--algo wrong:Wrong --rounds 1 --executor inline --out o"
+    assert shell(f"{PYTHON} -m bench.sweep {options} | true", tmp_path).returncode == 1
+
+
+def test_streams_are_given_back() -> None:
+    before = sys.stdout, sys.stderr
+    with guarded():
+        assert sys.stdout is not before[0]
+    assert (sys.stdout, sys.stderr) == before
+
+
+def test_pipes_of_a_command_itself_are_no_reader() -> None:
+    def act() -> None:
+        raise BrokenPipeError("a worker's pipe")
+
+    assert exit_status(act) == 3
+    with pytest.raises(EnvironmentProblem, match="x"), guarded():
+        raise EnvironmentProblem("x")
