@@ -29,10 +29,10 @@ class _Stream:
     def write(self, text: str) -> int:
         """As files have it."""
         try:
-            return int(self._stream.write(text))
+            self._stream.write(text)
         except OSError as error:
             self._failed(error)
-            return len(text)
+        return len(text)
 
     def flush(self) -> None:
         """As files have it."""
@@ -45,9 +45,8 @@ class _Stream:
         return getattr(self._stream, name)
 
     def _failed(self, error: OSError) -> None:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), self._stream.fileno()
-        )  # what waits in buffers goes there, at exit too
+        # Nothing more reaches it; what waits in buffers must not fail once more when the process ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
         if self._name:
             _say_why(self._name, error)
 
