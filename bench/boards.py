@@ -182,7 +182,8 @@ def _moved(arguments: argparse.Namespace, out: Path, verb: str, found: Moved) ->
         _print_json({"out": str(out), "url": arguments.url, **asdict(found)})
     else:
         sys.stdout.write("".join(f"{problem}\n" for problem in found.problems))
-        sys.stdout.write(f"{found} {verb}\n")
+        source, target = (out, arguments.url) if verb == "pushed" else (arguments.url, out)
+        sys.stdout.write(f"{found} {verb}: {source} -> {target}\n")
     return EXIT_OK
 
 

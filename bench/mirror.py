@@ -22,6 +22,7 @@ from bench.errors import UsageError
 from bench.mirror_place import MirrorProblem, Place, await_thread, each, gist, local_folder, open_place, patiently
 from bench.mirror_rows import Rows
 from bench.mirror_states import States
+from leaderboards.store import BOARD
 
 VARIABLE = "FEDKD_MIRROR"
 EVERY_SECONDS = 60.0
@@ -182,12 +183,17 @@ def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
     """The mirror of a folder, found to be readable and writable; or to have results, if it shall only be read.
 
     Raises:
-        UsageError: no such URL, or one that lies within the folder or around it.
+        UsageError: no such URL, or one that lies within the folder or around it, or is a result folder to be written.
         MirrorProblem: it cannot be reached or written.
     """
     near = local_folder(url)
     if near and (near.is_relative_to(out) or out.is_relative_to(near)):
         raise UsageError(f"the mirror {url} and the result folder {out} lie in one another: choose another place")
+    if near and not read_only and (near / BOARD).exists():
+        raise UsageError(
+            f"{url} is a result folder, not a mirror of {out}: name another place, or bring the rows into it by "
+            f"`python -m bench.boards merge {out} --out {url}`"
+        )
     with tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True) as scratch:
         with _advised():
             place = patiently(lambda: open_place(url), url)

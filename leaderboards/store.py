@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TRACKED = "local_accuracy_mean"  # only of runs that were asked for it, with results equal to those that were not
+BOARD = "leaderboard.parquet"
 RESULTS = [column.name for column in COLUMNS if column.group == "results" and column.name != TRACKED]
 _LOG = logging.getLogger(__name__)
 
@@ -161,7 +162,7 @@ class Store:
 
         from leaderboards.boards import leaderboard
 
-        path = self.out / "leaderboard.parquet"
+        path = self.out / BOARD
         with self.locked("leaderboard"):
             table = pa.Table.from_pandas(leaderboard(self.runs()), preserve_index=False)
             metadata = {**(table.schema.metadata or {}), **file_metadata("leaderboard")}

@@ -652,11 +652,13 @@ def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.C
     out, again = tmp_path / "out", tmp_path / "again"
     fill(out, range(2))
     assert boards.main(["push", str(there), str(out)]) == 0
-    assert "2 rows pushed" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f"2 rows pushed: {out} -> {there}\n")
     assert boards.main(["pull", str(there), str(again), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == 2
     assert (again / "leaderboard.parquet").exists()
     assert_same(out, again)
+    assert boards.main(["push", str(again), str(out)]) == 2
+    assert f"error: {again} is a result folder, not a mirror of {out}: name another" in capsys.readouterr().err
     assert boards.main(["push", str(there), str(tmp_path / "nowhere")]) == 2
 
 
