@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.console import Parser
 from bench.errors import UsageError
-from bench.execution import AUTO_PACK, TRACKS, UNPACKED_SHARE
+from bench.execution import AUTO_PACK, BACKENDS, TRACKS, UNPACKED_SHARE
 from bench.names import unknown
 from bench.request import EMBEDDED_DATASET, Request
 from bench.tuning.logs import LOGS
@@ -142,9 +142,7 @@ def _execution(group: argparse._ArgumentGroup) -> None:
         "--address", metavar="HOST", help="an existing Ray cluster, or auto; all its nodes must see --out"
     )
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to train (auto)")
-    group.add_argument(
-        "--backend", choices=("auto", "loop", "stacked"), help="clients one by one, or as one stack (auto)"
-    )
+    group.add_argument("--backend", choices=BACKENDS, help="clients one by one, or as one stack (auto)")
     group.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     group.add_argument("--offline", action="store_true", help="never touch the network")
     group.add_argument("--out", metavar="DIR", help=OUT)

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any
 
 from bench.errors import EnvironmentProblem
 
@@ -47,16 +47,11 @@ class _Stream:
     def _failed(self, error: OSError) -> None:
         # Nothing more reaches it; what waits in buffers must not fail once more when the process ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        if self._name and isinstance(error, BrokenPipeError):
+            raise UnreadError from None
         if self._name:
-            _say_why(self._name, error)
-
-
-def _say_why(name: str, error: OSError) -> NoReturn:
-    if isinstance(error, BrokenPipeError):
-        raise UnreadError from None
-    raise EnvironmentProblem(
-        f"{name} cannot be written: {error.strerror or error}; send it to a file with room"
-    ) from error
+            why = error.strerror or error
+            raise EnvironmentProblem(f"{self._name} cannot be written: {why}; send it to a file with room") from error
 
 
 @contextmanager

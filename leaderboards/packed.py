@@ -3,6 +3,8 @@
     OUT/runs/packed-<32 hex>.parquet      rows, sorted by run key; `file` names the small file each of them came from
     OUT/curves/packed-<32 hex>.parquet    their points, in the same order, `file` likewise
 
+A pack is such a file here; runs that train together are packs elsewhere.
+
 A row is in one place for every reader, whatever compaction was doing when it was killed:
 
 1. a packed file that another one says it replaces does not count;

@@ -12,7 +12,7 @@ from bench import words
 from bench.console import Parser
 from bench.data import info
 from bench.errors import UsageError
-from bench.execution import cpu_count, resolve_device
+from bench.execution import BACKENDS, cpu_count, resolve_device
 from bench.models import MODELS, check_model
 from bench.values import split_list
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
@@ -22,7 +22,6 @@ ON_REQUEST = ("programs", "settings", "scale", "profile", "boards")  # parts tha
 USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
 ROUNDS, SAMPLES = 7, 640  # unless given
 TABLES = "tables"  # as a model: all that the papers' tables train
-BACKENDS = ("auto", "loop", "stacked")
 SETTINGS = ("fedgkd", "fedcad", "pfl")  # of `bench.perf.settings`
 DESCRIPTION = """\
 Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
@@ -153,12 +152,18 @@ def _check_relations(given: argparse.Namespace) -> None:
     if "settings" in given.part and given.device == "cpu" and given.rounds is None:
         raise UsageError("--part settings takes hours on a CPU: --rounds 1 gives an estimate")
     for option, file in (("--out", given.out), ("--json", given.json and given.json != "-" and Path(given.json))):
-        if file and not file.absolute().parent.is_dir():
-            raise UsageError(f"{option} {file}: there is no folder {file.parent}; make it first")
-        if file and file.is_dir():
-            raise UsageError(f"{option} {file} is a folder: name a file in it")
-        if file and not file.exists() and not os.access(file.absolute().parent, os.W_OK | os.X_OK):
-            raise UsageError(f"{option} {file}: nothing can be written into {file.parent}; name another folder")
+        if file:
+            _check_file(option, file)
+
+
+def _check_file(option: str, file: Path) -> None:
+    """Raise UsageError, before anything is measured, unless a record can be written there."""
+    if not file.absolute().parent.is_dir():
+        raise UsageError(f"{option} {file}: there is no folder {file.parent}; make it first")
+    if file.is_dir():
+        raise UsageError(f"{option} {file} is a folder: name a file in it")
+    if not file.exists() and not os.access(file.absolute().parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {file}: nothing can be written into {file.parent}; name another folder")
 
 
 def _check_names(option: str, names: Sequence[str], known: Sequence[str]) -> None:

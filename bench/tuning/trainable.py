@@ -16,7 +16,7 @@ from ray import tune
 
 from algorithms import entry
 from bench.errors import UsageError
-from bench.execution import Execution, count_gpus, default_out
+from bench.execution import BACKENDS, Execution, count_gpus, default_out
 from bench.labels import Varied
 from bench.names import unknown
 from bench.plan import make_plan
@@ -30,7 +30,7 @@ from search_spaces import cast, setting_fields
 SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
     ("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track")
 )
-CHOICES = {"device": ("cpu", "cuda"), "backend": ("auto", "loop", "stacked")}
+CHOICES = {"device": ("cpu", "cuda"), "backend": BACKENDS}
 POINTER = "state.json"
 
 

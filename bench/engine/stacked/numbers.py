@@ -37,11 +37,8 @@ class Differences:
     @staticmethod
     def among(jobs: Sequence[Job]) -> Differences:
         """Of these runs."""
-        several = len(jobs) > 1
-        places = differing([job.problem.algorithm for job in jobs]) if several else ()
-        return Differences(
-            several, places, frozenset(name for name, of in RATES.items() if len(set(map(of, jobs))) > 1)
-        )
+        rates = frozenset(name for name, of in RATES.items() if len(set(map(of, jobs))) > 1)
+        return Differences(len(jobs) > 1, differing([job.problem.algorithm for job in jobs]), rates)
 
 
 def packable_numbers(algorithm: Algorithm) -> dict[Place, float]:

@@ -108,7 +108,7 @@ class _Trial:
 
     def __init__(self, preparer: Preparer, step: Step, room: FixedRoom) -> None:
         self.preparer, self.step, self._room = preparer, step, room
-        self._begun = {name: room.copies((name,)) for name in CHANGING}
+        self._begun = room.copies(*CHANGING)
         self._first: dict[str, list[Tensor]] = {}  # what the first program that was measured has made of it
 
     def program(self, name: str) -> Act:
@@ -150,10 +150,10 @@ class _Trial:
         program()
         if not self._first:
             with suppress(torch.OutOfMemoryError):  # then nothing is compared
-                self._first = {name: self._room.copies((name,)) for name in RESULTS}
+                self._first = self._room.copies(*RESULTS)
             return
         for name, first in self._first.items():
-            apart, moved = _distances(self._room.tensors((name,)), first, self._begun[name])
+            apart, moved = _distances(self._room.tensors(name), first, self._begun[name])
             if not apart <= MOST_APART * moved:
                 raise ValueError(f"{name}: a step's result differs by {apart:.1e} of {moved:.1e} from the first's")
 
@@ -162,7 +162,7 @@ class _Trial:
         began = time.perf_counter()
         for _ in range(STEPS):
             program()
-            self._room.put_back(("clock",), self._begun["clock"])
+            self._room.put_back({"clock": self._begun["clock"]})
         _wait()
         return (time.perf_counter() - began) / STEPS
 
@@ -170,8 +170,7 @@ class _Trial:
         try:
             return act()
         finally:
-            for name, copies in self._begun.items():
-                self._room.put_back((name,), copies)
+            self._room.put_back(self._begun)
 
 
 def _distances(now: Sequence[Tensor], first: Sequence[Tensor], begun: Sequence[Tensor]) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -55,18 +55,19 @@ class FixedRoom:
             target[tuple(slice(size) for size in source.shape)].copy_(source)
         return kept
 
-    def copies(self, names: Sequence[str]) -> list[Tensor]:
-        """Copies of `tensors`."""
-        return [tensor.detach().clone() for tensor in self.tensors(names)]
+    def copies(self, *names: str) -> dict[str, list[Tensor]]:
+        """Copies of the `tensors` of each of these places."""
+        return {name: [tensor.detach().clone() for tensor in self.tensors(name)] for name in names}
 
-    def put_back(self, names: Sequence[str], copies: Sequence[Tensor]) -> None:
+    def put_back(self, copies: Mapping[str, Sequence[Tensor]]) -> None:
         """Make them again what they were when `copies` made them; nothing may have moved since."""
-        for tensor, copy in zip(self.tensors(names), copies, strict=True):
-            tensor.detach().copy_(copy)
+        for name, kept in copies.items():
+            for tensor, copy in zip(self.tensors(name), kept, strict=True):
+                tensor.detach().copy_(copy)
 
-    def tensors(self, names: Sequence[str]) -> list[Tensor]:
-        """All tensors that lie in these places, in order; a place that nothing was given is left out."""
-        return [tensor for name in names for tensor in leaves(self._places.get(name, {}))]
+    def tensors(self, name: str) -> list[Tensor]:
+        """All tensors that lie in this place, in order; none if nothing was given it."""
+        return list(leaves(self._places.get(name, {})))
 
 
 def _fits(kept: Any, tree: Any, axes: int) -> bool:
