@@ -6,6 +6,7 @@ messages, locals and memories, and a step can be vmapped over clients; `torch.op
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -35,12 +36,23 @@ def adam_step(
         lr: learning rate.
         weight_decay: L2 coefficient, added to the gradient.
     """
+    # All in one vector: an operation for each tensor of a small model costs more than its arithmetic.
+    value, slope, mean, square = (_flat(tree, params) for tree in (params, slopes, state["mean"], state["square"]))
     steps = state["steps"] + 1
-    mean, square, moved = {}, {}, {}
-    for name, value in params.items():
-        slope = slopes[name] + weight_decay * value
-        mean[name] = BETA1 * state["mean"][name] + (1 - BETA1) * slope
-        square[name] = BETA2 * state["square"][name] + (1 - BETA2) * slope.square()
-        root = (square[name] / (1 - BETA2**steps)).sqrt() + EPS
-        moved[name] = value - lr * mean[name] / (1 - BETA1**steps) / root
-    return moved, {"mean": mean, "square": square, "steps": steps}
+    # In double precision: 1 - 0.999 ** 1 in float32 is off by 1e-5.
+    begun1, begun2 = ((1 - beta ** steps.double()).to(steps.dtype) for beta in (BETA1, BETA2))
+    slope = slope + weight_decay * value
+    mean = BETA1 * mean + (1 - BETA1) * slope
+    square = BETA2 * square + (1 - BETA2) * slope.square()
+    moved = value - lr * mean / begun1 / ((square / begun2).sqrt() + EPS)
+    return _like(moved, params), {"mean": _like(mean, params), "square": _like(square, params), "steps": steps}
+
+
+def _flat(tree: Params, names: Iterable[str]) -> Tensor:
+    return torch.cat([tree[name].flatten() for name in names])
+
+
+def _like(flat: Tensor, params: Params) -> Params:
+    """A vector cut into tensors of the shapes of `params`."""
+    parts = torch.split(flat, [value.numel() for value in params.values()])
+    return {name: part.view(value.shape) for (name, value), part in zip(params.items(), parts, strict=True)}

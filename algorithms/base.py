@@ -31,6 +31,7 @@ Local = dict[str, Any]
 Memory = dict[str, Any]
 Upload = dict[str, Any]
 Lazy = Tensor | Callable[[], Tensor]
+ServerStep = Callable[["Net", Any, Any, Any], Any]
 
 NEEDS = frozenset({"projection_head", "batchnorm", "validation", "auxiliary", "images", "sgd", "plain_sgd", "pooled"})
 
@@ -213,6 +214,23 @@ class Fed(Protocol):
 
     def stream(self, *keys: str | int) -> torch.Generator:
         """A generator of its own for these keys: the server's only source of randomness."""
+
+    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+        """The state after `step(net, state, one, given)` for one after another of `inputs`: what a server trains.
+
+        On a GPU the step is captured once and replayed, in later rounds too. So it draws nothing and branches on no
+        data, like the pure hooks, and whatever differs between rounds reaches it through the other three.
+
+        Args:
+            step: a method of the algorithm, or a function that closes over nothing.
+            state: tree of tensors and numbers; not written to. The step gives it back with the structure it has.
+            inputs: tree of tensors, each with a leading axis over the steps.
+            given: tree of tensors and numbers that all steps read.
+
+        Raises:
+            TypeError: the step is neither a method nor a function, or closes over something.
+            ValueError: it gives the state another structure, or the inputs have no common leading axis.
+        """
 
 
 class Cohort(Protocol):

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from algorithms.adam import adam_init, adam_step
 from algorithms.base import Algorithm, Cohort, Data, Fed, Net, Params, Server, Upload, hyper
 from algorithms.forward import logits_of
 from algorithms.losses import kl
@@ -57,30 +60,30 @@ class FedDF(Algorithm):
                 f"auxiliary samples must be > 1, got {self.server_batch_size} and {len(x)}"
             )
         batches = self._batches(fed.stream("feddf", server.round), len(x))
-        return server.next(self._distil(fed.net, mean, x, teacher, batches, fed.validation))
+        return server.next(self._distil(fed, mean, batches, {"x": x, "teacher": teacher}))
 
-    def _distil(
-        self, net: Net, mean: Params, x: Tensor, teacher: Tensor, batches: Iterator[Tensor], validation: Data
-    ) -> Params:
+    def _distil(self, fed: Fed, mean: Params, batches: Iterator[Tensor], given: dict[str, Tensor]) -> Params:
         """The model of the best validation accuracy, the mean being the first."""
-        student = {name: value.detach().clone() for name, value in mean.items()}
-        leaves = [student[name].requires_grad_() for name in net.trainable]
-        optimizer = torch.optim.Adam(leaves, self.server_lr)
-        best, best_at, kept = _accuracy(net, mean, validation), 0, mean
-        for step in range(1, self.max_steps + 1):
-            at = next(batches).to(x.device)
-            optimizer.zero_grad()
-            torch.autograd.backward(kl(teacher[at], net(student, x[at]).logits).mean())
-            optimizer.step()
-            if step % self.check_every and step < self.max_steps:
-                continue
-            accuracy = _accuracy(net, student, validation)
+        state = {"params": mean, "adam": adam_init({name: mean[name] for name in fed.net.trainable})}
+        best, best_at, kept = _accuracy(fed.net, mean, fed.validation), 0, mean
+        made = 0
+        while made < self.max_steps and made - best_at < self.patience:
+            at = torch.stack(list(islice(batches, min(self.check_every, self.max_steps - made))))
+            state, made = fed.repeat(self._step, state, at, given), made + len(at)
+            accuracy = _accuracy(fed.net, state["params"], fed.validation)
             if accuracy > best:
-                best, best_at = accuracy, step
-                kept = {name: value.detach().clone() for name, value in student.items()}
-            if step - best_at >= self.patience:
-                break
+                best, best_at, kept = accuracy, made, state["params"]
         return kept
+
+    def _step(self, net: Net, state: Any, at: Tensor, given: Any) -> dict[str, Any]:
+        """One Adam step of the student on the samples `at` (B,)."""
+        leaves = {name: state["params"][name].detach().requires_grad_() for name in net.trainable}
+        student = state["params"] | leaves
+        loss = kl(given["teacher"][at], net(student, given["x"][at]).logits).mean()
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        trained = {name: value.detach() for name, value in leaves.items()}
+        moved, adam = adam_step(trained, dict(zip(leaves, found, strict=True)), state["adam"], self.server_lr)
+        return {"params": student | moved, "adam": adam}
 
     def _batches(self, generator: torch.Generator, count: int) -> Iterator[Tensor]:
         """Positions of each step's samples: a fresh order each epoch, its short last batch left out."""

@@ -134,17 +134,28 @@ class FedGen(Algorithm):
         prior = total if self.label_prior == "counts" else (total > 0).to(total.dtype)
         prior = prior / prior.sum()
         shares = counts / total.clamp(min=1)
-        theta, adam = server.extra["fedgen_theta"], server.extra["fedgen_adam"]
         lr = self.generator_lr * self.generator_lr_decay**server.round
-        draws = fed.stream("fedgen", server.round)
-        for _ in range(self.generator_steps):
-            noise = torch.rand(fed.batch_size, self.noise_dim, generator=draws).to(prior)
-            labels = _draw_labels(prior, torch.rand(fed.batch_size, generator=draws).to(prior))
-            slopes, running = self._slopes(fed.net, theta, uploads["params"], shares, noise, labels)
-            moved, adam = adam_step(_trained(theta), slopes, adam, lr, self.generator_weight_decay)
-            theta = {**moved, **running}
+        learnt = fed.repeat(
+            self._generator_step,
+            {"theta": server.extra["fedgen_theta"], "adam": server.extra["fedgen_adam"]},
+            self._draws(fed.stream("fedgen", server.round), fed.batch_size, like=prior),
+            {"locals": uploads["params"], "shares": shares, "prior": prior, "lr": lr},
+        )
         params = cohort.mean(uploads["params"])
-        return server.next(params, fedgen_theta=theta, fedgen_adam=adam, fedgen_prior=prior)
+        return server.next(params, fedgen_theta=learnt["theta"], fedgen_adam=learnt["adam"], fedgen_prior=prior)
+
+    def _draws(self, generator: torch.Generator, batch_size: int, like: Tensor) -> dict[str, Tensor]:
+        """Of each step: eps, and what labels are drawn with; one step's after another's."""
+        sizes = [(batch_size, self.noise_dim), (batch_size,)] * self.generator_steps
+        drawn = [torch.rand(size, generator=generator) for size in sizes]
+        return {"noise": torch.stack(drawn[::2]).to(like), "uniform": torch.stack(drawn[1::2]).to(like)}
+
+    def _generator_step(self, net: Net, state: Any, drawn: Any, given: Any) -> dict[str, Any]:
+        """One Adam step of the generator."""
+        theta, noise, labels = state["theta"], drawn["noise"], _draw_labels(given["prior"], drawn["uniform"])
+        slopes, running = self._slopes(net, theta, given["locals"], given["shares"], noise, labels)
+        moved, adam = adam_step(_trained(theta), slopes, state["adam"], given["lr"], self.generator_weight_decay)
+        return {"theta": {**moved, **running}, "adam": adam}
 
     def _slopes(
         self, net: Net, theta: Params, locals_: Params, shares: Tensor, noise: Tensor, labels: Tensor

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from algorithms.losses import one_hot
+
 Params = dict[str, Tensor]
 
 FEATURE_STATISTICS = ("norm.mean", "norm.var")
@@ -100,7 +102,7 @@ def generated_images(theta: Params, noise: Tensor, input_shape: tuple[int, ...])
 
 def _hidden(theta: Params, noise: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     embedded = "embedding" in theta
-    label = theta["embedding"][labels] if embedded else F.one_hot(labels, num_classes).to(noise.dtype)
+    label = theta["embedding"][labels] if embedded else one_hot(labels, num_classes).to(noise.dtype)
     return F.linear(torch.cat([noise, label], -1), theta["hidden.weight"], theta["hidden.bias"])
 
 

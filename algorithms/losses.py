@@ -5,6 +5,7 @@ Every distillation loss puts the teacher first: KL(teacher || student), the forw
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -80,7 +81,7 @@ def not_true_kl(teacher: Tensor, student: Tensor, labels: Tensor, temperature: f
     Returns:
         (B,), nats, >= 0; the same whatever the true class's logits are.
     """
-    true = F.one_hot(labels, student.shape[-1]).bool()
+    true = one_hot(labels, student.shape[-1]).bool()
     log_p, log_q = (_log_softmax_without(logits / temperature, true) for logits in (teacher, student))
     return (log_p.exp() * (log_p - log_q)).masked_fill(true, 0.0).sum(-1)
 
@@ -93,4 +94,5 @@ def _log_softmax_without(logits: Tensor, left_out: Tensor) -> Tensor:
 
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """(B, C) int64: 1 in each label's column. Convert before a product with floats."""
-    return F.one_hot(labels, num_classes)
+    # Not torch's, which asks whether all labels are in range: a captured step cannot.
+    return (labels[..., None] == torch.arange(num_classes, device=labels.device)).long()

@@ -19,6 +19,7 @@ class Loop:
     """Trains the clients of a round one by one, batches unpadded unless BatchNorm would see the difference."""
 
     name = "loop"
+    server = None  # servers' steps are made as they come
 
     def train(self, jobs: Sequence[Job]) -> list[list[Trained]]:
         """Every client of every run to its end, in the order given.

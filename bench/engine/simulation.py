@@ -20,6 +20,7 @@ from bench.engine.health import complaint
 from bench.engine.loop import Loop
 from bench.engine.network import Network, initial_params, make_module
 from bench.engine.optimizers import Optimizer, decays
+from bench.engine.server_steps import ServerSteps
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
@@ -105,6 +106,7 @@ class Simulation:
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
+            steps=ServerSteps(self.net, self.device, self.net.dtype, lambda: self.trainer.server),
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
         self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from algorithms.base import Data
+from algorithms.base import Data, ServerStep
 from bench.engine.network import Network
+from bench.engine.server_steps import ServerSteps
 from bench.engine.streams import stream
 
 
@@ -21,6 +23,7 @@ class FedView:
     seed: int
     auxiliary: Data
     validation: Data
+    steps: ServerSteps
 
     @property
     def num_classes(self) -> int:
@@ -40,3 +43,7 @@ class FedView:
     def stream(self, *keys: str | int) -> torch.Generator:
         """The server's generator for these keys."""
         return stream(self.seed, "server", *keys)
+
+    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+        """The state after one step for each of `inputs`; on a GPU captured once and replayed."""
+        return self.steps.repeat(step, state, inputs, given)

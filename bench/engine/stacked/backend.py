@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.convolutions import usual
 from bench.engine.stacked.memory import CudaMeter, Meter, clients_that_fit
 from bench.engine.stacked.numbers import Differences, constants
-from bench.engine.stacked.probe import Preparer
+from bench.engine.stacked.probe import Make, Preparer
 from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Program
 from bench.engine.stacked.stack import Entry, Stack
 from bench.engine.tasks import Job, Trained
@@ -31,6 +32,7 @@ class Stacked:
         capture: makes the programs of runs on which a step can be captured; None makes each step as it comes.
         meter: of the device's memory. With one, the clients of one run go first, and say how many more fit.
         limit: most clients of a program; None for all, or as many as the meter says.
+        server: makes the programs of servers' steps; if not given, as `capture` does.
 
     Attributes:
         limit: halved whenever the device's memory did not suffice.
@@ -39,9 +41,13 @@ class Stacked:
     name = "stacked"
 
     def __init__(
-        self, capture: Callable[[], Program] | None = None, meter: Meter | None = None, limit: int | None = None
+        self,
+        capture: Callable[[], Program] | None = None,
+        meter: Meter | None = None,
+        limit: int | None = None,
+        server: Callable[[], Program] | None = None,
     ) -> None:
-        self.limit = limit
+        self.limit, self.server = limit, server or capture
         self._capture, self._meter = capture, meter
         self._programs: list[_Made] = []
 
@@ -55,7 +61,7 @@ class Stacked:
         def program() -> Program:
             return Captured(Preparer(cuda_graphs(), choices=choices, device=name, measured=meter.settle))
 
-        return Stacked(program, meter)
+        return Stacked(program, meter, server=_server_program)
 
     def train(self, jobs: Sequence[Job]) -> list[list[Trained]]:
         """Every client of every run to its end; for each run what came of its clients, in the order of its tasks.
@@ -141,6 +147,16 @@ class Stacked:
         warnings.warn(
             f"out of memory with {clients} clients in one program: going on with {self.limit} at a time", stacklevel=2
         )
+
+
+def _server_program() -> Program:
+    return Captured(Preparer(_server_graphs(), compiler=None))
+
+
+@lru_cache
+def _server_graphs() -> Make:
+    """One for all runs of a process: servers of a pack take their steps one after another, in the same memory."""
+    return cuda_graphs()
 
 
 def _eager(job: Job) -> Eager:

@@ -36,15 +36,15 @@ class Step:
     Args:
         act: makes it, its convolutions computed in the way that is named; it moves the stack's own clock on.
         ways: of `bench.engine.stacked.convolutions.WAYS`; one where there is nothing to choose.
-        work: what decides how long it takes, in words: algorithm, model, shapes.
+        work: what decides how long it takes, in words: algorithm, model, shapes; empty for a step that is not timed.
         expected: steps like it in a whole run, about.
         reads: what it reads beside the tensors of its room: kept as long as a program of it.
     """
 
     act: Callable[[str], None]
-    ways: Sequence[str]
-    work: str
-    expected: int
+    ways: Sequence[str] = ("",)
+    work: str = ""
+    expected: int = 0
     reads: object = None
 
 
@@ -85,7 +85,7 @@ class Preparer:
 
     def _chosen(self, trial: _Trial) -> str:
         first, *others = trial.step.ways
-        if not others and self.compiler is None:
+        if not trial.step.work or (not others and self.compiler is None):
             return first
         work = f"{self.device}: {trial.step.work}"
         known = self.choices.get(work)

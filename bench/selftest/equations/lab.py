@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Cohort, Data, Outputs, Params
+from algorithms.base import Batch, Cohort, Data, Outputs, Params, ServerStep
+from bench.engine.server_steps import one_by_one
 from bench.engine.streams import stream
-from bench.engine.trees import tree_map
+from bench.engine.trees import tensors, tree_map
 
 SEED = 20
 SIDE, PIXELS = 4, 16
@@ -179,6 +180,11 @@ class LabFed:
     def stream(self, *keys: str | int) -> torch.Generator:
         """The server's generator for these keys."""
         return draw("server", *keys)
+
+    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+        """The state after one step for each of `inputs`."""
+        state, inputs, given = (tensors(tree, torch.device("cpu"), torch.float64) for tree in (state, inputs, given))
+        return one_by_one(self.net, step, state, inputs, given)
 
 
 class LabCohort:

@@ -1,0 +1,133 @@
+"""The steps of a server that trains something of its own: each as it comes, or captured once and replayed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Net, ServerStep
+from bench.engine.stacked.probe import Step
+from bench.engine.stacked.programs import NotCapturable, Program
+from bench.engine.trees import leaves, own, pairs, shapes, tensors, tree_map
+
+OWN_CLASS = "__class__"  # what a method that says `super()` closes over
+
+
+class ServerSteps:
+    """Makes the steps of one run's server.
+
+    Args:
+        net: the network.
+        device: of all tensors.
+        dtype: of numbers.
+        capture: gives what makes the program of one kind of steps; or None, and each step is made as it comes.
+    """
+
+    def __init__(
+        self, net: Net, device: torch.device, dtype: torch.dtype, capture: Callable[[], Callable[[], Program] | None]
+    ) -> None:
+        self._net, self._device, self._dtype, self._capture = net, device, dtype, capture
+        self._programs: dict[ServerStep, Program | None] = {}
+
+    def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+        """As `algorithms.base.Fed.repeat` says."""
+        _check(step)
+        state, inputs, given = (tensors(tree, self._device, self._dtype) for tree in (state, inputs, given))
+        program = self._program(step) if (count := _steps_of(inputs)) else None
+        if program is None:
+            return one_by_one(self._net, step, state, inputs, given)
+        try:
+            return self._replayed(program, step, (state, inputs, given), count)
+        except (NotCapturable, torch.OutOfMemoryError) as problem:
+            reason = str(problem)
+        # Outside the handler, whose traceback would keep what the attempt took.
+        self._programs[step] = None
+        warnings.warn(
+            f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}", stacklevel=2
+        )
+        return one_by_one(self._net, step, state, inputs, given)
+
+    def _program(self, step: ServerStep) -> Program | None:
+        """That of this step; None where steps are not captured, or this one cannot be."""
+        if (make := self._capture()) is None:
+            return None
+        if step not in self._programs:
+            self._programs[step] = make()
+        return self._programs[step]
+
+    def _replayed(self, program: Program, step: ServerStep, parts: tuple[Any, Any, Any], count: int) -> Any:
+        state, inputs, given = parts
+        place = program.room.place
+        act = _Act(
+            net=self._net,
+            step=step,
+            state=place("state", state, axes=0),
+            inputs=place("inputs", inputs),
+            given=place("given", given, axes=0),
+            clock=place("clock", torch.zeros(1, dtype=torch.int64, device=self._device), axes=0),
+        )
+        program.run((), Step(act), count)
+        return own(act.state)
+
+
+def one_by_one(net: Net, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+    """The state after a step for each of the inputs, all of which are tensors."""
+    state = own(state)  # a network in training mode writes its running statistics into what it is given
+    expected = shapes(state)
+    for row in range(_steps_of(inputs)):
+        made = step(net, state, tree_map(lambda tensor, row=row: tensor[row], inputs), given)  # type: ignore[misc]
+        if not row:
+            _check_structure(step, expected, shapes(made))
+        state = tree_map(Tensor.detach, made)
+    return state
+
+
+class _Act:
+    """One step, its tensors where they lie: it reads the inputs at its clock and moves the state on in its place."""
+
+    def __init__(self, net: Net, step: ServerStep, state: Any, inputs: Any, given: Any, clock: Tensor) -> None:
+        self.net, self.step, self.state, self.inputs, self.given, self.clock = net, step, state, inputs, given, clock
+
+    def __call__(self, _: str) -> None:
+        one = tree_map(lambda tensor: tensor.index_select(0, self.clock)[0], self.inputs)
+        made = self.step(self.net, tree_map(Tensor.detach, self.state), one, self.given)
+        _check_structure(self.step, shapes(self.state), shapes(made))
+        kept, new = zip(*pairs(self.state, tree_map(Tensor.detach, made)), strict=True)
+        torch._foreach_copy_(kept, new)  # few kernels, not one for each tensor
+        self.clock += 1
+
+
+def _check(step: ServerStep) -> None:
+    """What a step closes over would be that of the round in which it was captured, for all rounds."""
+    code = getattr(step, "__code__", None)
+    name = getattr(step, "__qualname__", repr(step))
+    if code is None:
+        raise TypeError(f"a server's step must be a method of the algorithm or a function, got {name}")
+    if found := sorted(set(code.co_freevars) - {OWN_CLASS}):
+        raise TypeError(
+            f"{name} closes over {', '.join(found)}: what a server's step reads has to reach it in `state`, `inputs` "
+            f"or `given`, so that a captured step sees each round's"
+        )
+
+
+def _check_structure(step: ServerStep, expected: Any, made: Any) -> None:
+    if made != expected:
+        raise ValueError(
+            f"{step.__qualname__} must give back its state with the names, shapes and types it had: {expected}; "
+            f"got {made}"
+        )
+
+
+def _steps_of(inputs: Any) -> int:
+    """The length of the inputs' leading axis."""
+    lengths = {len(tensor) if tensor.dim() else None for tensor in leaves(inputs)}
+    if len(lengths) != 1 or None in lengths:
+        raise ValueError(
+            "a server's steps are as many as the leading axis of their inputs is long: give tensors of one common "
+            f"length, got shapes {[tuple(tensor.shape) for tensor in leaves(inputs)]}"
+        )
+    return lengths.pop() or 0
