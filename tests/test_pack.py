@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from bench.engine.stacked.probe import Preparer
 from bench.engine.stacked.programs import Captured
 from bench.engine.stacked.rooms import FixedRoom
 from bench.engine.stacked.stack import Stack
+from bench.engine.tasks import Trained
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
@@ -183,6 +185,27 @@ def test_short_of_memory_half_the_clients_go_on(algorithm: str, monkeypatch: pyt
     assert isinstance(pack.trainer, Stacked)
     assert pack.trainer.limit == 2
     assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
+
+
+def test_what_a_run_has_trained_is_gone_before_others_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four runs of three clients, two at a time: of at most two runs anything is kept, not of all four."""
+    pack = Pack([candidate("scaffold").simulate("stacked", seed=seed) for seed in range(4)])
+    pack.trainer = Stacked(limit=2)
+    made, alive = list[ref[Trained]](), list[int]()
+    whole = Stack.run
+
+    def run(self: Stack) -> Any:
+        alive.append(sum(kept() is not None for kept in made))
+        done = whole(self)
+        made.extend(ref(trained) for _, trained in done)
+        return done
+
+    monkeypatch.setattr(Stack, "run", run)
+    pack.advance(2)
+    assert alive == [0, 2, 1, 0, 2, 1] * 2
+    monkeypatch.undo()
+    for member in pack.members:
+        assert largest_gap(candidate("scaffold").run(2, "stacked", seed=member.seed), member) < 1e-10
 
 
 def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -21,13 +21,17 @@ class Loop:
     name = "loop"
     server = None  # servers' steps are made as they come
 
-    def train(self, jobs: Sequence[Job]) -> list[list[Trained]]:
-        """Every client of every run to its end, in the order given.
+    def train(self, job: Job) -> list[Trained]:
+        """Every client of a run to its end, in the order of its tasks.
 
         Raises:
             RuntimeError: a hook failed; the message names the round and the client.
         """
-        return [[self._guarded(job, task) for task in job.tasks] for job in jobs]
+        return [self._guarded(job, task) for task in job.tasks]
+
+    def train_all(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, list[Trained]]]:
+        """Each run with what came of its clients; it raises as `train` does."""
+        return ((job, self.train(job)) for job in jobs)
 
     def _guarded(self, job: Job, task: Task) -> Trained:
         try:

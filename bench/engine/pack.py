@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from bench.engine.simulation import Simulation
 from bench.engine.tasks import Job, Trained
+
+Ended = tuple[Simulation, Job, list[Trained]]
 
 
 class Pack:
@@ -61,33 +63,45 @@ class Pack:
         for member in due:
             with self._guard(member), member.clock():
                 jobs[member] = member.begin()
-        trained = self._train(jobs)
-        for member, result in trained.items():
+        for member, job, trained in self._trained(jobs):
             with self._guard(member), member.clock():
-                member.end(jobs[member], result)
+                member.end(job, trained)
+            del trained  # before the next are trained: a pack's models together may be more than fit
 
-    def _train(self, jobs: dict[Simulation, Job]) -> dict[Simulation, list[Trained]]:
-        """What came of each member's clients; where all together fail, each is tried alone, so that one fails only."""
-        if len(jobs) < 2 or self.apart:
-            return self._each_alone(jobs)
-        try:
-            with self._shared_clock(jobs):
-                return dict(zip(jobs, self.trainer.train(list(jobs.values())), strict=True))
-        except Exception as error:
-            # Past this clause, so that what fails alone fails for itself; its frames would keep the stack's tensors.
-            together = error.with_traceback(None)
-        found = self._each_alone(jobs)
-        if len(found) == len(jobs):
+    def _trained(self, jobs: dict[Simulation, Job]) -> Iterator[Ended]:
+        """What came of each member's clients, as soon as it is known; `jobs` loses it.
+
+        Where all together fail, those that are left are tried alone, so that one fails only.
+        """
+        together = None
+        if len(jobs) > 1 and not self.apart:
+            together = yield from self._together(jobs)
+        for member in list(jobs):
+            trained: list[Trained] = []
+            with self._guard(member), member.clock():
+                trained = self.trainer.train(jobs[member])
+            if member not in self.failures:
+                yield member, jobs.pop(member), trained
+        if together and not jobs:
             self.apart = together
             warnings.warn(f"runs of this pack train one by one, for together they fail: {together}", stacklevel=2)
-        return found
 
-    def _each_alone(self, jobs: dict[Simulation, Job]) -> dict[Simulation, list[Trained]]:
-        found = {}
-        for member, job in jobs.items():
-            with self._guard(member), member.clock():
-                found[member] = self.trainer.train([job])[0]
-        return found
+    def _together(self, jobs: dict[Simulation, Job]) -> Generator[Ended, None, Exception | None]:
+        """Those that one program trains, and what went wrong with it."""
+        members = {id(job): member for member, job in jobs.items()}
+        samples = {member: sum(sum(task.schedule.sizes) for task in job.tasks) for member, job in jobs.items()}
+        running = self.trainer.train_all(list(jobs.values()))
+        while jobs:
+            try:
+                with _shared_clock(samples):
+                    job, trained = next(running)
+            except Exception as error:
+                # Past this clause: what fails alone fails for itself, and its frames would keep the stack's tensors.
+                return error.with_traceback(None)
+            member = members[id(job)]
+            yield member, jobs.pop(member), trained
+            del trained
+        return None
 
     @contextmanager
     def _guard(self, member: Simulation) -> Iterator[None]:
@@ -96,12 +110,12 @@ class Pack:
         except Exception as error:
             self.failures[member] = error
 
-    @contextmanager
-    def _shared_clock(self, jobs: dict[Simulation, Job]) -> Iterator[None]:
-        """Each member's share of the time is that of its training samples."""
-        began = time.perf_counter()
-        yield
-        spent = time.perf_counter() - began
-        samples = {member: sum(sum(task.schedule.sizes) for task in job.tasks) for member, job in jobs.items()}
-        for member, own in samples.items():
-            member.progress.seconds += spent * own / sum(samples.values())
+
+@contextmanager
+def _shared_clock(samples: dict[Simulation, int]) -> Iterator[None]:
+    """Each member's share of the time is that of its training samples."""
+    began = time.perf_counter()
+    yield
+    spent = time.perf_counter() - began
+    for member, own in samples.items():
+        member.progress.seconds += spent * own / sum(samples.values())

@@ -137,7 +137,7 @@ class Simulation:
                 return
             with self.clock():
                 job = self.begin()
-                self.end(job, self.trainer.train([job])[0])
+                self.end(job, self.trainer.train(job))
             if stop():
                 return
 

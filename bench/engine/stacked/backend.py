@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -63,40 +63,46 @@ class Stacked:
 
         return Stacked(program, meter, server=_server_program)
 
-    def train(self, jobs: Sequence[Job]) -> list[list[Trained]]:
-        """Every client of every run to its end; for each run what came of its clients, in the order of its tasks.
+    def train(self, job: Job) -> list[Trained]:
+        """Every client of a run to its end, in the order of its tasks; it raises as `train_all` does."""
+        ((_, trained),) = self.train_all([job])
+        return trained
+
+    def train_all(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, list[Trained]]]:
+        """Each run with what came of its clients, in the order of its tasks, as soon as the last of them is done.
 
         Raises:
             RuntimeError: a hook failed; the message names the round.
             torch.OutOfMemoryError: a single client does not fit.
         """
-        found: dict[tuple[int, int], Trained] = {}
         for members in _alike(jobs):
-            try:
-                for job, trained in self._together(members):
-                    found[id(job), trained.client] = trained
-            except torch.OutOfMemoryError:
-                raise
-            except Exception as error:
-                clients = [task.client for job in members for task in job.tasks]
-                raise RuntimeError(f"round {members[0].plan.round}, clients {clients}: {error}") from error
-        return [[found[id(job), task.client] for task in job.tasks] for job in jobs]
+            yield from self._together(members)
 
-    def _together(self, jobs: list[Job]) -> list[tuple[Job, Trained]]:
+    def _together(self, jobs: list[Job]) -> Iterator[tuple[Job, list[Trained]]]:
         """Runs that fit together: as one program, or as few as memory allows."""
-        apart = Differences.among(jobs)
-        waiting = sorted(((job, task) for job in jobs for task in job.tasks), key=lambda entry: -entry[1].steps)
-        done: list[tuple[Job, Trained]] = []
+        apart, collected = Differences.among(jobs), _Collected(jobs)
+        # Run by run: what a run has trained takes memory until its server has seen all of it.
+        waiting = [(job, task) for job in jobs for task in job.tasks]
         while waiting:
             first = len(jobs[0].tasks) if apart.several and self._meter and self.limit is None else self.limit
-            part = waiting[:first]
-            made = self._measured(part, apart)
+            part = sorted(waiting[:first], key=lambda entry: -entry[1].steps)
+            made = self._guarded(part, apart)
             if made is None:  # outside the handler, whose traceback would keep what the attempt took
                 self._halve(len(part))
                 continue
-            done += made
             waiting = waiting[len(part) :]
-        return done
+            collected.add(made)
+            del made
+            yield from collected.complete()
+
+    def _guarded(self, part: list[Entry], apart: Differences) -> list[tuple[Job, Trained]] | None:
+        try:
+            return self._measured(part, apart)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            where = f"round {part[0][0].plan.round}, clients {[task.client for _, task in part]}"
+            raise RuntimeError(f"{where}: {error}") from error
 
     def _measured(self, part: list[Entry], apart: Differences) -> list[tuple[Job, Trained]] | None:
         """Train them; None if memory did not suffice. The first program of several runs says how many clients fit."""
@@ -161,6 +167,26 @@ def _server_graphs() -> Make:
 
 def _eager(job: Job) -> Eager:
     return Eager(usual(job.problem.federation.device))
+
+
+class _Collected:
+    """What came of the clients of some runs, until a run has all of its own together."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._missing = list(jobs)
+        self._found: dict[int, dict[int, Trained]] = {id(job): {} for job in jobs}
+
+    def add(self, made: Sequence[tuple[Job, Trained]]) -> None:
+        """Of some clients."""
+        for job, trained in made:
+            self._found[id(job)][trained.client] = trained
+
+    def complete(self) -> Iterator[tuple[Job, list[Trained]]]:
+        """The runs that have all, each given once, and kept no longer."""
+        for job in [job for job in self._missing if len(self._found[id(job)]) == len(job.tasks)]:
+            self._missing.remove(job)
+            found = self._found.pop(id(job))
+            yield job, [found.pop(task.client) for task in job.tasks]
 
 
 @dataclass
