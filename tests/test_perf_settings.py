@@ -105,6 +105,7 @@ def test_bf16_where_the_processor_multiplies_it(monkeypatch: pytest.MonkeyPatch)
     ratio = found["rates"]["bf16"]["median"] / found["rates"]["fp32"]["median"]
     assert found["ratio"]["median"] == pytest.approx(ratio)
     assert found["cpu_ratio"]["n"] == 1
+    assert ("limit" in found["bare_ratio"], found["bare_ratio"]["n"]) == (False, 1)
     assert (found["ratio"]["limit"], found["ratio"]["bound"]) == (1.6, ">=")
     monkeypatch.setattr(cores, "bf16_support", str)
     assert beside_fp32(TINY, 1) == {

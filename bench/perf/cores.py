@@ -6,6 +6,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean
@@ -62,22 +63,32 @@ def _processor_flags() -> set[str]:
 
 
 def beside_fp32(work: Workload, rounds: int) -> dict[str, Any]:
-    """The samples/s of bfloat16 over float32's; `left_out` where the processor cannot multiply it."""
+    """The samples/s of bfloat16 over float32's; `left_out` where the processor cannot multiply it.
+
+    Bare loops in the engine's place show what the library's operators give.
+    """
     support = bf16_support()
     if not support:
         return {"left_out": f"not applicable: the processor has neither of {', '.join(FLAGS)}"}
-    runs = [simulation(replace(work, precision=name), ALGORITHM) for name in ("bf16", "fp32")]
-    for run in runs:
-        one_round(run)
-    pairs = alternate(lambda: one_round(runs[0]), lambda: one_round(runs[1]), rounds)
-    ratios = [full.seconds / half.seconds for half, full in pairs]
+    works = [replace(work, precision=name) for name in ("bf16", "fp32")]
+    pairs = _in_turn([partial(one_round, simulation(one, ALGORITHM)) for one in works], rounds)
+    bare = _in_turn([BareLoop(one).segment for one in works], rounds)
     rates = {"bf16": [half.seconds for half, _ in pairs], "fp32": [full.seconds for _, full in pairs]}
     return {
         "instructions": support,
         "rates": {name: figure([work.processed / one for one in each], "samples/s") for name, each in rates.items()},
-        "ratio": figure(ratios, "x", BF16_RATIO, at_least=True),
+        "ratio": figure([full.seconds / half.seconds for half, full in pairs], "x", BF16_RATIO, at_least=True),
+        "bare_ratio": figure([full.seconds / half.seconds for half, full in bare], "x"),
         **cpu_ratio([(full, half) for half, full in pairs]),
     }
+
+
+def _in_turn(rounds_of: list[Callable[[], object]], rounds: int) -> list[tuple[Spent, Spent]]:
+    """Two kinds of rounds in turn, the first of each not timed."""
+    first, second = rounds_of
+    first()
+    second()
+    return alternate(first, second, rounds)
 
 
 def two_trials(work: Workload, rounds: int) -> dict[str, Any]:
