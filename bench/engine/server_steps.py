@@ -12,7 +12,7 @@ from torch import Tensor
 from algorithms.base import Net, ServerStep
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
-from bench.engine.trees import leaves, own, pairs, shapes, tensors, tree_map
+from bench.engine.trees import leaves, own, pairs, shapes, tensors, tree_map, unstack
 
 OWN_CLASS = "__class__"  # what a method that says `super()` closes over
 
@@ -77,11 +77,10 @@ class ServerSteps:
 def one_by_one(net: Net, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
     """The state after a step for each of the inputs, all of which are tensors."""
     state = own(state)  # a network in training mode writes its running statistics into what it is given
-    expected = shapes(state)
-    for row in range(_steps_of(inputs)):
-        made = step(net, state, tree_map(lambda tensor, row=row: tensor[row], inputs), given)  # type: ignore[misc]
-        if not row:
-            _check_structure(step, expected, shapes(made))
+    _steps_of(inputs)
+    for one in unstack(inputs):
+        made = step(net, state, one, given)
+        _check_structure(step, shapes(state), shapes(made))
         state = tree_map(Tensor.detach, made)
     return state
 
@@ -117,9 +116,19 @@ def _check(step: ServerStep) -> None:
 def _check_structure(step: ServerStep, expected: Any, made: Any) -> None:
     if made != expected:
         raise ValueError(
-            f"{step.__qualname__} must give back its state with the names, shapes and types it had: {expected}; "
-            f"got {made}"
+            f"{step.__qualname__} must give back its state with the names, shapes and types it had: "
+            f"{_difference(expected, made, 'state')}"
         )
+
+
+def _difference(expected: Any, made: Any, place: str) -> str:
+    """The first of them, in words."""
+    if not (isinstance(expected, dict) and isinstance(made, dict)):
+        return f"{place} was {expected}, got {made}"
+    if expected.keys() != made.keys():
+        return f"{place} had {sorted(expected)}, got {sorted(made)}"
+    name = next(name for name in expected if made[name] != expected[name])
+    return _difference(expected[name], made[name], f"{place}[{name!r}]")
 
 
 def _steps_of(inputs: Any) -> int:
