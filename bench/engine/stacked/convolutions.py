@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.overrides import TorchFunctionMode
 
+from bench.engine.stacked.between import layers
+
 WAYS = {
     "grouped": "one grouped convolution",
     "separate": "one convolution a client",
@@ -66,6 +68,7 @@ class computed(TorchFunctionMode):
         if way not in WAYS:
             raise ValueError(f"convolutions of a stack are computed in one of {', '.join(WAYS)}; got {way!r}")
         self._way = way
+        self._between = layers(side_by_side=way == "grouped")
         self.idle = True
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -75,17 +78,9 @@ class computed(TorchFunctionMode):
             self.idle &= all(map(operator.is_, [*args, *kwargs.values()], [*cast[0], *cast[1].values()]))
             args, kwargs = cast
             return self._conv2d(*args, **kwargs) if func is torch.conv2d else func(*args, **kwargs)
-        if func is F.batch_norm:
-            return self._batch_norm(*args, **kwargs)
-        return func(*args, **kwargs)
-
-    def _batch_norm(self, input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        # On a GPU torch asks whether channels come last, which vmap does not answer.
-        laid = input.contiguous() if input.is_cuda else input
-        # vmap would give torch's kernel weights of bfloat16 beside statistics of float32, which it refuses.
-        made: Tensor = F.batch_norm(laid.float() if laid.dtype is torch.bfloat16 else laid, *args, **kwargs)
-        self.idle &= made.dtype is input.dtype and laid is input
-        return made.to(input.dtype)
+        made = self._between[func](*args, **kwargs) if func in self._between else None
+        self.idle &= made is None
+        return func(*args, **kwargs) if made is None else made
 
     def _conv2d(
         self,
