@@ -20,6 +20,7 @@ from bench.plan import make_plan
 from bench.stored_names import Named, named_runs
 from bench.words import OUT
 from leaderboards import Store
+from leaderboards.commands import shell_command
 
 PROG = "python -m bench.status"
 DESCRIPTION = """\
@@ -76,7 +77,8 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
         UsageError: nothing is there, or a file.
     """
     if out.is_file():
-        raise UsageError(f"{out} is a file, and --out takes a folder; `python -m bench.compare --out {out}` reads rows")
+        reads = shell_command("bench.compare", "--out", out)
+        raise UsageError(f"{out} is a file, and --out takes a folder; `{reads}` reads rows")
     runs, states = _rows(Store(out)), _states(out)
     known = {row["run_key"] for row in runs}
     whose = {key: _whose(manifest) for key, manifest in states.items() if key not in known}

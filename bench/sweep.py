@@ -33,6 +33,7 @@ from bench.unit import Unit
 from bench.values import logs_of, tracks_of
 from bench.words import counted
 from leaderboards import Store, StoreError
+from leaderboards.commands import shell_command
 
 if TYPE_CHECKING:
     from bench.tuning.progress import Observer
@@ -272,7 +273,7 @@ def _compact(store: Store) -> None:
     try:
         compact_if_many(store)
     except (OSError, StoreError) as error:
-        later = f"python -m bench.boards compact {store.out}"
+        later = shell_command("bench.boards", "compact", store.out)
         sys.stderr.write(f"note: the small files of this folder were not compacted ({error}); `{later}` does it\n")
 
 
@@ -300,7 +301,9 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
     tuned = TUNED if plan.request.budget else ()
     print_leaderboard(out, where=where, style="json" if as_json else "table", tuned=tuned, file=sys.stdout)
     if tuned and not as_json:
-        _say([f"selected over {', '.join(tuned)} as well; again: python -m bench.compare --tuned {' '.join(tuned)}"])
+        folder = () if out == default_out().resolve() else ("--out", out)
+        again = shell_command("bench.compare", "--tuned", *tuned, *folder)
+        _say([f"selected over {', '.join(tuned)} as well; again: {again}"])
 
 
 if __name__ == "__main__":
