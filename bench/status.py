@@ -41,7 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _status(argv: Sequence[str]) -> None:
     given, layers = command.parse(argv, PROG)
-    out = Path(given.out).resolve() if given.out else default_out().resolve()
+    out = (Path(given.out) if given.out else default_out()).resolve()
+    if out.is_file():
+        reads = shell_command("bench.compare", "--out", out)
+        raise UsageError(f"{out} is a file, and --out takes a folder; `{reads}` reads rows")
     rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
     _print(rows, out, given.json)
 
@@ -74,11 +77,8 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     """Every stored run, and the saved states whose run has no row; those that do not say whose they are come last.
 
     Raises:
-        UsageError: nothing is there, or a file.
+        UsageError: nothing is there.
     """
-    if out.is_file():
-        reads = shell_command("bench.compare", "--out", out)
-        raise UsageError(f"{out} is a file, and --out takes a folder; `{reads}` reads rows")
     runs, states = _rows(Store(out)), _states(out)
     known = {row["run_key"] for row in runs}
     whose = {key: _whose(manifest) for key, manifest in states.items() if key not in known}

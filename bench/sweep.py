@@ -30,7 +30,7 @@ from bench.shares import default_share, share
 from bench.streams import UnreadError
 from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from bench.unit import Unit
-from bench.values import logs_of, tracks_of
+from bench.values import logs_of, result_folder, tracks_of
 from bench.words import counted
 from leaderboards import Store, StoreError
 from leaderboards.commands import shell_command
@@ -113,8 +113,7 @@ def _resolve(given: argparse.Namespace, plan: Plan) -> Resolved:
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(given.pack, device, given.backend, plan.request.seeds, runs)
     _check_scheduler(given, pack, plan.request.seeds)
-    out = Path(given.out) if given.out else default_out()
-    return Resolved(out.resolve(), device, gpus, pack)
+    return Resolved(result_folder(given.out), device, gpus, pack)
 
 
 def _check_numbers(given: argparse.Namespace) -> None:

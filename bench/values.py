@@ -36,6 +36,18 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     return found or [default_out()]
 
 
+def result_folder(given: str | Path | None) -> Path:
+    """The result folder that was named, or the usual one, whether or not it is there.
+
+    Raises:
+        UsageError: it is a file.
+    """
+    out = Path(given or default_out()).resolve()
+    if out.is_file():
+        raise UsageError(f"{out} is a file, and results are a folder: name another with --out or FEDKD_OUT")
+    return out
+
+
 def no_results(folders: Sequence[Path]) -> UsageError:
     """What to say of folders, or files of rows, none of which holds a run."""
     folder = next((folder for folder in folders if not folder.is_file()), default_out())

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rows import make_row
 
@@ -104,6 +106,50 @@ def test_a_file_given_as_folder_is_read_by_the_command_that_does(
     assert f"`python -m bench.compare --out {shlex.quote(str(file))}`" in capsys.readouterr().err
 
 
+SWEEP = ["--algo", "fedavg", "--rounds", "1", "--executor", "inline"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda out: sweep.main([*SWEEP, "--out", out]),
+        lambda out: sweep.main([*SWEEP, "--dry-run", "--out", out]),
+        lambda out: reproduce.main(["xyz", "--out", out]),
+        lambda out: status.main(["--algo", "fedavg", "--out", out]),
+        lambda out: boards.main(["merge", f"{Path(out).parent}/there", "--out", out]),
+        lambda out: boards.main(["pull", f"{Path(out).parent}/there", out]),
+    ],
+    ids=["sweep", "dry run", "reproduce", "status of a plan", "merge", "pull"],
+)
+def test_a_file_where_results_go_is_refused_in_words(
+    asked: Callable[[str], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "there" / "runs").mkdir(parents=True)
+    file = tmp_path / "notes.txt"
+    file.write_text("of the user")
+    assert asked(str(file)) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"error: {file} is a file, and ")
+    assert (said.out, file.read_text()) == ("", "of the user")
+
+
+@pytest.mark.parametrize("ask", [ASKED[name][0] for name in ("compare", "report", "diff")])
+def test_nobody_is_told_to_delete_a_file_that_was_named_by_mistake(
+    ask: Callable[[str], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes, theirs = tmp_path / "notes.txt", tmp_path / "theirs.parquet"
+    notes.write_text("of the user")
+    pq.write_table(pa.table({"a": [1]}), theirs)
+    for file, problem in (
+        (notes, "no readable parquet file (11 bytes; "),
+        (theirs, "no file of runs (not written by "),
+    ):
+        assert ask(str(file)) == 3
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: {file} is {problem}")
+        assert said.endswith("): name a result folder, or a file of rows\n")
+
+
 def test_a_sweep_names_its_own_folder_in_what_it_suggests(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,8 +157,7 @@ def test_a_sweep_names_its_own_folder_in_what_it_suggests(
         raise StoreError(folder, "no room")
 
     monkeypatch.setattr("leaderboards.compaction.compact_if_many", refuse)
-    few = ["--algo", "fedavg", "--budget", "1", "--rounds", "1", "--executor", "inline", "-q"]
-    assert sweep.main([*few, "--out", str(folder)]) == 0
+    assert sweep.main([*SWEEP, "--budget", "1", "-q", "--out", str(folder)]) == 0
     said, out = capsys.readouterr().err, shlex.quote(str(folder))
     assert f"`python -m bench.boards compact {out}` does it" in said
     assert f"again: python -m bench.compare --tuned lr --out {out}\n" in said
