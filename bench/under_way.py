@@ -6,7 +6,7 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,19 @@ class UnderWay:
 
 def under_way(out: Path) -> UnderWay:
     """What lies below `out`/state now."""
+    claims = sorted((out / "state").glob("*.lock"))
+    running = frozenset(file.stem for file in claims if len(file.stem) == 64 and _held(file))
+    return UnderWay(_manifests(out), running)
+
+
+def any_saved(out: Path, keys: Collection[str] | None) -> bool:
+    """Whether one of the runs of these keys, or any if None, has a state with a finished round."""
+    saved = (_round(manifest) for key, manifest in _manifests(out).items() if keys is None or key in keys)
+    return any(saved)
+
+
+def _manifests(out: Path) -> dict[str, Any]:
+    """Run key -> what its state says of itself; `_DAMAGED` where that cannot be read."""
     manifests: dict[str, Any] = {}
     for file in sorted((out / "state").glob("*/manifest.json")):
         try:
@@ -76,8 +89,7 @@ def under_way(out: Path) -> UnderWay:
             continue
         except (OSError, ValueError, RecursionError):
             manifests[file.parent.name] = _DAMAGED
-    claims = sorted((out / "state").glob("*.lock"))
-    return UnderWay(manifests, frozenset(file.stem for file in claims if len(file.stem) == 64 and _held(file)))
+    return manifests
 
 
 def whose(manifest: Any) -> Mapping[str, Any] | None:
