@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from bench.console import Parser, exit_status
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
+from bench.values import result_folder
 
 if TYPE_CHECKING:
     from bench.mirror import Moved
@@ -97,7 +98,7 @@ def _merge(arguments: argparse.Namespace) -> int:
     from leaderboards.merging import merge
 
     sources = [_folder(source) for source in arguments.sources]
-    out = arguments.out.resolve()
+    out = result_folder(arguments.out)
     if out in sources:
         raise UsageError(f"--out {out} is among the sources, which are only read: its own rows take part anyway")
     sources = list(dict.fromkeys(sources))
@@ -169,7 +170,7 @@ def _pull(arguments: argparse.Namespace) -> int:
     from bench.mirror import opened, pulled
     from leaderboards import Store
 
-    out = (arguments.folder or default_out()).resolve()
+    out = result_folder(arguments.folder)
     with opened(arguments.url, out, read_only=True) as mirror:
         found = pulled(mirror)
     if Store(out).status():

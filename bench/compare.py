@@ -16,7 +16,7 @@ from bench.compare_filters import TUNABLE, chosen, filters, layout
 from bench.console import Parser, exit_status
 from bench.errors import UsageError
 from bench.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.values import folders_of, split_list
+from bench.values import folders_of, no_results, split_list
 from bench.words import OUTS, counted
 
 if TYPE_CHECKING:
@@ -210,10 +210,7 @@ def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
     source = Folders(folders)
     runs = source.runs()
     if runs.empty:
-        raise UsageError(
-            f"no results in {_named(folders)}: run `python -m bench.sweep --algo fedavg,fedprox --dataset digits --out "
-            f"{folders[0]}` first, or name another folder with --out"
-        )
+        raise no_results(folders)
     counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
     sys.stderr.write(f"{counted(len(runs), 'run')} in {_named(folders)}: {counts}\n")
     return source, runs

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import UsageError
 from bench.values import split_list
+from leaderboards.commands import shell_command
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.Da
         return found
     source = ", ".join(map(str, folders))
     if found.empty:
-        commands = " and ".join(f"`python -m bench.status --out {out}`" for out in folders if not out.is_file())
+        commands = " and ".join(
+            f"`{shell_command('bench.status', '--out', out)}`" for out in folders if not out.is_file()
+        )
         raise UsageError(f"no run begins with {start!r} in {source}" + (commands and f"; the keys are in {commands}"))
     keys = [key[:KEY_SHOWN] for key in found["run_key"]]
     more = f" and {len(keys) - MANY} more" if len(keys) > MANY else ""

@@ -27,10 +27,12 @@ def varied_names(units: Sequence[Unit]) -> dict[str, Varied]:
         by_algorithm.setdefault(unit.algorithm, []).append(unit)
     found = {}
     for algorithm, own in by_algorithm.items():
-        fields = _differing(unit.setting.as_dict() for unit in own)
+        settings = {id(unit.setting): unit.setting for unit in own}  # the seeds of a configuration share one
+        fields = _differing(setting.as_dict() for setting in settings.values())
         if "model" not in fields and own[0].setting.model != usual[0][0]:
             fields = ("model", *fields)
-        found[algorithm] = Varied(fields, _differing(unit.hyperparameters for unit in own))
+        values = {id(unit.hyperparameters): unit.hyperparameters for unit in own}
+        found[algorithm] = Varied(fields, _differing(values.values()))
     return found
 
 

@@ -8,7 +8,6 @@ and guarantees: `bench.mirror_rows`, `bench.mirror_states`; files of `--track` l
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import tempfile
 import threading
@@ -22,6 +21,7 @@ from bench.errors import UsageError
 from bench.mirror_place import MirrorProblem, Place, await_thread, each, gist, local_folder, open_place, patiently
 from bench.mirror_rows import Rows
 from bench.mirror_states import States
+from leaderboards.commands import shell_command
 from leaderboards.store import BOARD
 
 VARIABLE = "FEDKD_MIRROR"
@@ -192,7 +192,7 @@ def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
     if near and not read_only and (near / BOARD).exists():
         raise UsageError(
             f"{url} is a result folder, not a mirror of {out}: name another place, or bring the rows into it by "
-            f"`python -m bench.boards merge {out} --out {url}`"
+            f"`{shell_command('bench.boards', 'merge', out, '--out', near)}`"
         )
     with tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True) as scratch:
         with _advised():
@@ -262,7 +262,7 @@ def _advised() -> Iterator[None]:
 
 
 def _again(mirror: Mirror) -> str:
-    command = shlex.join(["python", "-m", "bench.boards", "push", mirror.place.url, str(mirror.out)])
+    command = shell_command("bench.boards", "push", mirror.place.url, mirror.out)
     return f"everything is in {mirror.out}; the same command, or `{command}`, pushes it"
 
 

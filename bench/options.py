@@ -285,6 +285,7 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
     """
     if options.budget < 1 and any("budget" in layer.options for layer in layers):
         raise UsageError(f"--budget must be >= 1, got {options.budget}; without it the paper's own grid is run")
+    _check_samples(options, layers)
     if not split_list(getattr(options, "algo", ())) and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
     values: dict[str, tuple[str, ...]] = {}
@@ -311,6 +312,16 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
         force=options.force,
         table=options.table,
     )
+
+
+def _check_samples(options: argparse.Namespace, layers: Sequence[Layer]) -> None:
+    """A grid is run whole: a number of configurations asks for a search, unless a later layer put the grid over it."""
+    named = [layer.options for layer in layers if {"search", "num_samples"} & layer.options.keys()]
+    if options.search == "grid" and named and "num_samples" in named[-1]:
+        other = "" if options.budget or options.table else "add one of them, or "
+        raise UsageError(
+            f"--num-samples {options.num_samples} is for --search random or --search optuna: {other}leave it out"
+        )
 
 
 def _dataset(options: argparse.Namespace, layers: Sequence[Layer]) -> str:

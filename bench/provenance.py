@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shlex
 import subprocess
 from collections.abc import Sequence
 from functools import lru_cache
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import __version__
+from leaderboards.commands import shell_command
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "transformers", "scikit-learn")
 SOURCES = ("algorithms", "bench", "leaderboards", "search_spaces", "pyproject.toml")
@@ -24,7 +24,7 @@ def of_command(argv: Sequence[str]) -> dict[str, Any]:
         "package_version": __version__,
         "git_commit": commit,
         "git_dirty": dirty,
-        "command": "python -m bench.sweep " + shlex.join(argv),
+        "command": shell_command("bench.sweep", *argv),
     }
 
 

@@ -15,11 +15,12 @@ from algorithms import ALGORITHMS
 from bench.compare_filters import run_of_key
 from bench.console import Parser, exit_status
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
-from bench.execution import Execution, default_out, resolve_device
+from bench.execution import Execution, resolve_device
 from bench.identity import identity, setting_of
 from bench.request import find_algorithm
 from bench.results import RESULT_COLUMNS
 from bench.unit import Unit
+from bench.values import result_folder
 from bench.words import DATA_DIR, counted
 from leaderboards import Store
 
@@ -49,7 +50,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from bench import provenance
     from bench.tuning.trial import Trial
 
-    out = Path(arguments.out).resolve() if arguments.out else default_out().resolve()
+    out = result_folder(arguments.out)
     into = Path(arguments.into).resolve() if arguments.into else out / "reproduced"
     found = run_of_key(Store(out).runs(), arguments.run_key, [out])
     row = {str(name): value for name, value in found.iloc[0].items()}

@@ -7,6 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,18 @@ from bench.identity import identity_json
 from bench.labels import trial_name, varied_names
 from bench.plan import make_plan
 from bench.stored_names import Named, named_runs
+from bench.under_way import OTHER_VERSION, UnderWay, under_way, whose
 from bench.words import OUT
 from leaderboards import Store
+from leaderboards.commands import shell_command
 
 PROG = "python -m bench.status"
 DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
 With --algo and the other options of bench.sweep: the runs of that command, those that are missing included."""
-
-_DAMAGED: dict[str, Any] = {}  # nothing that a state has to say
+_OTHER_VERSION = (
+    f"{OTHER_VERSION}: saved by another version of the suite or of the algorithm, which alone goes on from it"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _status(argv: Sequence[str]) -> None:
     given, layers = command.parse(argv, PROG)
-    out = Path(given.out).resolve() if given.out else default_out().resolve()
+    out = (Path(given.out) if given.out else default_out()).resolve()
+    if out.is_file():
+        reads = shell_command("bench.compare", "--out", out)
+        raise UsageError(f"{out} is a file, and --out takes a folder; `{reads}` reads rows")
     rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
     _print(rows, out, given.json)
 
@@ -59,37 +66,36 @@ def _help() -> None:
 def _of_plan(given: argparse.Namespace, layers: Sequence[command.Layer], out: Path) -> list[dict[str, Any]]:
     plan = make_plan(command.make_request(given, layers))
     store = Store(out)
-    statuses, varied, states = store.status(), varied_names(plan.units), _states(out)
+    statuses, varied, states = store.status(), varied_names(plan.units), under_way(out)
     rows = []
     for unit in plan.units:
         found = {statuses.get(key, "missing") for key in unit.rows.values()}
         status = found.pop() if len(found) == 1 else "missing"
-        rows.append({"run_key": unit.key, "run": trial_name([unit], varied), **_standing(states.get(unit.key), status)})
+        named = {"run_key": unit.key, "run": trial_name([unit], varied)}
+        rows.append(named | asdict(states.standing(unit.key, status)))
     wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
     return rows + [row for identity, row in _stored(store, states) if identity in wanted]
 
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:
-    """Every stored run, and the saved states whose run has no row; those that do not say whose they are come last.
+    """Every stored run, and those at work or saved that have no row; those that do not say whose they are come last.
 
     Raises:
-        UsageError: nothing is there, or a file.
+        UsageError: nothing is there.
     """
-    if out.is_file():
-        raise UsageError(f"{out} is a file, and --out takes a folder; `python -m bench.compare --out {out}` reads rows")
-    runs, states = _rows(Store(out)), _states(out)
+    runs, states = _rows(Store(out)), under_way(out)
     known = {row["run_key"] for row in runs}
-    whose = {key: _whose(manifest) for key, manifest in states.items() if key not in known}
-    named = [{"run_key": key, **run} for key, run in whose.items() if run]
+    others = {key: whose(states.manifests.get(key)) for key in sorted({*states.manifests, *states.running} - known)}
+    named = [{"run_key": key, **run} for key, run in others.items() if run]
     rows = [_line(one, states) for one in _in_order([*runs, *named])]
-    nameless = [key for key, run in whose.items() if not run]
-    rows += [{"run_key": key, "run": "(no row yet)", **_standing(states[key], "missing")} for key in nameless]
+    nameless = [key for key, run in others.items() if not run]
+    rows += [{"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing"))} for key in nameless]
     if not rows:
         raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
     return rows
 
 
-def _stored(store: Store, states: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+def _stored(store: Store, states: UnderWay) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """(algorithm, setting as JSON) and the line of every stored run, like beside like."""
     for one in _in_order(_rows(store)):
         yield (one.row["algorithm"], one.row["setting_json"]), _line(one, states)
@@ -104,47 +110,13 @@ def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
     return records(store.runs())
 
 
-def _states(out: Path) -> dict[str, Any]:
-    """Run key -> what its saved state says of itself; `_DAMAGED` where that cannot be read."""
-    found: dict[str, Any] = {}
-    for file in sorted((out / "state").glob("*/manifest.json")):
-        try:
-            found[file.parent.name] = json.loads(file.read_text()) or _DAMAGED
-        except FileNotFoundError:  # finished meanwhile
-            continue
-        except (OSError, ValueError, RecursionError):
-            found[file.parent.name] = _DAMAGED
-    return found
-
-
-def _whose(manifest: Any) -> Mapping[str, Any] | None:
-    """The columns that name a saved run (`Unit.named_by`); None where its state does not say, or is damaged."""
-    try:
-        told = manifest["run"]
-        run = {name: told[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(told["seed"])}
-        list(named_runs([run]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    return run
-
-
 def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
     return sorted(named_runs(rows), key=lambda one: one.order)
 
 
-def _line(one: Named, states: Mapping[str, Any]) -> dict[str, Any]:
+def _line(one: Named, states: UnderWay) -> dict[str, Any]:
     key = one.row["run_key"]
-    return {"run_key": key, "run": one.name, **_standing(states.get(key), one.row.get("status", "missing"))}
-
-
-def _standing(manifest: Any, status: str) -> dict[str, Any]:
-    """The status, `saved` where a state waits to be taken up, and its round."""
-    if status == "finished" or manifest is None:
-        return {"status": status, "saved_round": None}
-    try:
-        return {"status": "saved" if status == "missing" else status, "saved_round": int(manifest["round"])}
-    except (ValueError, KeyError, TypeError, OverflowError):
-        return {"status": "damaged", "saved_round": None}
+    return {"run_key": key, "run": one.name, **asdict(states.standing(key, one.row.get("status", "missing")))}
 
 
 def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
@@ -158,12 +130,15 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     table = Table("run key", "run", "status", "saved round")
     for row in rows:
         saved = "" if row["saved_round"] is None else str(row["saved_round"])
-        table.add_row(row["run_key"][:16], escape(row["run"]), row["status"], saved)
+        status = f"{row['status']}, {row['before']} before" if row["before"] else row["status"]
+        table.add_row(row["run_key"][:16], escape(row["run"]), status, saved)
     screen = console()
     screen.print(table)
     screen.print(
         ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}", markup=False
     )
+    if counts[OTHER_VERSION]:
+        sys.stderr.write(f"note: {_OTHER_VERSION}\n")
 
 
 if __name__ == "__main__":

@@ -29,10 +29,12 @@ from bench.ready import check_out, prepare_data
 from bench.shares import default_share, share
 from bench.streams import UnreadError
 from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
+from bench.under_way import any_saved
 from bench.unit import Unit
-from bench.values import logs_of, tracks_of
+from bench.values import logs_of, result_folder, tracks_of
 from bench.words import counted
 from leaderboards import Store, StoreError
+from leaderboards.commands import shell_command
 
 if TYPE_CHECKING:
     from bench.tuning.progress import Observer
@@ -112,8 +114,7 @@ def _resolve(given: argparse.Namespace, plan: Plan) -> Resolved:
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(given.pack, device, given.backend, plan.request.seeds, runs)
     _check_scheduler(given, pack, plan.request.seeds)
-    out = Path(given.out) if given.out else default_out()
-    return Resolved(out.resolve(), device, gpus, pack)
+    return Resolved(result_folder(given.out), device, gpus, pack)
 
 
 def _check_numbers(given: argparse.Namespace) -> None:
@@ -174,7 +175,8 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
             prepare_data(plan, units, execution)
             resources = _resources(given, resolved, units, store)
             outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
-            _say_ended(outcome, given.verbose)
+            keys = None if plan.searches else {unit.key for unit in units}
+            _say_ended(outcome, given.verbose, any_saved(resolved.out, keys))
             status = outcome.exit_status
             _say(tracking.after())
     _compact(store)
@@ -239,10 +241,10 @@ def _run_missing(
         display.close()
 
 
-def _say_ended(outcome: Outcome, verbose: bool) -> None:
-    """What the user has to know of a sweep that did not end well."""
+def _say_ended(outcome: Outcome, verbose: bool, saved: bool) -> None:
+    """What the user has to know of a sweep that did not end well. `saved`: whether a run has a state to go on from."""
     if outcome.interrupted:
-        sys.stderr.write("interrupted: what was under way is saved; the same command goes on from there\n")
+        sys.stderr.write(f"interrupted{_interrupted(outcome, saved)}\n")
     for problem in dict.fromkeys(outcome.problems):
         sys.stderr.write(f"problem: {problem}\n")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
@@ -250,6 +252,15 @@ def _say_ended(outcome: Outcome, verbose: bool) -> None:
         sys.stderr.write("\n".join(tracebacks))
     elif tracebacks:
         _say(["failed runs are tried again by the same command; with --verbose it prints their tracebacks"])
+
+
+def _interrupted(outcome: Outcome, saved: bool) -> str:
+    """What there is of a sweep that was interrupted, and what the same command does."""
+    if saved:
+        return ": what was under way is saved; the same command goes on from there"
+    if set(outcome.statuses) - {"interrupted"}:
+        return " between two runs: those that ended are stored; the same command goes on with the others"
+    return " before any run had done a round: there is nothing to save; the same command begins anew, give it more time"
 
 
 def _announce(plan: Plan, units: Sequence[Unit]) -> None:
@@ -272,7 +283,7 @@ def _compact(store: Store) -> None:
     try:
         compact_if_many(store)
     except (OSError, StoreError) as error:
-        later = f"python -m bench.boards compact {store.out}"
+        later = shell_command("bench.boards", "compact", store.out)
         sys.stderr.write(f"note: the small files of this folder were not compacted ({error}); `{later}` does it\n")
 
 
@@ -300,7 +311,9 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
     tuned = TUNED if plan.request.budget else ()
     print_leaderboard(out, where=where, style="json" if as_json else "table", tuned=tuned, file=sys.stdout)
     if tuned and not as_json:
-        _say([f"selected over {', '.join(tuned)} as well; again: python -m bench.compare --tuned {' '.join(tuned)}"])
+        folder = () if out == default_out().resolve() else ("--out", out)
+        again = shell_command("bench.compare", "--tuned", *tuned, *folder)
+        _say([f"selected over {', '.join(tuned)} as well; again: {again}"])
 
 
 if __name__ == "__main__":

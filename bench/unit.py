@@ -32,7 +32,10 @@ class Unit:
     @cached_property
     def rows(self) -> dict[str, str]:
         """Suffix -> key of every result row that the run yields: the one it would have as a run of its own."""
-        return {suffix: run_key(*self.identity(row_entry(self.algorithm, suffix))) for suffix in self.row_names}
+        return {
+            suffix: self.key if name == self.algorithm else run_key(*self.identity(row_entry(self.algorithm, suffix)))
+            for suffix, name in self.row_names.items()
+        }
 
     @property
     def row_names(self) -> dict[str, str]:

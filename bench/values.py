@@ -6,13 +6,14 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench.errors import UsageError
 from bench.execution import TRACKS, default_out
 from bench.names import unknown
 from bench.tuning.logs import LOGS
+from leaderboards.commands import shell_command
 
 
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
@@ -33,6 +34,26 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     if missing:
         raise UsageError(f"no such folder: {', '.join(missing)}")
     return found or [default_out()]
+
+
+def result_folder(given: str | Path | None) -> Path:
+    """The result folder that was named, or the usual one, whether or not it is there.
+
+    Raises:
+        UsageError: it is a file.
+    """
+    out = Path(given or default_out()).resolve()
+    if out.is_file():
+        raise UsageError(f"{out} is a file, and results are a folder: name another with --out or FEDKD_OUT")
+    return out
+
+
+def no_results(folders: Sequence[Path]) -> UsageError:
+    """What to say of folders, or files of rows, none of which holds a run."""
+    folder = next((folder for folder in folders if not folder.is_file()), default_out())
+    makes = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
+    names = ", ".join(map(str, folders))
+    return UsageError(f"no results in {names}: run `{makes}` first, or name another folder with --out")
 
 
 def pack_size(text: str) -> int | str:

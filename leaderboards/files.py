@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _DAY = 24 * 60 * 60
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 _COLUMNS: dict[str, tuple[Column, ...]] = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
+_DELETE = "delete it, or move it away"
 
 
 class StoreError(ValueError):
@@ -33,7 +34,11 @@ class StoreError(ValueError):
 
 
 class BrokenFileError(StoreError):
-    """The file is truncated, damaged, or not one of ours."""
+    """The file is truncated, damaged, or not one of ours. `problem` says how, without what to do about it."""
+
+    def __init__(self, path: Path, problem: str, advice: str = _DELETE) -> None:
+        super().__init__(path, f"{problem}: {advice}")
+        self.problem = problem
 
 
 class NewerSchemaError(StoreError):
@@ -152,8 +157,8 @@ def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFileError(
             path,
-            f"{path} is no readable parquet file ({size} bytes; {reason}): "
-            "delete it, or move it away; its run is then run again",
+            f"{path} is no readable parquet file ({size} bytes; {reason})",
+            f"{_DELETE}; its run is then run again",
         ) from error
 
 
@@ -180,7 +185,7 @@ def _check_metadata(path: Path, kind: str, metadata: dict[bytes, bytes]) -> int:
     found, version = (metadata.get(name, b"").decode() for name in (b"fedkd_kind", b"fedkd_schema_version"))
     if found != kind or not version.isdigit():
         what = f"a {found!r} file" if found else "not written by fedkd-bench"
-        raise BrokenFileError(path, f"{path} is no file of {kind} ({what}): delete it, or move it away")
+        raise BrokenFileError(path, f"{path} is no file of {kind} ({what})")
     if int(version) > SCHEMA_VERSION:
         raise NewerSchemaError(
             path,
@@ -203,7 +208,7 @@ def _check_units(path: Path, kind: str, metadata: dict[bytes, bytes]) -> None:
     stated, ours = json.loads(metadata.get(b"fedkd_units", b"{}")), _units(kind)
     wrong = [f"{name} in {stated[name]}, not {unit}" for name, unit in ours.items() if stated.get(name, unit) != unit]
     if wrong:
-        raise BrokenFileError(path, f"{path} has other units ({'; '.join(wrong)}): delete it, or move it away")
+        raise BrokenFileError(path, f"{path} has other units ({'; '.join(wrong)})")
 
 
 def _units(kind: str) -> dict[str, str]:
@@ -213,7 +218,7 @@ def _units(kind: str) -> dict[str, str]:
 def _check_columns(path: Path, kind: str, names: Sequence[str]) -> None:
     missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names]
     if missing:
-        raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}: delete it, or move it away")
+        raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}")
 
 
 def _write_synchronised(content: pa.Table | Groups, path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from leaderboards.files import read_table
+from leaderboards.files import BrokenFileError, read_table
 from leaderboards.frames import to_pandas
 from leaderboards.schema import curves_schema
 from leaderboards.store import Store
@@ -42,7 +42,10 @@ class RowFile:
         Raises:
             StoreError: the file is broken, foreign, or of a newer schema.
         """
-        return to_pandas(read_table(self.out, "runs"))
+        try:
+            return to_pandas(read_table(self.out, "runs"))
+        except BrokenFileError as error:  # whoever named it by mistake shall not delete it
+            raise BrokenFileError(self.out, error.problem, "name a result folder, or a file of rows") from error
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """As `Store.curves`; no points where there is no file of curves."""

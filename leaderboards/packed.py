@@ -152,7 +152,7 @@ class Folder:
             return self._known[path.name]
         index = read_table(path, "runs", (*INDEX, "file"))
         if "file" not in index.column_names:
-            raise BrokenFileError(path, f"{path} lacks the column file of a packed file: rename it, or move it away")
+            raise BrokenFileError(path, f"{path} lacks the column file of a packed file", "rename it, or move it away")
         replaces = json.loads(read_metadata(path, "runs").get(_REPLACES, b"[]"))
         index = fit(with_text(index, "holder", path.name), empty_index().schema)
         return PackedFile(path, frozenset(replaces), index)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.checks import row_problems
+from leaderboards.commands import shell_command
 from leaderboards.files import StoreError, read_metadata, read_table
 from leaderboards.identity import environment_key, run_key
 from leaderboards.packed import (
@@ -119,11 +120,12 @@ def disagreements(records: Sequence[Record]) -> list[Finding]:
 
 
 def _disagreement(rows: Sequence[Record]) -> Finding:
+    shows = shell_command("bench.sweep", "reproduce", rows[0].run_key[:16], "--out", rows[0].out)
     each = ", ".join(f"{row.out / 'runs' / row.holder} ({row.shown}, {row.finished:%Y-%m-%d %H:%M})" for row in rows)
     return Finding(
         f"runs/{rows[0].file}",
         f"{len(rows)} results of run {rows[0].run_key[:16]} in one environment disagree: {each}",
-        f"`python -m bench.sweep reproduce {rows[0].run_key[:16]}` shows which one is right; run it again with --force",
+        f"`{shows}` shows which one is right; run it again with --force",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -85,3 +86,19 @@ def test_every_package_is_listed_for_distribution() -> None:
         for folder in (ROOT / name).rglob("__init__.py")
     }
     assert listed == present
+
+
+def test_the_console_script_works_where_a_package_of_the_users_own_hides_the_suite(tmp_path: Path) -> None:
+    """As the README says. A console script, unlike `python -m`, does not look into the working folder first."""
+    for name in OURS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    asked = ["sweep", "--algo", "fedavg", "--rounds", "1", "--executor", "inline", "-q", "--out", "results"]
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert "No module named bench.sweep" in run("-m", "bench.sweep", *asked[1:]).stderr
+    script = run("-P", "-c", "import sys; from bench.cli import main; sys.exit(main())", *asked)
+    assert (script.returncode, script.stderr) == (0, "1 run, 1 to do\n")

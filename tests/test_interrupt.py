@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from commands import assert_equal_results, command, kill_all, saved_round, start, wait_for
 
+from bench import sweep
+from bench.tuning import runner
+from bench.tuning.progress import Quiet
+from bench.tuning.runner import Interruption
 from leaderboards import Store
 
 # Long enough to be caught in the middle; the state is saved after every round.
@@ -92,3 +96,31 @@ def test_a_time_budget_stops_resumably(tmp_path: Path) -> None:
     done = command(*LONG, "--rounds", "2000", "--executor", "inline", "--time-budget", "4", "--out", str(tmp_path))
     assert done.returncode == 130, done.stderr
     assert saved_round(tmp_path) > 0
+    assert "interrupted: what was under way is saved; the same command goes on from there\n" in done.stderr
+
+
+def test_a_time_budget_that_is_too_short_does_not_say_that_anything_is_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = ("--algo", "fedavg,fedprox", "--set", "mu=0.1", "--rounds", "1", "--executor", "inline", "-q")
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "_budget", lambda _, interruption: interruption.stop("spent before anything began"))
+        assert sweep.main([*few, "--time-budget", "0", "--out", str(tmp_path)]) == 130
+    said = capsys.readouterr().err
+    assert "interrupted before any run had done a round: there is nothing to save; the same command" in said
+    assert "saved; the same" not in said
+    assert (saved_round(tmp_path), Store(tmp_path).status()) == (0, {})
+    assert sweep.main([*few, "--out", str(tmp_path)]) == 0
+
+
+def test_an_interruption_between_two_runs_says_that_the_first_is_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = ("--algo", "fedavg,fedprox", "--set", "mu=0.1", "--rounds", "1", "--executor", "inline", "-q")
+    raised: list[Interruption] = []
+    monkeypatch.setattr(Interruption, "arm", lambda self: raised.append(self))
+    monkeypatch.setattr(Quiet, "finish", lambda *_: raised[0].raised or raised[0].stop("a test"))
+    assert sweep.main([*few, "--out", str(tmp_path)]) == 130
+    said = capsys.readouterr().err
+    assert "interrupted between two runs: those that ended are stored; the same command goes on with the others" in said
+    assert len(Store(tmp_path).finished()) == 1

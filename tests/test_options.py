@@ -142,6 +142,22 @@ def test_a_budget_of_nothing_is_refused(asked: str) -> None:
         plan_of("--algo", "fedprox", "--budget", asked)
 
 
+@pytest.mark.parametrize("more", [(), ("--search", "grid"), ("--budget", "3"), ("--paper", "fedcad", "--table", "1")])
+def test_a_number_of_configurations_without_a_search_is_refused(more: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="--num-samples 5 is for --search random or --search optuna: ") as caught:
+        plan_of("--algo", "fedprox", "--num-samples", "5", *more)
+    assert ("add one" in str(caught.value)) == (more in [(), ("--search", "grid")])
+
+
+def test_a_grid_over_a_files_search_leaves_its_number_of_configurations_out(config: Path) -> None:
+    config.write_text('search = "random"\nnum-samples = 2\n')
+    assert len(plan_of("--algo", "fedprox", "--config", str(config)).units) == 2
+    assert len(plan_of("--algo", "fedprox", "--config", str(config), "--search", "grid").units) > 2
+    config.write_text("num-samples = 2\n")
+    with pytest.raises(UsageError, match="--num-samples 2 is for --search"):
+        plan_of("--algo", "fedprox", "--config", str(config))
+
+
 def test_batchnorm_needs_batches() -> None:
     with pytest.raises(UsageError, match="batch_size must be > 1"):
         make_plan(Request(("fedavg",), values={"model": ("mlp+bn",), "batch_size": ("1",)}))

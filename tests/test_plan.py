@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from algorithms import entry
+from bench.data import splits
 from bench.plan import _with_own_model, make_plan
 from bench.request import Request
 from bench.sweep import main
@@ -48,3 +50,20 @@ def test_a_dry_run_names_every_hyper_parameter(capsys: pytest.CaptureFixture[str
     cells = [[cell.strip() for cell in line] for line in lines]
     assert ["fedgkd", "gamma", "0.7", "0.2"] in cells
     assert ["fedgkd", "buffer", "1, 5", "5"] in cells
+
+
+def test_a_dry_run_draws_each_partition_once_and_few_of_very_many(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[int] = []
+    feasible = splits.feasible
+    monkeypatch.setattr(splits, "feasible", lambda *given: drawn.append(given[2]) or feasible(*given))
+    grid = ["--algo", "fedavg", "--alpha", "0.7654", "--lr", "0.1", "0.2", "--dry-run", "--json"]
+    assert main([*grid, "--seeds", "3", "--out", str(tmp_path)]) == 0
+    assert [trial["partition"] for trial in json.loads(capsys.readouterr().out)["trials"]] == ["feasible"] * 2
+    assert drawn == [0, 1, 2], "two learning rates, one partition a seed"
+    assert main([*grid, "--seeds", "2000", "--out", str(tmp_path)]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert [trial["partition"] for trial in planned["trials"]] == ["feasible (first 100 of 2000 seeds)"] * 2
+    assert planned["runs"] == 4000
+    assert drawn == list(range(100))

@@ -267,6 +267,48 @@ def test_what_is_wrong_fails_the_check_for_it(
         assert outcome["look"]
 
 
+FAILING = method("weight: float = hyper(0.5, 0)", loss=CROSS_ENTROPY + " * local['no such thing']")
+
+
+def test_an_error_of_the_algorithms_own_is_told_once(
+    outside: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"{outside(FAILING)}:Method"
+    found = certificate(capsys, name)
+    statuses = {check: outcome["status"] for check, outcome in found.checks.items()}
+    again = {"backends", "resume", "learns", "communication", "hyperparameters", "memory"}
+    unknown = {"reductions", "equations"}
+    assert statuses == {"contract": "failed"} | dict.fromkeys(again, "same error") | dict.fromkeys(
+        unknown, "not applicable"
+    )
+    assert (found.status, found.passed) == (1, False)
+    assert {found.checks[check]["measured"] for check in again} == {"that of contract, told there"}
+    assert "FAILED: contract, and 6 checks by the same error" in found.err
+    assert main([name]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("no such thing") == 1
+    assert "1 failed, 6 same error, 2 not applicable" in " ".join(printed.split())
+    assert main([name, "-v"]) == 1
+    assert capsys.readouterr().out.count("Traceback") == 2, "the error and its cause, once"
+
+
+def test_another_problem_beside_a_known_error_is_told(
+    outside: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawing = """
+    def server_step(self, fed, server, uploads, cohort):
+        return server.next({n: w * (1 + 0.1 * torch.rand(())) for n, w in cohort.mean(uploads["params"]).items()})
+"""
+    source = method(first="batch.x.sum() > 0 or None", more=drawing)  # asks a tensor, which is refused when stacked
+    found = certificate(capsys, f"{outside(source)}:Method", "--only", "backends", "resume")
+    assert len(found.checks["backends"]["problems"]) == 1
+    assert found.checks["resume"]["status"] == "failed"
+    differ, known = found.checks["resume"]["problems"]
+    assert differ.startswith("2 + 2 rounds differ from 4 (loop)")
+    assert known == "and an error: that of backends, told there"
+    assert "equal" not in found.checks["resume"]["measured"]
+
+
 @pytest.mark.parametrize(
     ("distance", "weight", "failing"),
     [

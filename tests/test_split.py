@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.data.partition import PARTITIONS
-from bench.data.splits import feasible, generator, share_of, split
+from bench.data.splits import FIELDS, feasible, generator, share_of, split, split_like
 from bench.errors import UsageError
 from search_spaces.setting import Setting
 
@@ -152,3 +152,28 @@ def test_a_partition_that_needs_groups_is_refused_without_them(dataset, partitio
     setting = replace(SETTING, dataset=dataset, partition=partition)
     with pytest.raises(UsageError, match=message):
         split(setting, LABELS, 0, groups)
+
+
+class Watched:
+    """A setting that notes which of its fields are read."""
+
+    def __init__(self, setting):
+        self._setting, self.read = setting, set()
+
+    def __getattr__(self, name):
+        self.read.add(name)
+        return getattr(self._setting, name)
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_a_split_is_made_of_the_fields_that_are_said_to_make_it(name):
+    dataset = {"source": "digits5", "writer": "femnist"}.get(PARTITIONS[name].groups, "digits")
+    watched = Watched(replace(FULL, dataset=dataset, partition=name))
+    split(watched, LABELS, 0, GROUPS)
+    assert {"partition", "fraction"} <= watched.read <= set(FIELDS)
+
+
+def test_settings_of_one_split_are_alike_and_those_of_two_are_not():
+    assert split_like(replace(FULL, lr=0.5, rounds=3, model="cnn_cifar")) == split_like(FULL)
+    assert split(split_like(FULL), LABELS, 0).hash == split(FULL, LABELS, 0).hash
+    assert split_like(replace(FULL, alpha=0.7)) != split_like(FULL)

@@ -9,15 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rows import CURVE, make_row
+from rows import CURVE, failed_row, make_row
 
-from algorithms import entry
+from algorithms import ALGORITHMS, entry
 from bench import cli, status, sweep
 from bench.dry_run_summary import _packed
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
+from bench.execution import Execution
 from bench.plan import make_plan
 from bench.request import Request
+from bench.tuning.run import Run
 from bench.unit import Unit
 from bench.words import DATA_DIR, counted, spread
 from leaderboards import Store, identity_columns
@@ -188,15 +190,23 @@ def test_a_saved_run_without_a_row_has_its_name(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("manifest", "status_"),
     [
-        ({"round": 3, "run": "hello"}, "saved"),
-        ({"round": 3, "run": ["a"]}, "saved"),
-        ({"round": 3, "run": {"algorithm": "fedavg"}}, "saved"),
-        ({"round": 3, "run": {"algorithm": "a", "setting_json": "[]", "hp_json": "{}", "seed": 0}}, "saved"),
-        ({"round": 3, "run": {"algorithm": "a", "setting_json": "{}", "hp_json": "nope", "seed": 0}}, "saved"),
+        ({"version": 1, "round": 3, "run": "hello"}, "saved"),
+        ({"version": 1, "round": 3, "run": ["a"]}, "saved"),
+        ({"version": 1, "round": 3, "run": {"algorithm": "fedavg"}}, "saved"),
+        (
+            {"version": 1, "round": 3, "run": {"algorithm": "a", "setting_json": "[]", "hp_json": "{}", "seed": 0}},
+            "saved",
+        ),
+        (
+            {"version": 1, "round": 3, "run": {"algorithm": "a", "setting_json": "{}", "hp_json": "nope", "seed": 0}},
+            "saved",
+        ),
         ([], "damaged"),
         ({"round": None}, "damaged"),
         ({"round": float("inf")}, "damaged"),
-        ({"round": 3, "run": {**units()[0].named_by, "seed": None}}, "saved"),
+        ({"version": 1, "round": 3, "run": {**units()[0].named_by, "seed": None}}, "saved"),
+        ({"round": 3}, "other version"),
+        ({"version": 2, "round": 3}, "other version"),
     ],
 )
 def test_a_damaged_state_hides_no_other(
@@ -216,3 +226,63 @@ def test_a_state_that_is_no_mapping_is_called_damaged(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(EnvironmentProblem, match="list where names and values are expected"):
         StateFolder(tmp_path).manifest()
+
+
+def listed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[str, int | None, str | None]]:
+    """Status, saved round and what was before, of each run that `bench.status` lists."""
+    assert status.main(["--out", str(out), "--json", *arguments]) == 0
+    return [(run["status"], run["saved_round"], run["before"]) for run in json.loads(capsys.readouterr().out)["runs"]]
+
+
+ONE = ("--algo", "fedprox", "--set", "mu=0.01")
+
+
+def test_a_state_of_another_version_is_not_called_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = units()[0]
+    StateFolder(tmp_path / "state" / unit.key, unit.named_by).save(3, {}, {}, {})
+    assert listed(tmp_path, capsys) == [("saved", 3, None)]
+    newer = ALGORITHMS | {"fedprox": replace(entry("fedprox"), version=entry("fedprox").version + 1)}
+    with monkeypatch.context() as patched:
+        patched.setattr("algorithms.ALGORITHMS", newer)
+        assert listed(tmp_path, capsys) == [("other version", None, None)]
+        assert listed(tmp_path, capsys, *ONE) == [("missing", None, None)]
+        assert status.main(["--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert f"1 other version in {tmp_path}" in said.out
+    assert "saved by another version of the suite or of the algorithm" in said.err
+    monkeypatch.setattr("bench.engine.state.STATE_VERSION", 2)
+    StateFolder(tmp_path / "state" / units()[1].key, units()[1].named_by).save(3, {}, {}, {})
+    assert [one[0] for one in listed(tmp_path, capsys)] == ["saved", "other version"]
+    assert [one[0] for one in listed(tmp_path, capsys, *ONE, "--seeds", "2")] == ["saved", "other version"]
+
+
+def test_a_state_whose_algorithm_is_not_here_may_be_taken_up_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = units()[0].named_by | {"algorithm": "nowhere_at_all:Method"}
+    StateFolder(tmp_path / "state" / "f00d", named).save(3, {}, {}, {})
+    assert listed(tmp_path, capsys) == [("saved", 3, None)]
+
+
+def test_a_run_at_work_is_running_whatever_came_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, two = units()[:2]
+    row = failed_row() | identity_columns(*one.identity(entry("fedprox")))
+    Store(tmp_path).write(row, [])
+    assert listed(tmp_path, capsys) == [("failed", None, None)]
+    execution = Execution(out=str(tmp_path))
+    again, fresh = Run(one, execution), Run(two, execution)
+    again.open()
+    fresh.open()
+    assert listed(tmp_path, capsys) == [("running", None, "failed"), ("running", None, None)]
+    again.save()
+    asked = (*ONE, "--seeds", "2")
+    assert listed(tmp_path, capsys, *asked) == [("running", 0, "failed"), ("running", None, None)]
+    assert status.main(["--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "running, failed before" in said
+    assert f"2 running in {tmp_path}" in said
+    again.release()
+    fresh.release()
+    assert listed(tmp_path, capsys, *asked) == [("failed", 0, None), ("missing", None, None)]

@@ -7,6 +7,7 @@ from hashlib import md5
 from pathlib import Path
 
 from bench.errors import EnvironmentProblem
+from leaderboards.commands import shell_command
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,8 @@ class Original:
 
 def mending(name: str, folder: Path) -> str:
     """What to do about a damaged file of a data set."""
-    return (
-        f"delete it and run: python -m bench.data prepare {name} --data-dir {folder} (this downloads it again), "
-        f"or put the original there"
-    )
+    again = shell_command("bench.data", "prepare", name, "--data-dir", folder)
+    return f"delete it and run: {again} (this downloads it again), or put the original there"
 
 
 def checksum(blob: bytes) -> str:

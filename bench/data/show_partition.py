@@ -22,6 +22,7 @@ from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import Split, split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.words import DATA_DIR
+from leaderboards.commands import shell_command
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
@@ -121,10 +122,9 @@ def _share_out(given: argparse.Namespace) -> Shown:
         raise UsageError(str(error)) from None
     labels = data.labels(given.dataset, given.data_dir)
     if labels is None:
-        raise EnvironmentProblem(
-            f"{given.dataset} is not in {data.data_dir(given.data_dir)}; run "
-            f"python -m bench.data prepare {given.dataset}"
-        )
+        folder = ("--data-dir", given.data_dir) if given.data_dir else ()
+        brings = shell_command("bench.data", "prepare", given.dataset, *folder)
+        raise EnvironmentProblem(f"{given.dataset} is not in {data.data_dir(given.data_dir)}; run {brings}")
     shares = split(setting, labels, given.seed, data.groups(given.dataset, given.data_dir))
     return Shown(setting, given.seed, len(labels), shares.hash, _count(shares, labels, info.num_classes))
 

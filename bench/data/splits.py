@@ -30,6 +30,19 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.int64]
 
+# The fields of a setting that its split is made of; the others say what is done with the samples.
+FIELDS = (
+    "dataset",
+    "partition",
+    "alpha",
+    "num_clients",
+    "fraction",
+    "validation_fraction",
+    "validation_rule",
+    "auxiliary_per_class",
+    "local_test_fraction",
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -71,12 +84,7 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
         UsageError: the setting asks for more than there is, or names an unknown partition.
         PartitionError: no draw of the partition is accepted.
     """
-    kept = _keep(setting, train_labels, seed)
-    auxiliary = _auxiliary(setting, train_labels, kept, seed)
-    remaining = np.setdiff1d(kept, auxiliary, assume_unique=True)
-    validation = _validation(setting, len(kept), remaining, _ranks(seed, "validation", len(train_labels)))
-    shared = np.setdiff1d(remaining, validation, assume_unique=True)
-    owned = _partition(setting, train_labels, groups, shared, seed)
+    auxiliary, validation, owned = _shared_out(setting, train_labels, seed, groups)
     ranks = _ranks(seed, "local_test", len(train_labels))
     local_tests = tuple(_local_test(setting, samples, ranks) for samples in owned)
     clients = tuple(np.setdiff1d(*pair, assume_unique=True) for pair in zip(owned, local_tests, strict=True))
@@ -93,10 +101,15 @@ def feasible(setting: Setting, labels: Positions, seed: int, groups: Positions |
         groups: as for `split`.
     """
     try:
-        split(setting, labels, seed, groups)
+        _shared_out(setting, labels, seed, groups)  # what comes after cannot fail
     except UsageError as problem:
         return str(problem)
     return None
+
+
+def split_like(setting: Setting) -> Setting:
+    """The same for all settings that share one split: the fields that it is not made of stand at their defaults."""
+    return type(setting)(**{name: getattr(setting, name) for name in FIELDS})
 
 
 def generator(seed: int, purpose: str) -> np.random.RandomState:
@@ -124,6 +137,18 @@ def _by_class(labels: Positions, samples: Positions) -> Iterable[tuple[int, Posi
     """Each class that occurs in the training set, with its members among `samples`."""
     for label in np.unique(labels):
         yield int(label), samples[labels[samples] == label]
+
+
+def _shared_out(
+    setting: Setting, labels: Positions, seed: int, groups: Positions | None
+) -> tuple[Positions, Positions, list[Positions]]:
+    """The auxiliary samples, those to select on, and what each client gets."""
+    kept = _keep(setting, labels, seed)
+    auxiliary = _auxiliary(setting, labels, kept, seed)
+    remaining = np.setdiff1d(kept, auxiliary, assume_unique=True)
+    validation = _validation(setting, len(kept), remaining, _ranks(seed, "validation", len(labels)))
+    shared = np.setdiff1d(remaining, validation, assume_unique=True)
+    return auxiliary, validation, _partition(setting, labels, groups, shared, seed)
 
 
 def _keep(setting: Setting, labels: Positions, seed: int) -> Positions:

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 
 from bench.errors import EnvironmentProblem
+from bench.execution import STATE_VERSION
 from bench.whole import whole_file
 
 MANIFEST = "manifest.json"
-VERSION = 1
 
 
 class StateFolder:
@@ -48,8 +48,8 @@ class StateFolder:
             raise self._damaged(file, str(error)) from error
         if not isinstance(manifest, dict):
             raise self._damaged(file, f"{type(manifest).__name__} where names and values are expected")
-        if manifest.get("version") != VERSION:
-            raise self._damaged(file, f"version {manifest.get('version')!r} where {VERSION} is known")
+        if manifest.get("version") != STATE_VERSION:
+            raise self._damaged(file, f"version {manifest.get('version')!r} where {STATE_VERSION} is known")
         return manifest
 
     def save(
@@ -74,7 +74,7 @@ class StateFolder:
         self._write(server_file, dict(server))
         kept = {**old["memories"], **files}
         whose = {"run": dict(self._run)} if self._run else {}
-        manifest = {"version": VERSION, "round": round, "server": server_file, "memories": kept, **whose, **facts}
+        manifest = {"version": STATE_VERSION, "round": round, "server": server_file, "memories": kept, **whose, **facts}
         with whole_file(self.path / MANIFEST) as file:
             file.write(json.dumps(manifest).encode())
         self._sweep({MANIFEST, manifest["server"], *kept.values()})

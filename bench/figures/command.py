@@ -160,7 +160,7 @@ def _missing(figure: Figure, found: Found, outs: Sequence[Path]) -> Iterator[str
     yield f"  {figure.name:<11}{figure.shows}"
     yield f"{_INDENT}{found.lacking}"
     folder = next((out for out in outs if not out.is_file()), default_out())  # a sweep cannot write into rows of others
-    yield f"{_INDENT}{figure.command} --out {folder}"
+    yield f"{_INDENT}{figure.command(folder)}"
 
 
 def _draw(found: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool) -> None:

@@ -10,7 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from leaderboards.commands import shell_command
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bench.figures.runs import Runs
     from bench.figures.sketch import Found
 
@@ -38,10 +42,9 @@ class Figure:
         """On the command line, and first in the names of its files."""
         return f"{self.paper}-{self.number}"
 
-    @property
-    def command(self) -> str:
-        """What makes the runs that the paper draws."""
-        return f"python -m bench.sweep {self.arguments}"
+    def command(self, out: Path) -> str:
+        """What makes the runs that the paper draws, in a result folder."""
+        return shell_command("bench.sweep", *self.arguments.split(), "--out", out)
 
     def find(self, runs: Runs) -> Found:
         """What of it some runs can draw.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import signal
 import sys
 import threading
@@ -22,6 +21,7 @@ from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProb
 from bench.perf.measure import Keep, failure
 from bench.perf.options import ROUNDS, SAMPLES, TABLES, check, make_parser
 from bench.whole import whole_file
+from leaderboards.commands import shell_command
 
 if TYPE_CHECKING:
     from bench.perf.workload import Workload
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     given = make_parser().parse_args(argv)
     with _terminable():
-        return exit_status(lambda: _measure(given, "python -m bench.perf " + shlex.join(argv)), given.verbose)
+        return exit_status(lambda: _measure(given, shell_command("bench.perf", *argv)), given.verbose)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from bench.data.partition import PARTITIONS, Partition, Wanted
 from bench.data.vision import CIFAR10
 from bench.errors import EnvironmentProblem, UsageError
 from bench.perf.measure import Spent, figure, timed
+from leaderboards.commands import shell_command
 
 PREPARE_SECONDS, LOAD_SECONDS = 3.0, 0.5  # targets
 CLASSES = 10  # of equal size, as those of CIFAR-10
@@ -67,7 +68,8 @@ def _preparation(folder: Path, repetitions: int) -> dict[str, Any]:
     try:
         turns = [_prepare_and_load(folder) for _ in range(repetitions)]
     except MissingData as reason:
-        return {"left_out": f"not here: {reason}; python -m bench.data prepare {CIFAR10.name} brings it"}
+        brings = shell_command("bench.data", "prepare", CIFAR10.name, "--data-dir", folder)
+        return {"left_out": f"not here: {reason}; {brings} brings it"}
     prepared, loaded = zip(*turns, strict=True)
     return {"prepare": _figures(prepared, PREPARE_SECONDS), "load": _figures(loaded, LOAD_SECONDS)}
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import UsageError
+from bench.values import no_results
 from leaderboards.frames import by_run, records
 from leaderboards.schema import hyperparameter_columns
 
@@ -54,11 +54,7 @@ def read(outs: Sequence[Path]) -> Results:
     frame = folders.runs()
     frame = frame.drop(columns=hyperparameter_columns(frame.columns))  # `hp_json` has them
     if frame.empty:
-        names = ", ".join(str(out) for out in outs)
-        raise UsageError(
-            f"no results in {names}: run `python -m bench.sweep --algo fedavg,fedprox --dataset digits "
-            f"--out {outs[0]}` first, or name another folder with --out"
-        )
+        raise no_results(outs)
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
     members: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:

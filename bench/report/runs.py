@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from bench.report.head import duration
 from bench.report.html import Child, Html, join, tag
 from bench.report.results import Run
 from bench.report.standings import SHOWN
+from leaderboards.commands import shell_command
 from leaderboards.identity import canonical_json
 
 KEY_LENGTH = 16
@@ -123,7 +123,7 @@ def _command(run: Run) -> Html:
     key, commit = run["run_key"][:KEY_LENGTH], run["git_commit"]
     dirty = "  # it had uncommitted changes, which are not stored" if run["git_dirty"] else ""
     lines = [f"git checkout {commit}{dirty}"] * bool(commit)
-    lines.append(f"python -m bench.sweep reproduce {key} --out {shlex.quote(run['out'])}")
+    lines.append(shell_command("bench.sweep", "reproduce", key, "--out", run["out"]))
     code = tag("pre", tag("code", "\n".join(lines)))
     return tag("div", code, tag("button", "Copy", type="button", class_="copy", hidden=True), class_="command")
 

@@ -16,6 +16,7 @@ from bench.selftest.checks import CHECKS
 from bench.selftest.outcome import Certificate
 from bench.selftest.report import as_json, line_of, print_certificates, print_checks
 from bench.values import split_list
+from leaderboards.commands import shell_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -103,7 +104,7 @@ def _check_not_swallowed(names: Sequence[str], given: argparse.Namespace) -> Non
     algorithms = [word for word in words if word not in CHECKS and (word in ALGORITHMS or ":" in word)]
     if algorithms and not names and not given.all:
         checks = [word for word in words if word in CHECKS]
-        example = " ".join(["python -m bench.selftest", *algorithms, *(["--only", *checks] if checks else [])])
+        example = shell_command("bench.selftest", *algorithms, *(["--only", *checks] if checks else []))
         raise UsageError(f"{algorithms[0]} after --only is read as a check: name algorithms first, `{example}`")
 
 

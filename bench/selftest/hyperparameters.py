@@ -34,7 +34,7 @@ def check(candidate: Candidate, finding: Finding) -> None:
         raise NotApplicable("it has no hyper-parameters")
     owners, acting, refused = owners_of(candidate.build()), 0, 0
     for item in fields:
-        problem = _effect(candidate, item)
+        problem = _effect(candidate, item, finding)
         acting += not problem
         finding.expect(not problem, problem)
         checked = item.name in owners and "bounds" in owners[item.name][1].metadata
@@ -46,8 +46,8 @@ def check(candidate: Candidate, finding: Finding) -> None:
     finding.measured = f"{acting} of {len(fields)} change the result; {refused} values out of range are refused"
 
 
-def _effect(candidate: Candidate, item: Field) -> str:
-    """What is wrong with this field, or nothing."""
+def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
+    """What is wrong with this field, or nothing. An error is noted as one."""
     if item.kind.startswith("str") and not item.bounds.choices:
         return ""  # any text: there is no other value to try
     tried = []
@@ -56,7 +56,9 @@ def _effect(candidate: Candidate, item: Field) -> str:
             try:
                 other = candidate.run(ROUNDS, values=values, **setting)
             except Exception as error:  # whatever the algorithm's code may raise
-                return f"{item.name}={values[item.name]!r} is allowed, and fails{_listed(setting)}: {error}"
+                problem = f"{item.name}={values[item.name]!r} is allowed, and fails{_listed(setting)}: {error}"
+                finding.failed(error, problem)
+                return problem
             if _differ(candidate.run(ROUNDS, **setting), other):
                 return ""
             tried.append(f"{values[item.name]}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -10,7 +11,10 @@ from typing import Any
 
 from bench.errors import own_line
 
-PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
+PASSED, FAILED, SAME_ERROR, NOT_APPLICABLE = "passed", "failed", "same error", "not applicable"
+_NUMBER = re.compile(r"\d+")
+
+Cause = tuple[str, str, str, int | None]
 
 
 @dataclass
@@ -21,16 +25,26 @@ class Finding:
         measured: the figure that shows it, such as `largest gap 3.1e-15 <= 1e-10`.
         problems: whatever is wrong, in plain words; none is a pass.
         errors: exceptions among them.
+        causes: of the problems that are errors of the algorithm's own, equal for one error met on different ways.
     """
 
     measured: str = ""
     problems: list[str] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
+    causes: dict[str, Cause] = field(default_factory=dict)
 
     def expect(self, holds: bool, problem: str) -> None:
         """Note a problem unless it holds."""
         if not holds and problem not in self.problems:
             self.problems.append(problem)
+
+    def failed(self, error: Exception, problem: str) -> None:
+        """Note an error, in these words, as a problem."""
+        self.errors.append(error)
+        self.expect(False, problem)
+        cause = cause_of(error)
+        if cause:
+            self.causes[problem] = cause
 
     @contextmanager
     def case(self, where: str = "") -> Iterator[None]:
@@ -40,12 +54,21 @@ class Finding:
         except NotApplicable:
             raise
         except Exception as error:
-            self.errors.append(error)
-            self.expect(False, f"{where}: {_told(error)}" if where else _told(error))
+            self.failed(error, f"{where}: {_told(error)}" if where else _told(error))
 
 
 class NotApplicable(Exception):
     """A check that says nothing of this algorithm; the message says why."""
+
+
+def cause_of(error: Exception) -> Cause | None:
+    """What raised it first, its words without their numbers, and the algorithm's line; None if it has no part in it."""
+    own, first = own_line(error), _first(error)
+    return own and (type(first).__name__, _NUMBER.sub("#", str(first)), own.filename, own.lineno)
+
+
+def _first(error: BaseException) -> BaseException:
+    return _first(error.__cause__) if error.__cause__ else error
 
 
 def _told(error: Exception) -> str:
@@ -61,8 +84,8 @@ class Outcome:
 
     Args:
         check: its name.
-        status: `passed`, `failed` or `not applicable`.
-        measured: the figure, or the reason why it is not applicable.
+        status: `passed`, `failed`, `same error` or `not applicable`.
+        measured: the figure; or why it is not applicable, or which check failed by the same error.
         problems: of a failure.
         look: where to look after a failure.
         seconds: that it took.

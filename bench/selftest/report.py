@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from bench import __version__
 from bench.selftest.checks import CHECKS
-from bench.selftest.outcome import FAILED, NOT_APPLICABLE, PASSED, Certificate, Outcome
+from bench.selftest.outcome import FAILED, NOT_APPLICABLE, PASSED, SAME_ERROR, Certificate, Outcome
+from bench.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-STYLES = {PASSED: "green", FAILED: "bold red", NOT_APPLICABLE: "dim"}
-SHORT = {PASSED: "ok", FAILED: "FAILED", NOT_APPLICABLE: "–"}
+STYLES = {PASSED: "green", FAILED: "bold red", SAME_ERROR: "red", NOT_APPLICABLE: "dim"}
+SHORT = {PASSED: "ok", FAILED: "FAILED", SAME_ERROR: "same\nerror", NOT_APPLICABLE: "–"}
 # The checks as heads of narrow columns.
 HEADS = {
     "contract": "con-\ntract",
@@ -58,7 +59,9 @@ def as_json(certificates: Sequence[Certificate]) -> dict[str, Any]:
 def line_of(certificate: Certificate) -> str:
     """One line of progress."""
     failed = [outcome.check for outcome in certificate.outcomes if outcome.status == FAILED]
+    same = sum(outcome.status == SAME_ERROR for outcome in certificate.outcomes)
     verdict = f"FAILED: {', '.join(failed)}" if failed else "passed"
+    verdict += f", and {counted(same, 'check')} by the same error" if same else ""
     return f"{certificate.algorithm}: {verdict} ({certificate.seconds:.1f} s)"
 
 

@@ -1,0 +1,163 @@
+"""Commands that messages suggest work when they are pasted, whatever a folder is called."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rows import make_row
+
+from bench import boards, compare, reproduce, status, sweep
+from bench.data import show_partition
+from bench.data.originals import mending
+from bench.figures import command as figures
+from bench.perf.data import _preparation
+from bench.report import command as report
+from leaderboards import Store, StoreError
+from leaderboards.commands import shell_command
+
+AWKWARD = "my $HOME `results`, 'all' of them"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder whose name a shell takes apart."""
+    made = tmp_path / AWKWARD
+    made.mkdir()
+    return made
+
+
+def test_a_command_is_quoted_where_a_shell_would_take_it_apart(folder: Path) -> None:
+    plain = shell_command("bench.sweep", "reproduce", "3fa1", "--out", "runs/a", "--set", "mu=0.1,1")
+    assert plain == "python -m bench.sweep reproduce 3fa1 --out runs/a --set mu=0.1,1"
+    printing = "import sys; print(sys.argv[1:])"
+    words = shell_command("bench.status", "--out", folder).split("bench.status ")[1]
+    done = subprocess.run(f'{sys.executable} -c "{printing}" {words}', shell=True, capture_output=True, text=True)
+    assert done.stdout == f"{['--out', str(folder)]}\n"
+
+
+# What is asked of a folder without what it takes, by a function of it, and the words of the command that is suggested.
+ASKED: dict[str, tuple[Callable[[str], object], str]] = {
+    "compare": (lambda out: compare.main(["--out", out]), "bench.sweep --algo fedavg,fedprox --dataset digits --out"),
+    "report": (
+        lambda out: report.main(["--out", out, "--to", "page.html"]),
+        "bench.sweep --algo fedavg,fedprox --dataset digits --out",
+    ),
+    "diff": (lambda out: compare.main(["diff", "xyz", "fedcad/cifar10", "--out", out]), "bench.status --out"),
+    "reproduce": (lambda out: reproduce.main(["xyz", "--out", out]), "bench.status --out"),
+    "mending": (lambda out: sys.stderr.write(mending("mnist", Path(out))), "bench.data prepare mnist --data-dir"),
+    "perf": (
+        lambda out: sys.stderr.write(_preparation(Path(out), 1)["left_out"]),
+        "bench.data prepare cifar10 --data-dir",
+    ),
+    "partition": (
+        lambda out: show_partition.main(["--dataset", "cifar10", "--clients", "5", "--alpha", "1", "--data-dir", out]),
+        "bench.data prepare cifar10 --data-dir",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ask", "words"), ASKED.values(), ids=ASKED)
+def test_what_is_suggested_names_the_folder_as_a_shell_takes_it(
+    ask: Callable[[str], object], words: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ask(str(folder))
+    assert f"python -m {words} {shlex.quote(str(folder))}" in capsys.readouterr().err
+
+
+def test_so_does_what_is_suggested_of_a_folder_with_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(folder).write(make_row(), [(1, "accuracy", 0.25)])
+    out = shlex.quote(str(folder))
+    assert figures.main(["--out", str(folder), "fedgkd-2", "--to", str(folder / "to")]) == 2
+    figures.main(["--out", str(folder)])
+    said = capsys.readouterr()
+    lacking = re.findall(r"python -m bench\.sweep --paper fedgkd --table fig2 .* --out (.*)", said.out + said.err)
+    assert set(lacking) == {out}
+    Store(folder).rebuild()
+    (folder.parent / "other" / "runs").mkdir(parents=True)
+    assert boards.main(["push", f"file://{folder}", str(folder.parent / "other")]) == 2
+    merges = f"`python -m bench.boards merge {folder.parent}/other --out {out}`"
+    assert merges in capsys.readouterr().err, "a folder, where a URL was given: merge takes no other"
+
+
+def test_disagreeing_rows_are_reproduced_where_they_lie(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, name in enumerate(("one", "two")):
+        Store(folder / name).write(make_row(best_accuracy=0.5 + number / 10), [(1, "accuracy", 0.25)])
+    assert boards.main(["merge", str(folder / "one"), str(folder / "two"), "--out", str(folder / "all")]) == 3
+    key = make_row()["run_key"][:16]
+    assert (
+        f"`python -m bench.sweep reproduce {key} --out {shlex.quote(str(folder / 'one'))}`" in capsys.readouterr().err
+    )
+
+
+def test_a_file_given_as_folder_is_read_by_the_command_that_does(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "rows.parquet"
+    file.touch()
+    assert status.main(["--out", str(file)]) == 2
+    assert f"`python -m bench.compare --out {shlex.quote(str(file))}`" in capsys.readouterr().err
+
+
+SWEEP = ["--algo", "fedavg", "--rounds", "1", "--executor", "inline"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda out: sweep.main([*SWEEP, "--out", out]),
+        lambda out: sweep.main([*SWEEP, "--dry-run", "--out", out]),
+        lambda out: reproduce.main(["xyz", "--out", out]),
+        lambda out: status.main(["--algo", "fedavg", "--out", out]),
+        lambda out: boards.main(["merge", f"{Path(out).parent}/there", "--out", out]),
+        lambda out: boards.main(["pull", f"{Path(out).parent}/there", out]),
+    ],
+    ids=["sweep", "dry run", "reproduce", "status of a plan", "merge", "pull"],
+)
+def test_a_file_where_results_go_is_refused_in_words(
+    asked: Callable[[str], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "there" / "runs").mkdir(parents=True)
+    file = tmp_path / "notes.txt"
+    file.write_text("of the user")
+    assert asked(str(file)) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"error: {file} is a file, and ")
+    assert (said.out, file.read_text()) == ("", "of the user")
+
+
+@pytest.mark.parametrize("ask", [ASKED[name][0] for name in ("compare", "report", "diff")])
+def test_nobody_is_told_to_delete_a_file_that_was_named_by_mistake(
+    ask: Callable[[str], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes, theirs = tmp_path / "notes.txt", tmp_path / "theirs.parquet"
+    notes.write_text("of the user")
+    pq.write_table(pa.table({"a": [1]}), theirs)
+    for file, problem in (
+        (notes, "no readable parquet file (11 bytes; "),
+        (theirs, "no file of runs (not written by "),
+    ):
+        assert ask(str(file)) == 3
+        said = capsys.readouterr().err
+        assert said.startswith(f"error: {file} is {problem}")
+        assert said.endswith("): name a result folder, or a file of rows\n")
+
+
+def test_a_sweep_names_its_own_folder_in_what_it_suggests(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Store) -> None:
+        raise StoreError(folder, "no room")
+
+    monkeypatch.setattr("leaderboards.compaction.compact_if_many", refuse)
+    assert sweep.main([*SWEEP, "--budget", "1", "-q", "--out", str(folder)]) == 0
+    said, out = capsys.readouterr().err, shlex.quote(str(folder))
+    assert f"`python -m bench.boards compact {out}` does it" in said
+    assert f"again: python -m bench.compare --tuned lr --out {out}\n" in said
