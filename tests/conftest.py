@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 
@@ -60,6 +61,12 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("FEDKD_MIRROR", raising=False)
+
+
+@pytest.fixture
+def short_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every operation that it traces torch takes down the stack, which under pytest is most of tracing's time."""
+    monkeypatch.setattr(sys, "tracebacklimit", 1, raising=False)
 
 
 @pytest.fixture(params=list(ALGORITHMS))

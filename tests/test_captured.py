@@ -26,6 +26,7 @@ from bench.engine.stacked.programs import Captured
 from bench.engine.stacked.stack import Stack
 from bench.selftest.toy import EQUAL_SIZES
 
+pytestmark = pytest.mark.usefixtures("short_stacks")
 ROUNDS = 4
 Fields = dict[str, Any]
 

@@ -28,6 +28,7 @@ from bench.engine.stacked.stack import Stack
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
+pytestmark = pytest.mark.usefixtures("short_stacks")
 ROUNDS = 3
 
 
