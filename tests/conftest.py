@@ -18,8 +18,21 @@ from bench.selftest.toy import INFO, TINY, identical, largest_gap, simulate, toy
 __all__ = ["INFO", "TINY", "holds", "identical", "largest_gap", "simulate", "toy_dataset", "toy_split"]
 
 
-# Files that take longest, mostly waiting for Ray, the longest first.
-LONGEST = ("test_interrupt.py", "test_sweep.py", "test_mirror.py", "test_live.py", "test_every_algorithm.py")
+# Files that take longest, mostly waiting for Ray or for other processes, the longest first.
+LONGEST = (
+    "test_interrupt.py",
+    "test_sweep.py",
+    "test_mirror.py",
+    "test_logs.py",
+    "test_outside_data.py",
+    "test_outside.py",
+    "test_live.py",
+    "test_streams.py",
+    "test_perf.py",
+    "test_trainable.py",
+    "test_every_algorithm.py",
+    "test_perf_settings.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
