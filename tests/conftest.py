@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 import torch
 
-from algorithms import ALGORITHMS
+from algorithms import ALGORITHMS, generators
 from bench.selftest.candidate import candidate
 from bench.selftest.certify import run_check
 from bench.selftest.outcome import NOT_APPLICABLE, PASSED
@@ -16,8 +18,21 @@ from bench.selftest.toy import INFO, TINY, identical, largest_gap, simulate, toy
 __all__ = ["INFO", "TINY", "holds", "identical", "largest_gap", "simulate", "toy_dataset", "toy_split"]
 
 
-# Files that take longest, mostly waiting for Ray, the longest first.
-LONGEST = ("test_interrupt.py", "test_sweep.py", "test_mirror.py", "test_live.py", "test_every_algorithm.py")
+# Files that take longest, mostly waiting for Ray or for other processes, the longest first.
+LONGEST = (
+    "test_interrupt.py",
+    "test_sweep.py",
+    "test_mirror.py",
+    "test_logs.py",
+    "test_outside_data.py",
+    "test_outside.py",
+    "test_live.py",
+    "test_streams.py",
+    "test_perf.py",
+    "test_trainable.py",
+    "test_every_algorithm.py",
+    "test_perf_settings.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,12 +56,30 @@ def holds(name: str, check: str) -> None:
     assert outcome.status == PASSED, "\n".join(outcome.problems)
 
 
+# FedKF's generator of images: its own widths take most of a run's time in float64, and are tested as equations.
+NARROW, PUBLISHED = (12, 10, 6), generators.IMAGE_WIDTHS
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _narrow_generators() -> Iterator[None]:
+    """All layers that it has; unlike widths, of which none can stand for another."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(generators, "IMAGE_WIDTHS", NARROW)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread: bit-equality holds at equal threads. No width of a terminal: what starts the tests may set one."""
     torch.set_num_threads(1)
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("FEDKD_MIRROR", raising=False)
+
+
+@pytest.fixture
+def short_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every operation that it traces torch takes down the stack, which under pytest is most of tracing's time."""
+    monkeypatch.setattr(sys, "tracebacklimit", 1, raising=False)
 
 
 @pytest.fixture(params=list(ALGORITHMS))

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import simulate
+from conftest import PUBLISHED, simulate
 
-from algorithms import ALGORITHMS, build
+from algorithms import ALGORITHMS, build, generators
 from algorithms.base import Algorithm
 from algorithms.losses import cross_entropy, kl
 from bench.selftest.equations import CHECKS, TOLERANCE, Check, Make
@@ -27,6 +27,12 @@ from bench.selftest.equations.lab import LabNet, model
 ALL = [pytest.param(name, check, id=f"{name}: {check.title}") for name in CHECKS for check in CHECKS[name]]
 
 FIELDS = [(name, field.name) for name in ALGORITHMS for field in ALGORITHMS[name].fields]
+
+
+@pytest.fixture(autouse=True)
+def _published_widths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The layers of FedKF's generator are among what is checked."""
+    monkeypatch.setattr(generators, "IMAGE_WIDTHS", PUBLISHED)
 
 
 @pytest.mark.parametrize(("name", "check"), ALL)

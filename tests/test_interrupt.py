@@ -25,17 +25,23 @@ LONG = (
     "buffer=3",
     "--rounds",
     "60",
+    "--local-epochs",
+    "2",
     "--save-seconds",
     "0",
 )
 
 
+def run_here(out: Path, *arguments: str) -> int:
+    """The sweep in this process, without Ray."""
+    return sweep.main([*LONG, *arguments, "--executor", "inline", "--out", str(out)])
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sweep, run inline to its end."""
+    """The sweep, run to its end."""
     out = tmp_path_factory.mktemp("undisturbed")
-    done = command(*LONG, "--executor", "inline", "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    assert run_here(out) == 0
     return out
 
 
@@ -70,8 +76,7 @@ def test_the_first_signal_saves_and_exits_130(number: signal.Signals, undisturbe
     assert "stopping" in err
     at = saved_round(tmp_path)
     assert at >= 6
-    done = command(*LONG, "--executor", "inline", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    assert run_here(tmp_path) == 0
     assert_equal_results(undisturbed, tmp_path)
     assert not list((tmp_path / "state").glob(".stop*"))
 
@@ -87,16 +92,14 @@ def test_a_signal_under_ray_reaches_the_workers(number: signal.Signals, undistur
     _, err = process.communicate(timeout=90)
     assert process.returncode == 130, err
     assert not Store(tmp_path).failed(), "an interruption is no failure"
-    done = command(*LONG, "--executor", "inline", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    assert run_here(tmp_path) == 0
     assert_equal_results(undisturbed, tmp_path)
 
 
-def test_a_time_budget_stops_resumably(tmp_path: Path) -> None:
-    done = command(*LONG, "--rounds", "2000", "--executor", "inline", "--time-budget", "4", "--out", str(tmp_path))
-    assert done.returncode == 130, done.stderr
+def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_here(tmp_path, "--rounds", "2000", "--time-budget", "2") == 130
     assert saved_round(tmp_path) > 0
-    assert "interrupted: what was under way is saved; the same command goes on from there\n" in done.stderr
+    assert "interrupted: what was under way is saved; the same command goes on from there\n" in capsys.readouterr().err
 
 
 def test_a_time_budget_that_is_too_short_does_not_say_that_anything_is_saved(

@@ -115,7 +115,7 @@ def assert_whole(lines: list[str]) -> None:
 @pytest.mark.parametrize(("executor", "columns"), [("inline", 80), ("ray", 60)])
 def test_a_sweep_on_a_terminal(executor: str, columns: int, tmp_path: Path) -> None:
     place = ("--executor", executor, "--max-concurrent", "2", "--out", str(tmp_path))
-    shown = Terminal(*SWEEP, "--rounds", "20", *place, columns=columns, lines=16)
+    shown = Terminal(*SWEEP, "--rounds", "20", "--local-epochs", "2", *place, columns=columns, lines=16)
     shown.watch()
     assert shown.process.returncode == 0, "\n".join(shown.everything)
     for frame in [*shown.frames, shown.everything]:
@@ -126,6 +126,7 @@ def test_a_sweep_on_a_terminal(executor: str, columns: int, tmp_path: Path) -> N
     assert head.split()[:2] == ["algorithm", "α"]
     assert any(re.match(r"fed\w+ +0\.[15] .*\d+/20", line) for frame in tables for line in frame)
     assert any("running" in line for frame in tables for line in frame)
+    assert any(line.startswith("best validation so far") for frame in tables for line in frame)
 
     final = shown.everything
     assert sum(line.startswith("finished, ") for line in final) == 6

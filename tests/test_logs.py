@@ -30,7 +30,8 @@ Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> 
 # FedAvg with T1 yields two rows; the configurations of FedCAD differ in beta.
 SMALL = ("--algo", "fedavg_t1,fedcad", "--set", "gamma=0.5", "beta=0.3,0.5", "--rounds", "5")
 INLINE = (*SMALL, "--executor", "inline", "--quiet")
-LONG = ("--algo", "fedgkd_t1", "--set", "gamma=0.5", "buffer=3", "--rounds", "60", "--save-seconds", "0", "--executor")
+LONG = ("--algo", "fedgkd_t1", "--set", "gamma=0.5", "buffer=3", "--rounds", "60", "--local-epochs", "2")
+LONG += ("--save-seconds", "0", "--executor")
 
 
 def stored(out: Path) -> Curves:
@@ -97,12 +98,15 @@ def test_seeds_of_one_trial_have_a_series_each(tmp_path: Path) -> None:
     assert_same(logged, stored(tmp_path))
 
 
-def test_stopped_runs_are_logged_as_far_as_they_went(tmp_path: Path) -> None:
+def test_asha_stops_the_weak_and_they_are_stored_and_logged_as_far_as_they_went(tmp_path: Path) -> None:
     asha = ("--algo", "fedprox", "--set", "mu=0,0.01,10,15", "--rounds", "20", "--seeds", "2", "--scheduler", "asha")
     done = command(*asha, "--out", str(tmp_path), "--log", "tensorboard")
     assert done.returncode == 0, done.stderr
-    assert set(Store(tmp_path).runs().status) == {"finished", "stopped"}
+    runs = Store(tmp_path).runs()
+    assert set(runs.status) == {"finished", "stopped"}
+    assert (runs.groupby("hp_mu").status.nunique() == 1).all(), "the seeds of a configuration stop together"
     assert_same(in_tensorboard(tmp_path), stored(tmp_path))
+    assert "0 to do" in command(*asha, "--out", str(tmp_path)).stderr
 
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])

@@ -671,7 +671,7 @@ def test_pulling_from_where_nothing_is_says_so(tmp_path: Path, capsys: pytest.Ca
 
 SCRIPT = "import sys; from bench import mirror, sweep; mirror.EVERY_SECONDS = 0.1; sys.exit(sweep.main(sys.argv[1:]))"
 LONG = ("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "beta=0.3", "buffer=3", "--rounds", "60")
-LONG += ("--save-seconds", "0", "--executor", "inline", "-q")
+LONG += ("--local-epochs", "2", "--save-seconds", "0", "--executor", "inline", "-q")
 
 
 def started(*arguments: str) -> Any:
@@ -690,8 +690,7 @@ def states_there(there: Path) -> Callable[[], bool]:
 def test_killed_and_gone_on_from_the_mirror_alone(tmp_path: Path, there: Path) -> None:
     """The folder is lost with the machine; the end is that of an undisturbed sweep, bit for bit."""
     undisturbed, out = tmp_path / "undisturbed", tmp_path / "out"
-    done = command(*LONG, "--out", str(undisturbed))
-    assert done.returncode == 0, done.stderr
+    assert sweep.main([*LONG, "--out", str(undisturbed)]) == 0
     process = started(*LONG, "--out", str(out), "--mirror", there.as_uri())
     wait_for(states_there(there))
     kill_all(process)
@@ -718,7 +717,7 @@ def test_a_sweep_on_a_cluster_that_runs_already(tmp_path: Path, there: Path, mon
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
     alone, out = tmp_path / "alone", tmp_path / "out"
-    assert command(*SWEEP, "--out", str(alone)).returncode == 0
+    assert sweep.main([*SWEEP, "--out", str(alone)]) == 0
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as short:  # sockets' paths have a limit
         ray = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2"]
         ray += [f"--port={port}", f"--temp-dir={short}", "--include-dashboard=false", "--disable-usage-stats"]

@@ -65,25 +65,21 @@ def test_its_folder_stays_usable_when_results_are_in_it(place: Path, monkeypatch
 
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_a_failing_hook_is_shown_with_its_traceback_on_request(executor: str, place: Path) -> None:
+def test_workers_find_it_and_a_failing_hook_is_shown_with_its_traceback_on_request(executor: str, place: Path) -> None:
     wrong = "    def local_loss(self, net, local, batch, message, memory, plan):\n        return batch.labels\n"
     (place / "wrong.py").write_text(f"{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{wrong}")
-    options = ("--algo", "wrong:Wrong", "--rounds", "1", "--seeds", "2", "--executor", executor, "--out", "o")
-    short = command(*options, cwd=place)
+    (place / "my_methods.py").write_text(readme_example())
+    options = ("--rounds", "1", "--seeds", "2", "--executor", executor, "--out", "o")
+    short = command("--algo", "wrong:Wrong", "my_methods:MyProx", *options, cwd=place)
     assert short.returncode == 1
+    ended = Store(place / "o").runs().groupby("algorithm").status.agg(list).to_dict()
+    assert ended == {"wrong:Wrong": ["failed"] * 2, "my_methods:MyProx": ["finished"] * 2}
     assert "(wrong.py:6)" in short.stderr
     assert "Traceback" not in short.stderr
     assert "--verbose it prints their tracebacks" in short.stderr
-    long = command(*options, "--verbose", cwd=place)
+    long = command("--algo", "wrong:Wrong", *options, "--verbose", cwd=place)
     assert long.returncode == 1
     assert re.search(r"Traceback .*wrong\.py\", line 6, in local_loss.*AttributeError", long.stderr, re.DOTALL)
-
-
-def test_ray_workers_find_it(place: Path) -> None:
-    (place / "my_methods.py").write_text(readme_example())
-    done = command("--algo", "my_methods:MyProx", "--rounds", "1", "--executor", "ray", "--out", "o", cwd=place)
-    assert done.returncode == 0, done.stderr
-    assert Store(place / "o").runs()["status"].tolist() == ["finished"]
 
 
 def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from commands import assert_equal_results, command
 from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
-from bench import data, models
+from bench import data, models, sweep
 from bench.data.arrays import Arrays
 from bench.data.dataset import MissingData, content_hash
 from bench.data.partition import partition
@@ -33,9 +33,9 @@ SETTING = Setting(dataset="my_world:SHAPES", model="my_world:NET", partition="my
 
 
 def test_ray_and_inline_run_it_alike(world: Path) -> None:
-    for executor in ("ray", "inline"):
-        done = command("--algo", "fedavg,moon", *OWN, *SHORT, "--executor", executor, "--out", executor, cwd=world)
-        assert done.returncode == 0, done.stderr
+    done = command("--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "ray", "--out", "ray", cwd=world)
+    assert done.returncode == 0, done.stderr
+    assert sweep.main(["--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "inline", "--out", "inline"]) == 0
     assert_equal_results(world / "ray", world / "inline")
     runs = Store(world / "ray").runs().set_index("algorithm")
     assert set(runs["dataset"]) == {"my_world:SHAPES"}
@@ -51,7 +51,7 @@ def test_ray_and_inline_run_it_alike(world: Path) -> None:
     assert "bit for bit" in reproduced.stdout
 
 
-def test_information_commands_take_it(world: Path) -> None:
+def test_information_commands_take_it(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
     assert planned.returncode == 0, planned.stderr
     (trial,) = json.loads(planned.stdout)["trials"]
@@ -60,10 +60,10 @@ def test_information_commands_take_it(world: Path) -> None:
     listed = command("list", "my_world:SHAPES", "--json", module="bench.data", cwd=world)
     assert [(row["name"], row["here"]) for row in json.loads(listed.stdout)] == [("my_world:SHAPES", True)]
     shown = ("partition", "--dataset", "my_world:SHAPES", "--partition", "my_world:uneven", "--clients", "4", "--json")
-    shared = json.loads(command(*shown, module="bench.data", cwd=world).stdout)
-    assert shared["sizes"] == [187, 63, 187, 63]
-    prepared = command("prepare", "my_world:SHAPES", module="bench.data", cwd=world)
-    assert "ready, 500 training and 100 test samples" in prepared.stdout
+    assert data.main(shown) == 0
+    assert json.loads(capsys.readouterr().out)["sizes"] == [187, 63, 187, 63]
+    assert data.main(["prepare", "my_world:SHAPES"]) == 0
+    assert "ready, 500 training and 100 test samples" in capsys.readouterr().out
 
 
 def test_installed_packages_are_listed(
@@ -338,8 +338,7 @@ LINE = ModelInfo("table:body", "8 units", vectors=True)
 def test_a_table_of_numbers_trains(place: Path) -> None:
     (place / "table.py").write_text(TABLE)
     options = ("--rounds", "3", "--lr", "0.1", "--executor", "inline", "--out", "o", "-q")
-    done = command("--algo", "fedavg,moon", "--dataset", "table:DATA", "--model", "table:LINE", *options, cwd=place)
-    assert done.returncode == 0, done.stderr
+    assert sweep.main(["--algo", "fedavg,moon", "--dataset", "table:DATA", "--model", "table:LINE", *options]) == 0
     runs = Store(place / "o").runs()
     assert {setting_of(text).normalization for text in runs["setting_json"]} == {"none"}
     assert min(runs["final_accuracy"]) > 0.9
@@ -377,7 +376,7 @@ def test_a_neighbours_edit_makes_another_model(place: Path, package: bool) -> No
 
 
 def test_reproducing_says_what_has_changed(world: Path) -> None:
-    assert command("--algo", "fedavg", *OWN, *SHORT, "--executor", "inline", "--out", "o", cwd=world).returncode == 0
+    assert sweep.main(["--algo", "fedavg", *OWN, *SHORT, "--executor", "inline", "--out", "o"]) == 0
     key = Store(world / "o").runs()["run_key"][0]
     train, test = shapes()
     train[0][0, 0, 0, 0] ^= 1

@@ -30,6 +30,7 @@ from bench.engine.tasks import Trained
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
+pytestmark = pytest.mark.usefixtures("short_stacks")
 ROUNDS = 3
 
 

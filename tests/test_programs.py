@@ -32,6 +32,7 @@ from bench.engine.stacked.stack import SIZES
 from bench.engine.state import StateFolder
 from bench.selftest.toy import EQUAL_SIZES
 
+pytestmark = pytest.mark.usefixtures("short_stacks")
 CLIENTS = 3
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 

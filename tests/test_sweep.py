@@ -268,53 +268,6 @@ def test_ray_gives_the_rows_of_the_inline_executor(swept: Path, tmp_path: Path) 
     assert not list((tmp_path / "state").iterdir())
 
 
-def test_the_live_display_of_a_terminal(tmp_path: Path) -> None:
-    import os
-    import pty
-
-    ours, theirs = pty.openpty()
-    arguments = ["--algo", "fedavg", "--rounds", "2", "--seeds", "2", "--out", str(tmp_path)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.sweep", *arguments], stdout=subprocess.DEVNULL, stderr=theirs
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            part = os.read(ours, 65536)
-        except OSError:  # how Linux says that the other end is closed
-            break
-        if not part:
-            break
-        shown += part
-    os.close(ours)
-    assert process.wait(timeout=60) == 0, shown.decode()
-    assert b"2/2 trials" in shown
-    assert b"best validation so far" in shown
-
-
-def test_asha_stops_the_weak_and_stores_them_as_stopped(tmp_path: Path) -> None:
-    arguments = (
-        "--algo",
-        "fedprox",
-        "--set",
-        "mu=0,0.01,10,15",
-        "--rounds",
-        "20",
-        "--seeds",
-        "2",
-        "--scheduler",
-        "asha",
-    )
-    done = command(*arguments, "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    runs = Store(tmp_path).runs()
-    assert set(runs.status) == {"finished", "stopped"}
-    assert (runs.groupby("hp_mu").status.nunique() == 1).all(), "the seeds of a configuration stop together"
-    again = command(*arguments, "--out", str(tmp_path))
-    assert "0 to do" in again.stderr
-
-
 def test_asha_lets_only_like_compete_with_like(tmp_path: Path) -> None:
     """At alpha 100 everything learns faster than at 0.05: in one contest the hard cell would lose all its runs."""
     arguments = ["--algo", "fedprox", "--alpha", "100", "0.05", "--set", "mu=0,0.01,1e3,1e4", "--local-epochs", "1"]

@@ -32,6 +32,13 @@ def test_a_class_is_named_after_its_algorithm() -> None:
         trainable("fedcat")
 
 
+def test_it_can_be_asked_for_again() -> None:
+    """No module that it imports takes its name in the package."""
+    import bench.tuning
+
+    assert [bench.tuning.trainable(name).__name__ for name in ("fedcad", "fedprox")] == ["fedcad", "fedprox"]
+
+
 @pytest.mark.usefixtures("_ray")
 def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     from ray import tune
@@ -60,7 +67,7 @@ def test_setting_fields_stand_beside_hyper_parameters(tmp_path: Path) -> None:
 
 def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:
     given = {"dataset": "digits", "setting": {"lr": 0.05, "gamma": 0.4}, "lr": 0.2}
-    from bench.tuning.trainable import unit_of
+    from bench.tuning.tune_trial import unit_of
 
     unit = unit_of("fedcad", given)
     assert (unit.setting.lr, unit.hyperparameters["gamma"]) == (0.2, 0.4)

@@ -28,7 +28,7 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
         KeyError: no such algorithm.
         UsageError: a default has an unknown name or a value that is not allowed.
     """
-    from bench.tuning.trainable import make_trainable
+    from bench.tuning.tune_trial import make_trainable
 
     return make_trainable(algorithm, defaults)
 

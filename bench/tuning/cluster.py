@@ -21,7 +21,7 @@ from bench.tuning.logs import Feed
 from bench.tuning.progress import Events, Watched, watched
 from bench.tuning.runner import Interruption, Outcome, Resources, halving
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
-from bench.tuning.trainable import SweepTrial
+from bench.tuning.tune_trial import SweepTrial
 from bench.unit import Unit
 from search_spaces import Setting
 
