@@ -30,7 +30,7 @@ def adam_step(
     """The parameters and the state after one step.
 
     Args:
-        params: what is trained.
+        params: what is trained, at least one, all of one type.
         slopes: the gradient, by the same names.
         state: before the step.
         lr: learning rate.

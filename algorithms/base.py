@@ -218,18 +218,20 @@ class Fed(Protocol):
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
         """The state after `step(net, state, one, given)` for one after another of `inputs`: what a server trains.
 
-        On a GPU the step is captured once and replayed, in later rounds too. So it draws nothing and branches on no
-        data, like the pure hooks, and whatever differs between rounds reaches it through the other three.
+        Where clients are stacked on a GPU the step is captured once and replayed, in later rounds too. So it draws
+        nothing and branches on no data, like the pure hooks, and whatever differs between rounds reaches it through
+        the other three, of which it writes into none.
 
         Args:
-            step: a method of the algorithm, or a function that closes over nothing.
+            step: a method of the algorithm, or a function of a module; it closes over nothing.
             state: tree of tensors and numbers; not written to. The step gives it back with the structure it has.
             inputs: tree of tensors, each with a leading axis over the steps.
             given: tree of tensors and numbers that all steps read.
 
         Raises:
-            TypeError: the step is neither a method nor a function, or closes over something.
-            ValueError: it gives the state another structure, or the inputs have no common leading axis.
+            TypeError: the step is something else.
+            ValueError: it gives the state another structure, or writes into `given`; or the inputs have no common
+                leading axis.
         """
 
 

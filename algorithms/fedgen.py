@@ -139,7 +139,7 @@ class FedGen(Algorithm):
             self._generator_step,
             {"theta": server.extra["fedgen_theta"], "adam": server.extra["fedgen_adam"]},
             self._draws(fed.stream("fedgen", server.round), fed.batch_size, like=prior),
-            {"locals": uploads["params"], "shares": shares, "prior": prior, "lr": lr},
+            {"heads": _heads(uploads["params"]), "shares": shares, "prior": prior, "lr": lr},
         )
         params = cohort.mean(uploads["params"])
         return server.next(params, fedgen_theta=learnt["theta"], fedgen_adam=learnt["adam"], fedgen_prior=prior)
@@ -153,17 +153,17 @@ class FedGen(Algorithm):
     def _generator_step(self, net: Net, state: Any, drawn: Any, given: Any) -> dict[str, Any]:
         """One Adam step of the generator."""
         theta, noise, labels = state["theta"], drawn["noise"], _draw_labels(given["prior"], drawn["uniform"])
-        slopes, running = self._slopes(net, theta, given["locals"], given["shares"], noise, labels)
+        slopes, running = self._slopes(net, theta, given["heads"], given["shares"], noise, labels)
         moved, adam = adam_step(_trained(theta), slopes, state["adam"], given["lr"], self.generator_weight_decay)
         return {"theta": {**moved, **running}, "adam": adam}
 
     def _slopes(
-        self, net: Net, theta: Params, locals_: Params, shares: Tensor, noise: Tensor, labels: Tensor
+        self, net: Net, theta: Params, heads: Params, shares: Tensor, noise: Tensor, labels: Tensor
     ) -> tuple[Params, Params]:
         """The gradient of the generator's objective, and the running statistics after the step."""
         leaves = {name: value.detach().requires_grad_() for name, value in _trained(theta).items()}
         fakes, running = train_features({**theta, **leaves}, noise, labels, net.num_classes)
-        logits = torch.func.vmap(net.head, in_dims=(0, None))(locals_, fakes)  # (m, B, C)
+        logits = torch.func.vmap(net.head, in_dims=(0, None))(heads, fakes)  # (m, B, C)
         nll = -logits.log_softmax(-1).gather(-1, labels.expand(len(logits), -1)[..., None]).squeeze(-1)
         objective = (shares[:, labels] * nll).mean(1).sum() + self.diversity_weight * _diversity(noise, fakes)
         slopes = torch.autograd.grad(objective, list(leaves.values()))
@@ -172,6 +172,11 @@ class FedGen(Algorithm):
 
 def _trained(theta: Params) -> Params:
     return {name: value for name, value in theta.items() if name not in FEATURE_STATISTICS}
+
+
+def _heads(models: Params) -> Params:
+    """What `Net.head` reads: no more is kept for the generator's steps."""
+    return {name: value for name, value in models.items() if name.startswith("head.")}
 
 
 def _annealed(weight: float, factor: float, rounds: int) -> float:

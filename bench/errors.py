@@ -23,6 +23,15 @@ class EnvironmentProblem(RuntimeError):
     """The machine is not ready: data missing or altered, a folder not writable, no space (exit 3)."""
 
 
+def without_variables(error: Exception) -> Exception:
+    """The error, for one who keeps it: of the frames it came through, and its causes did, without what they held."""
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
+    return error
+
+
 def own_line(error: BaseException) -> traceback.FrameSummary | None:
     """The innermost line of an algorithm that an error, or what caused it, came through; None if there is none.
 

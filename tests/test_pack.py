@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 from weakref import ref
 
@@ -23,7 +24,7 @@ from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.captures import Act, traced
 from bench.engine.stacked.numbers import constants, differing, packable_numbers, with_numbers
 from bench.engine.stacked.probe import Preparer
-from bench.engine.stacked.programs import Captured
+from bench.engine.stacked.programs import Captured, Eager
 from bench.engine.stacked.rooms import FixedRoom
 from bench.engine.stacked.stack import Stack
 from bench.engine.tasks import Trained
@@ -166,7 +167,8 @@ def test_what_cannot_share_a_program_trains_one_by_one() -> None:
     pack = Pack([simulate(Asks(weight), "stacked") for weight in (0.1, 0.5)])
     with pytest.warns(UserWarning, match="train one by one"):
         pack.advance(1)
-    pack.advance(ROUNDS - 1)
+    with warnings_are_errors():  # said once, and tried once
+        pack.advance(ROUNDS - 1)
     assert not pack.failures
     for member, weight in zip(pack.members, (0.1, 0.5), strict=True):
         alone = simulate(Asks(weight), "loop")
@@ -207,6 +209,85 @@ def test_what_a_run_has_trained_is_gone_before_others_train(monkeypatch: pytest.
     monkeypatch.undo()
     for member in pack.members:
         assert largest_gap(candidate("scaffold").run(2, "stacked", seed=member.seed), member) < 1e-10
+
+
+def test_a_round_in_parts_makes_as_few_steps_as_it_can() -> None:
+    """Those with most steps first: the others of a part wait for the longest of them."""
+    run = simulate("fedavg", "stacked", participation=1.0, sizes=(2, 14, 2, 14, 2, 14), local_epochs=1)
+    run.trainer = Stacked(lambda: Counting(), limit=3)
+    Counting.steps = 0
+    run.advance(1)
+    longest, shortest = (-(-size // run.setting.batch_size) for size in (14, 2))
+    assert Counting.steps == longest + shortest
+
+
+class Counting(Eager):
+    """Steps as they come, and how many of them."""
+
+    steps = 0
+
+    def __init__(self) -> None:
+        super().__init__("grouped")
+
+    def run(self, key: Any, step: Any, times: int) -> None:
+        Counting.steps += times
+        super().run(key, step, times)
+
+
+@dataclass(frozen=True)
+class Shifts(Algorithm):
+    """What one part of a client's state was becomes another, before each step."""
+
+    def start(self, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
+        zero = torch.zeros((), dtype=torch.float64)
+        return {"params": message["params"], "now": zero, "before": zero}
+
+    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
+        return {**local, "now": local["now"] + 1, "before": local["now"]}
+
+    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
+        return (1 + local["before"] / 2) * cross_entropy(net(local["params"], batch.x).logits, batch.y)
+
+
+@pytest.mark.parametrize("trainer", [Stacked, on_traces])
+def test_a_part_of_the_state_may_become_another(trainer: Any) -> None:
+    alone, other = simulate(Shifts(), "loop"), simulate(Shifts(), "stacked")
+    other.trainer = trainer()
+    for run in (alone, other):
+        run.advance(2)
+    assert largest_gap(alone, other) < 1e-12
+
+
+@dataclass(frozen=True)
+class Refuses(Algorithm):
+    """Its stack does not work, or its one of these members' clients."""
+
+    mu: float = hyper(0.0, 0)
+
+    def upload(self, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any) -> Any:
+        if self.mu == 0.5:
+            raise ValueError("no upload")
+        return super().upload(net, local, data, message, memory, plan)
+
+
+def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One member fails for itself, the others go on together; the error is kept, and nothing that it came through."""
+    stacks, whole = list[ref[Stack]](), Stack.__init__
+
+    def init(self: Stack, *given: Any) -> None:
+        stacks.append(ref(self))
+        whole(self, *given)
+
+    monkeypatch.setattr(Stack, "__init__", init)
+    members = [simulate(Refuses(mu), "stacked") for mu in (0.1, 0.5, 0.2)]
+    pack = Pack(members)
+    pack.advance(ROUNDS)
+    assert (list(pack.failures), pack.apart) == ([members[1]], None)
+    assert [member.round for member in members] == [ROUNDS, 0, ROUNDS]
+    assert len(stacks) == 4 + ROUNDS - 1, "together, three alone, then two together in each round"
+    assert not [kept for kept in stacks if kept() is not None]
+    came_through = [frame.f_code.co_name for frame, _ in walk_tb(pack.failures[members[1]].__cause__.__traceback__)]
+    assert came_through[-1] == "upload", "where it was is still known"
 
 
 def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch) -> None:

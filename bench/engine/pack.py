@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from bench.engine.simulation import Simulation
 from bench.engine.tasks import Job, Trained
+from bench.errors import without_variables
 
 Ended = tuple[Simulation, Job, list[Trained]]
 
@@ -96,8 +97,7 @@ class Pack:
                 with _shared_clock(samples):
                     job, trained = next(running)
             except Exception as error:
-                # Past this clause: what fails alone fails for itself, and its frames would keep the stack's tensors.
-                return error.with_traceback(None)
+                return without_variables(error)  # past this clause, so that what fails alone fails for itself
             member = members[id(job)]
             yield member, jobs.pop(member), trained
             del trained
@@ -108,7 +108,7 @@ class Pack:
         try:
             yield
         except Exception as error:
-            self.failures[member] = error
+            self.failures[member] = without_variables(error)  # a whole stack's tensors, perhaps
 
 
 @contextmanager

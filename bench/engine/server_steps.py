@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Net, ServerStep
+from algorithms.base import Algorithm, Net, ServerStep
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
-from bench.engine.trees import leaves, own, pairs, shapes, tensors, tree_map, unstack
+from bench.engine.trees import leaves, moves, own, shapes, tensors, tree_map, unstack
 
 OWN_CLASS = "__class__"  # what a method that says `super()` closes over
 
@@ -35,7 +35,7 @@ class ServerSteps:
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
         """As `algorithms.base.Fed.repeat` says."""
-        _check(step)
+        check_step(step)
         state, inputs, given = (tensors(tree, self._device, self._dtype) for tree in (state, inputs, given))
         program = self._program(step) if (count := _steps_of(inputs)) else None
         if program is None:
@@ -45,11 +45,14 @@ class ServerSteps:
         except (NotCapturable, torch.OutOfMemoryError) as problem:
             reason = str(problem)
         # Outside the handler, whose traceback would keep what the attempt took.
-        self._programs[step] = None
+        self._programs[step] = program = None
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        made = one_by_one(self._net, step, state, inputs, given)
         warnings.warn(
             f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}", stacklevel=2
         )
-        return one_by_one(self._net, step, state, inputs, given)
+        return made
 
     def _program(self, step: ServerStep) -> Program | None:
         """That of this step; None where steps are not captured, or this one cannot be."""
@@ -79,10 +82,26 @@ def one_by_one(net: Net, step: ServerStep, state: Any, inputs: Any, given: Any) 
     state = own(state)  # a network in training mode writes its running statistics into what it is given
     _steps_of(inputs)
     for one in unstack(inputs):
-        made = step(net, state, one, given)
-        _check_structure(step, shapes(state), shapes(made))
-        state = tree_map(Tensor.detach, made)
-    return state
+        state = tree_map(Tensor.detach, _made(net, step, state, one, given))
+    return own(state)  # a part of the inputs would keep them whole
+
+
+def check_step(step: ServerStep) -> None:
+    """Refuse a step that would be captured with what belongs to one round.
+
+    Raises:
+        TypeError: it is no method of an algorithm, nor a function of a module; or it closes over something.
+    """
+    code, name = getattr(step, "__code__", None), getattr(step, "__qualname__", repr(step))
+    whose = getattr(step, "__self__", None)
+    if code is None or not (isinstance(whose, Algorithm) or (whose is None and "<" not in name)):
+        raise TypeError(f"a server's step must be a method of the algorithm, or a function of a module, got {name}")
+    if found := sorted(set(code.co_freevars) - {OWN_CLASS}):
+        how = "is decorated, and so closes over" if hasattr(step, "__wrapped__") else "closes over"
+        raise TypeError(
+            f"{name} {how} {', '.join(found)}: what a server's step reads has to reach it in `state`, `inputs` or "
+            f"`given`, so that a captured step sees each round's"
+        )
 
 
 class _Act:
@@ -93,24 +112,22 @@ class _Act:
 
     def __call__(self, _: str) -> None:
         one = tree_map(lambda tensor: tensor.index_select(0, self.clock)[0], self.inputs)
-        made = self.step(self.net, tree_map(Tensor.detach, self.state), one, self.given)
-        _check_structure(self.step, shapes(self.state), shapes(made))
-        kept, new = zip(*pairs(self.state, tree_map(Tensor.detach, made)), strict=True)
-        torch._foreach_copy_(kept, new)  # few kernels, not one for each tensor
+        made = _made(self.net, self.step, tree_map(Tensor.detach, self.state), one, self.given)
+        if moved := moves(self.state, tree_map(Tensor.detach, made)):
+            places, values = zip(*moved, strict=True)
+            torch._foreach_copy_(places, values)  # few kernels, not one for each tensor
         self.clock += 1
 
 
-def _check(step: ServerStep) -> None:
-    """What a step closes over would be that of the round in which it was captured, for all rounds."""
-    code = getattr(step, "__code__", None)
-    name = getattr(step, "__qualname__", repr(step))
-    if code is None:
-        raise TypeError(f"a server's step must be a method of the algorithm or a function, got {name}")
-    if found := sorted(set(code.co_freevars) - {OWN_CLASS}):
-        raise TypeError(
-            f"{name} closes over {', '.join(found)}: what a server's step reads has to reach it in `state`, `inputs` "
-            f"or `given`, so that a captured step sees each round's"
-        )
+def _made(net: Net, step: ServerStep, state: Any, one: Any, given: Any) -> Any:
+    """What a step makes of the state."""
+    expected = shapes(state)
+    read = [(tensor, tensor._version) for tensor in leaves(given)]
+    made = step(net, state, one, given)
+    if any(tensor._version != version for tensor, version in read):
+        raise ValueError(f"{step.__qualname__} writes into `given`: what a server's step changes belongs in its state")
+    _check_structure(step, expected, shapes(made))
+    return made
 
 
 def _check_structure(step: ServerStep, expected: Any, made: Any) -> None:

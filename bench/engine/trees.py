@@ -53,6 +53,22 @@ def pairs(first: Any, second: Any) -> Iterator[tuple[Tensor, Tensor]]:
             yield from pairs(one, other)
 
 
+def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
+    """What has to be copied where for one tree to become another of its structure, all of it as it was before.
+
+    Nothing of what is in its place already. Of what lies in another's place there is a copy, which outlives it.
+    """
+    found = [(place, value) for place, value in pairs(places, values) if _place(place) != _place(value)]
+    overwritten = {place.untyped_storage().data_ptr() for place, _ in found}
+    return [
+        (place, value.clone() if value.untyped_storage().data_ptr() in overwritten else value) for place, value in found
+    ]
+
+
+def _place(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride()
+
+
 def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
     """`tree` on `device`, plain numbers turned into tensors: floats and booleans in `dtype`, integers as int64."""
     if isinstance(tree, Tensor):

@@ -6,6 +6,7 @@ passes of the model: there the floating-point operations that were counted stand
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -72,7 +73,7 @@ def _server_distillation(run: Simulation, work: Workload) -> float:
     """The ensemble's answers, the steps of the server's student, and its validations."""
     values: Any = run.algorithm
     batch = min(values.server_batch_size, len(run.fed.auxiliary.y))
-    validations = 1 + values.max_steps / values.check_every
+    validations = 1 + math.ceil(values.max_steps / values.check_every)
     steps = values.max_steps * batch * STUDENT_PASSES
     return float(work.cohort * len(run.fed.auxiliary.y) + steps + validations * len(run.fed.validation.y))
 

@@ -82,7 +82,7 @@ class Stacked:
         """Runs that fit together: as one program, or as few as memory allows."""
         apart, collected = Differences.among(jobs), _Collected(jobs)
         # Run by run: what a run has trained takes memory until its server has seen all of it.
-        waiting = [(job, task) for job in jobs for task in job.tasks]
+        waiting = [(job, task) for job in jobs for task in sorted(job.tasks, key=lambda task: -task.steps)]
         while waiting:
             first = len(jobs[0].tasks) if apart.several and self._meter and self.limit is None else self.limit
             part = sorted(waiting[:first], key=lambda entry: -entry[1].steps)

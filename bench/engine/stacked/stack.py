@@ -29,7 +29,7 @@ from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
 from bench.engine.stacked.steps import Steps
 from bench.engine.tasks import Job, Task, Trained, finish
-from bench.engine.trees import axes, each, pairs, shapes, stack, tree_map, unstack
+from bench.engine.trees import axes, each, moves, shapes, stack, tree_map, unstack
 
 Entry = tuple[Job, Task]
 SIZES = 8  # that a program has at most: each is prepared by itself
@@ -237,7 +237,7 @@ class _Active:
         beside = {name: tree_map(Tensor.detach, tree) for name, tree in made.items() if name != "params"}
         before = {name: tree for name, tree in self.local.items() if name != "params"}
         if shapes(beside) == shapes(before):
-            for kept, new in pairs(before, beside):
+            for kept, new in moves(before, beside):
                 kept.copy_(new)
             return
         if self.whole.program.fixed:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Cohort, Data, Outputs, Params, ServerStep
-from bench.engine.server_steps import one_by_one
+from bench.engine.server_steps import check_step, one_by_one
 from bench.engine.streams import stream
 from bench.engine.trees import tensors, tree_map
 
@@ -183,6 +183,7 @@ class LabFed:
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
         """The state after one step for each of `inputs`."""
+        check_step(step)
         state, inputs, given = (tensors(tree, torch.device("cpu"), torch.float64) for tree in (state, inputs, given))
         return one_by_one(self.net, step, state, inputs, given)
 
