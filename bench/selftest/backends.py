@@ -7,6 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.engine.pack import Pack
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.captures import traced
+from bench.engine.stacked.probe import Preparer
+from bench.engine.stacked.programs import Captured
 from bench.selftest.candidate import Candidate, Values
 from bench.selftest.outcome import Finding
 from bench.selftest.toy import largest_gap
@@ -36,6 +40,11 @@ def check(candidate: Candidate, finding: Finding) -> None:
     largest[SINGLE_TOLERANCE] = compare(candidate, finding, 1, SINGLE_TOLERANCE, {}, single)
     gaps = "; ".join(f"{WHERE[limit]} {largest[limit]:.1e} <= {limit:g}" for limit in WHERE if limit in largest)
     finding.measured = f"{gaps}; {runs} cases"
+
+
+def _traced() -> Captured:
+    """A program that fixes of a server's steps what a GPU's would."""
+    return Captured(Preparer(traced, warm_up=1))
 
 
 def _compare_packed(candidate: Candidate, finding: Finding) -> tuple[float, int]:
@@ -86,7 +95,10 @@ def compare(
     candidate: Candidate, finding: Finding, rounds: int, tolerance: float, values: Values, fields: dict[str, Any]
 ) -> float:
     """The gap between the two backends; what is too large is noted."""
-    loop, stacked = (candidate.run(rounds, backend, values, **fields) for backend in ("loop", "stacked"))
+    loop = candidate.run(rounds, "loop", values, **fields)
+    stacked = candidate.simulate("stacked", values, **{"rounds": max(rounds, 4), **fields})
+    stacked.trainer = Stacked(server=_traced)
+    stacked.advance(rounds)
     where = ", ".join(f"{name}={value}" for name, value in {**values, **fields}.items())
     gap = largest_gap(loop, stacked)
     finding.expect(gap <= tolerance, f"Loop and Stacked differ by {gap:.1e} > {tolerance:g} with {where}")
