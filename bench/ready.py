@@ -38,12 +38,14 @@ def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> Non
         EnvironmentProblem: the data, or a model's weights, are missing or altered.
     """
     from bench import data
-    from bench.data.splits import feasible, split
+    from bench.data.splits import feasible, split, split_like
     from bench.models import has_batchnorm, weights
 
     settings = [(unit.setting, unit.seed) for unit in units]
     settings += [(search.setting, seed) for search in plan.searches for seed in range(plan.request.seeds)]
-    for setting, seed in sorted(dict.fromkeys(settings), key=lambda case: case[0].dataset):
+    # Many runs share a partition, which takes milliseconds to draw, or with many samples seconds.
+    unlike = {(split_like(setting), setting.model, seed): (setting, seed) for setting, seed in settings}
+    for setting, seed in sorted(unlike.values(), key=lambda case: case[0].dataset):
         dataset = data.load(setting.dataset, execution.data_dir, execution.offline)
         weights.provide(setting.model, execution.data_dir, execution.offline)
         reason = feasible(setting, dataset.train_y, seed, dataset.train_groups)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from algorithms import entry
 from bench.data import splits
+from bench.execution import Execution
 from bench.plan import _with_own_model, make_plan
+from bench.ready import prepare_data
 from bench.request import Request
 from bench.sweep import main
-from search_spaces import SETTINGS, SPACES
+from search_spaces import SETTINGS, SPACES, Setting
 
 
 def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
@@ -67,3 +70,20 @@ def test_a_dry_run_draws_each_partition_once_and_few_of_very_many(
     assert [trial["partition"] for trial in planned["trials"]] == ["feasible (first 100 of 2000 seeds)"] * 2
     assert planned["runs"] == 4000
     assert drawn == list(range(100))
+
+
+def test_a_partition_that_many_runs_share_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a sweep begins, whatever its runs differ in beside it."""
+    drawn: list[tuple[float, int]] = []
+    whole = splits.feasible
+
+    def feasible(setting: Setting, labels: Any, seed: int, groups: Any) -> str | None:
+        drawn.append((setting.alpha, seed))
+        return whole(setting, labels, seed, groups)
+
+    monkeypatch.setattr(splits, "feasible", feasible)
+    values = {"mu": ("0.1", "1"), "lr": ("0.1", "0.01"), "alpha": ("0.3", "1")}
+    plan = make_plan(Request(("fedavg", "fedprox"), values=values, seeds=2))
+    prepare_data(plan, plan.units, Execution(out=str(tmp_path)))
+    assert len(plan.units) == 24
+    assert sorted(drawn) == [(0.3, 0), (0.3, 1), (1.0, 0), (1.0, 1)]
