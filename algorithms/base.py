@@ -220,7 +220,7 @@ class Fed(Protocol):
 
         Where clients are stacked on a GPU the step is captured once and replayed, in later rounds too. So it draws
         nothing and branches on no data, like the pure hooks, and whatever differs between rounds reaches it through
-        the other three, of which it writes into none.
+        the other three. It writes into neither `one` nor `given`; autograd may be used.
 
         Args:
             step: a method of the algorithm, or a function of a module; it closes over nothing.
@@ -230,8 +230,8 @@ class Fed(Protocol):
 
         Raises:
             TypeError: the step is something else.
-            ValueError: it gives the state another structure, or writes into `given`; or the inputs have no common
-                leading axis.
+            ValueError: it gives the state another structure, or writes into what it is given; or the inputs have no
+                common leading axis.
         """
 
 

@@ -50,7 +50,8 @@ def print_beside(request: Request, folders: Sequence[Path], style: str, file: Te
 def _of_cells(runs: pd.DataFrame, asked: Sequence[Asked]) -> pd.DataFrame:
     """The runs of an algorithm in a setting that some cell asks for."""
     wanted = {(one.algorithm, canonical_json(one.setting)) for one in asked}
-    return runs[[pair in wanted for pair in zip(runs["algorithm"], runs["setting_json"], strict=True)]]
+    asked_for = [pair in wanted for pair in zip(runs["algorithm"], runs["setting_json"], strict=True)]
+    return runs[asked_for] if asked_for else runs  # an empty list would choose columns
 
 
 def title_of(cell: Cell) -> str:

@@ -25,10 +25,8 @@ class EnvironmentProblem(RuntimeError):
 
 def without_variables(error: Exception) -> Exception:
     """The error, for one who keeps it: of the frames it came through, and its causes did, without what they held."""
-    link: BaseException | None = error
-    while link is not None:
+    for link in _chain(error):
         traceback.clear_frames(link.__traceback__)
-        link = link.__cause__ or link.__context__
     return error
 
 
@@ -37,12 +35,21 @@ def own_line(error: BaseException) -> traceback.FrameSummary | None:
 
     Of an algorithm from elsewhere its own line, not that of a helper in `algorithms` which it called.
     """
-    chain = [error]
-    while chain[-1].__cause__ is not None:
-        chain.append(chain[-1].__cause__)
-    frames = [frame for link in chain for frame in traceback.extract_tb(link.__traceback__)]
+    frames = [frame for link in _chain(error, contexts=False) for frame in traceback.extract_tb(link.__traceback__)]
     found = [frame for frame in reversed(frames) if _is_an_algorithms(Path(frame.filename))]
     return min(found, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None)
+
+
+def _chain(error: BaseException, contexts: bool = True) -> list[BaseException]:
+    """The error, what caused it, and what it was raised beside; each once, for an error may be its own cause."""
+    found, waiting = list[BaseException](), [error]
+    while waiting:
+        link = waiting.pop()
+        if not any(link is other for other in found):
+            found.append(link)
+            further = [link.__context__ if contexts else None, link.__cause__]
+            waiting += [other for other in further if other is not None]
+    return found
 
 
 def _is_an_algorithms(file: Path) -> bool:

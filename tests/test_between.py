@@ -19,6 +19,7 @@ from bench.engine.stacked.choices import Always
 from bench.engine.stacked.convolutions import WAYS, computed
 from bench.engine.stacked.probe import Preparer
 from bench.engine.stacked.programs import Captured
+from bench.models.rectify import rectify
 from bench.selftest.toy import EQUAL_SIZES
 
 CLIENTS = 3
@@ -33,7 +34,7 @@ KERNEL = drawn(4, 3, 3, 3)
 
 def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Of one client: a convolution, a norm of two groups and a ReLU in its place, as models have them."""
-    return F.relu(F.group_norm(F.conv2d(x, KERNEL.to(x.dtype), padding=1), 2, weight, bias), inplace=True)
+    return rectify(F.group_norm(F.conv2d(x, KERNEL.to(x.dtype), padding=1), 2, weight, bias))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -131,6 +132,33 @@ def test_a_resnet_in_each_way_is_the_loops(way: str) -> None:
     assert largest_gap(alone, stacked) < 1e-12
 
 
+IN_ITS_PLACE: dict[str, Callable[[Tensor], Any]] = {
+    "a function": lambda x: F.relu(x, inplace=True),
+    "a layer": torch.nn.ReLU(inplace=True),
+    "by its name": F.relu_,
+    "a method": lambda x: x.relu_(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("rectified", IN_ITS_PLACE.values(), ids=IN_ITS_PLACE)
+def test_what_a_relu_was_made_of_may_be_read_again(way: str, rectified: Callable[[Tensor], Any]) -> None:
+    """As by a shortcut past an activation: in its place means that there is nothing else any more."""
+
+    def value(x: Tensor, weight: Tensor) -> Tensor:
+        h = F.group_norm(F.conv2d(x, KERNEL, padding=1), 2, weight, weight)
+        rectified(h)
+        return (h + F.conv2d(h, KERNEL[:, [0, 1, 2, 0]], padding=1)).sum()
+
+    x, weight = drawn(CLIENTS, 2, 3, 5, 5), drawn(CLIENTS, 4).requires_grad_()
+    alone = torch.stack([value(*each) for each in zip(x, weight, strict=True)])
+    with computed(way):
+        made = vmap(value)(x, weight)
+    assert torch.allclose(made, alone, rtol=0, atol=1e-12)
+    own, other = (torch.autograd.grad(values.sum(), weight)[0] for values in (made, alone))
+    assert torch.allclose(own, other, rtol=0, atol=1e-12)
+
+
 def copies_of(way: str) -> int:
     """Of activations, in a forward and backward pass of convolution, norm and ReLU."""
     x, weight = drawn(CLIENTS, 2, 4, 5, 5), drawn(CLIENTS, 4).requires_grad_()
@@ -138,7 +166,7 @@ def copies_of(way: str) -> int:
     def twice(x: Tensor, weight: Tensor) -> Tensor:
         kernel = weight[:, None, None, None].expand(4, 4, 3, 3)
         for _ in range(2):
-            x = F.relu(F.group_norm(F.conv2d(x, kernel, padding=1), 2, weight, weight), inplace=True)
+            x = rectify(F.group_norm(F.conv2d(x, kernel, padding=1), 2, weight, weight))
         return x.sum()
 
     with Copies() as seen, computed(way):

@@ -249,9 +249,38 @@ class Shifts(Algorithm):
         return (1 + local["before"] / 2) * cross_entropy(net(local["params"], batch.x).logits, batch.y)
 
 
+class Lags(Shifts):
+    """A part that only the first step adds is another's, and one for all clients."""
+
+    def start(self, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
+        return {"params": message["params"], "now": torch.zeros((), dtype=torch.float64)}
+
+    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
+        if "before" not in local:
+            return {**local, "before": local["now"], "one": torch.zeros((), dtype=torch.float64)}
+        return {**local, "before": local["now"], "now": local["now"] + 1, "one": local["one"] + 1}
+
+
+class Remembers(Shifts):
+    """The model as it was before the step."""
+
+    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
+        apart = sum((local["params"][name] - message["params"][name]).square().sum() for name in net.trainable)
+        return {**local, "previous": local["params"], "before": apart}
+
+    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
+        moved = sum((local["params"][name] - local["previous"][name]).square().sum() for name in net.trainable)
+        return super().local_loss(net, local, batch, message, memory, plan) + 5 * moved
+
+    def upload(self, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any) -> Any:
+        return {"params": {name: (value + local["previous"][name]) / 2 for name, value in local["params"].items()}}, {}
+
+
+@pytest.mark.filterwarnings("ignore:.*not captured")
+@pytest.mark.parametrize("algorithm", [Shifts, Lags, Remembers])
 @pytest.mark.parametrize("trainer", [Stacked, on_traces])
-def test_a_part_of_the_state_may_become_another(trainer: Any) -> None:
-    alone, other = simulate(Shifts(), "loop"), simulate(Shifts(), "stacked")
+def test_a_part_of_the_state_may_become_another(trainer: Any, algorithm: Any) -> None:
+    alone, other = simulate(algorithm(), "loop"), simulate(algorithm(), "stacked")
     other.trainer = trainer()
     for run in (alone, other):
         run.advance(2)
@@ -272,20 +301,27 @@ class Refuses(Algorithm):
 
 def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     """One member fails for itself, the others go on together; the error is kept, and nothing that it came through."""
-    stacks, whole = list[ref[Stack]](), Stack.__init__
+    stacks, whole = list[ref[Any]](), Stack.__init__
+    trained, made = list[ref[Any]](), Trained.__init__
 
     def init(self: Stack, *given: Any) -> None:
         stacks.append(ref(self))
         whole(self, *given)
 
+    def init_trained(self: Trained, **given: Any) -> None:
+        trained.append(ref(self))
+        made(self, **given)
+
     monkeypatch.setattr(Stack, "__init__", init)
+    monkeypatch.setattr(Trained, "__init__", init_trained)
     members = [simulate(Refuses(mu), "stacked") for mu in (0.1, 0.5, 0.2)]
     pack = Pack(members)
     pack.advance(ROUNDS)
     assert (list(pack.failures), pack.apart) == ([members[1]], None)
     assert [member.round for member in members] == [ROUNDS, 0, ROUNDS]
     assert len(stacks) == 4 + ROUNDS - 1, "together, three alone, then two together in each round"
-    assert not [kept for kept in stacks if kept() is not None]
+    assert trained
+    assert not [kept for kept in stacks + trained if kept() is not None]
     came_through = [frame.f_code.co_name for frame, _ in walk_tb(pack.failures[members[1]].__cause__.__traceback__)]
     assert came_through[-1] == "upload", "where it was is still known"
 

@@ -12,7 +12,7 @@ from algorithms.base import Batch, Local, Message, Outputs, Plan
 from bench.engine.dropout import step_keys
 from bench.engine.streams import stream
 from bench.engine.tasks import Job, Problem, Task, Trained, finish, leaves_of
-from bench.engine.trees import to, tree_map
+from bench.engine.trees import apart_from, to, tree_map
 
 
 class Loop:
@@ -52,7 +52,8 @@ class Loop:
             batch = make_batch(problem, task, step)
             if problem.acts_before_steps:
                 made = algorithm.before_step(net, local, batch, message, plan)
-                local = {**tree_map(Tensor.detach, made), "params": local["params"]}
+                beside = {name: tree_map(Tensor.detach, tree) for name, tree in made.items() if name != "params"}
+                local = {**apart_from(leaves, beside), "params": local["params"]}
             with net.dropout(keys[step]):
                 loss = masked_mean(algorithm.local_loss(net, local, batch, message, task.memory, plan), batch.weight)
             grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)

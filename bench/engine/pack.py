@@ -67,7 +67,7 @@ class Pack:
         for member, job, trained in self._trained(jobs):
             with self._guard(member), member.clock():
                 member.end(job, trained)
-            del trained  # before the next are trained: a pack's models together may be more than fit
+            del job, trained  # before the next are trained: a pack's models together may be more than fit
 
     def _trained(self, jobs: dict[Simulation, Job]) -> Iterator[Ended]:
         """What came of each member's clients, as soon as it is known; `jobs` loses it.
@@ -77,13 +77,17 @@ class Pack:
         together = None
         if len(jobs) > 1 and not self.apart:
             together = yield from self._together(jobs)
+        failed = False
         for member in list(jobs):
             trained: list[Trained] = []
             with self._guard(member), member.clock():
                 trained = self.trainer.train(jobs[member])
+            job = jobs.pop(member)
+            failed |= member in self.failures
             if member not in self.failures:
-                yield member, jobs.pop(member), trained
-        if together and not jobs:
+                yield member, job, trained
+            del job, trained  # a failure keeps this frame
+        if together and not failed:
             self.apart = together
             warnings.warn(f"runs of this pack train one by one, for together they fail: {together}", stacklevel=2)
 

@@ -122,10 +122,12 @@ class _Act:
 def _made(net: Net, step: ServerStep, state: Any, one: Any, given: Any) -> Any:
     """What a step makes of the state."""
     expected = shapes(state)
-    read = [(tensor, tensor._version) for tensor in leaves(given)]
+    read = [(tensor, tensor._version) for tree in (one, given) for tensor in leaves(tree)]
     made = step(net, state, one, given)
     if any(tensor._version != version for tensor, version in read):
-        raise ValueError(f"{step.__qualname__} writes into `given`: what a server's step changes belongs in its state")
+        raise ValueError(
+            f"{step.__qualname__} writes into what it is given: what a server's step changes belongs in its state"
+        )
     _check_structure(step, expected, shapes(made))
     return made
 

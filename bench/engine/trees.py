@@ -65,6 +65,12 @@ def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
     ]
 
 
+def apart_from(changing: Sequence[Tensor], tree: Any) -> Any:
+    """`tree` with copies of what lies in the place of tensors that are about to change."""
+    places = {tensor.untyped_storage().data_ptr() for tensor in changing}
+    return tree_map(lambda tensor: tensor.clone() if tensor.untyped_storage().data_ptr() in places else tensor, tree)
+
+
 def _place(tensor: Tensor) -> tuple[object, ...]:
     return tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride()
 

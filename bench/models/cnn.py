@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from torch import nn
 
+from bench.models.rectify import ReLU
+
 
 def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:
     """Twice Conv3x3-[BatchNorm]-ReLU-MaxPool2 with 16 and 32 channels: 8x8 inputs to 128 features."""
@@ -27,9 +29,9 @@ def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
         *_pooled_relu(),
         nn.Flatten(),
         nn.Linear(400, 120),
-        nn.ReLU(inplace=True),
+        ReLU(),
         nn.Linear(120, 84),
-        nn.ReLU(inplace=True),
+        ReLU(),
     )
 
 
@@ -45,10 +47,10 @@ def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
         nn.Conv2d(6, 16, 5),
         *_pooled_relu(),
         nn.Conv2d(16, 120, 5),
-        nn.ReLU(inplace=True),
+        ReLU(),
         nn.Flatten(),
         nn.Linear(120, 84),
-        nn.ReLU(inplace=True),
+        ReLU(),
     )
 
 
@@ -61,14 +63,14 @@ def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 32), (32, 64), (64, 64)):
         layers += [nn.Conv2d(inputs, outputs, 3), *_pooled_relu()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 512), nn.ReLU(inplace=True))
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 512), ReLU())
 
 
 def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
     """The CNN of FedGen's code for 28x28 inputs: twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 linear units."""
     layers: list[nn.Module] = []
     for inputs, outputs in ((channels, 6), (6, 16)):
-        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), ReLU()]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(784, 32))
 
 
@@ -80,10 +82,10 @@ def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
     layers: list[nn.Module] = []
     for inputs, outputs, pooled in ((channels, 64, True), (64, 64, True), (64, 128, False)):
         layers += [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs)]
-        layers += _pooled_relu() if pooled else [nn.ReLU(inplace=True)]
+        layers += _pooled_relu() if pooled else [ReLU()]
     layers.append(nn.Flatten())
     for inputs, outputs in ((6272, 2048), (2048, 512)):
-        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), nn.ReLU(inplace=True)]
+        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), ReLU()]
     return nn.Sequential(*layers)
 
 
@@ -95,13 +97,13 @@ def VGG9(channels: int, batchnorm: bool) -> nn.Module:
     """
     layers: list[nn.Module] = []
     for inputs, middle, outputs in ((channels, 32, 64), (64, 128, 128), (128, 256, 256)):
-        layers += [nn.Conv2d(inputs, middle, 3, padding=1), nn.ReLU(inplace=True)]
+        layers += [nn.Conv2d(inputs, middle, 3, padding=1), ReLU()]
         layers += [nn.Conv2d(middle, outputs, 3, padding=1), *_pooled_relu()]
         layers += [nn.Dropout2d(0.05)] if outputs == 128 else []
-    layers += [nn.Flatten(), nn.Dropout(0.1), nn.Linear(4096, 512), nn.ReLU(inplace=True)]
-    return nn.Sequential(*layers, nn.Linear(512, 512), nn.ReLU(inplace=True), nn.Dropout(0.1))
+    layers += [nn.Flatten(), nn.Dropout(0.1), nn.Linear(4096, 512), ReLU()]
+    return nn.Sequential(*layers, nn.Linear(512, 512), ReLU(), nn.Dropout(0.1))
 
 
 def _pooled_relu() -> list[nn.Module]:
     """ReLU and MaxPool2, in the cheaper order."""
-    return [nn.MaxPool2d(2), nn.ReLU(inplace=True)]
+    return [nn.MaxPool2d(2), ReLU()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from algorithms.base import Outputs
+from bench.models.rectify import ReLU
 
 
 class Classifier(nn.Module):
@@ -23,9 +24,7 @@ class Classifier(nn.Module):
         self.body = body
         self.projection: nn.Module = nn.Identity()
         if projection is not None:
-            self.projection = nn.Sequential(
-                nn.Linear(features, features), nn.ReLU(inplace=True), nn.Linear(features, projection)
-            )
+            self.projection = nn.Sequential(nn.Linear(features, features), ReLU(), nn.Linear(features, projection))
         self.head = nn.Linear(projection or features, num_classes)
 
     def forward(self, x: Tensor) -> Outputs:

@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.models.rectify import rectify
+
 
 def layers(side_by_side: bool) -> dict[Callable[..., Any], Callable[..., Tensor | None]]:
     """What takes the place of torch's functions within a vmapped one; None of these means torch's own.
@@ -22,12 +24,12 @@ def layers(side_by_side: bool) -> dict[Callable[..., Any], Callable[..., Tensor 
         side_by_side: whether the clients' channels lie side by side in memory, as a grouped convolution has them.
     """
     if side_by_side:
-        return {F.batch_norm: batch_norm, F.group_norm: merged_group_norm, F.relu: relu}
+        return {F.batch_norm: batch_norm, F.group_norm: merged_group_norm, rectify: elsewhere}
     return {F.batch_norm: batch_norm, F.group_norm: group_norm}
 
 
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """`F.relu`, never in its place.
+def elsewhere(input: Tensor) -> Tensor:
+    """`rectify`, never in its place.
 
     vmap would change a view of its argument, the clients' axis first, and autograd then copies the whole four times.
     """

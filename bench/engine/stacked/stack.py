@@ -29,7 +29,7 @@ from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
 from bench.engine.stacked.steps import Steps
 from bench.engine.tasks import Job, Task, Trained, finish
-from bench.engine.trees import axes, each, moves, shapes, stack, tree_map, unstack
+from bench.engine.trees import axes, each, moves, own, shapes, stack, tree_map, unstack
 
 Entry = tuple[Job, Task]
 SIZES = 8  # that a program has at most: each is prepared by itself
@@ -169,9 +169,9 @@ class Stack:
         copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), kept)
         copied["loss"] /= copied["steps"]
         done = []
-        for (job, task), own in zip(self.entries[begin:end], unstack(copied), strict=True):
-            plan = replace(job.plan, num_steps=own["steps"])
-            done.append((job, finish(job.problem, task, own["local"], own["loss"], job.message, plan)))
+        for (job, task), made in zip(self.entries[begin:end], unstack(copied), strict=True):
+            plan = replace(job.plan, num_steps=made["steps"])
+            done.append((job, finish(job.problem, task, made["local"], made["loss"], job.message, plan)))
         return done
 
 
@@ -242,6 +242,7 @@ class _Active:
             return
         if self.whole.program.fixed:
             raise NotCapturable("before_step gives its state another structure than it was given")
+        beside = own(beside)  # what is new may be another part's tensor, or one for all clients
         self.local = {**self.local, **beside}
         self.whole.local = {**self.whole.local, **beside}
 
