@@ -418,3 +418,12 @@ def test_where_no_run_is_found_the_folders_that_list_theirs_are_named(out, tmp_p
     assert f"in {rows}, {empty}; the keys are in `python -m bench.status --out {empty}`" in said
     assert refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", str(rows)).endswith(f"in {rows}\n")
     assert "no run begins with 'a'" in refused(capsys, "diff", "a", "fedcad/cifar10", "--out", str(empty))
+
+
+@pytest.mark.parametrize("folder", ["", "nowhere"])
+def test_a_papers_table_stands_alone_where_nothing_was_run(folder, tmp_path, capsys):
+    table = ["--paper", "fedgkd", "--table", "3", "--dataset", "cifar10", "--out", str(tmp_path / folder)]
+    assert main([*table, "--format", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert rows
+    assert all(not row["ours"] for row in rows)
