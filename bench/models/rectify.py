@@ -15,9 +15,12 @@ def rectify(x: Tensor) -> Tensor:
     return F.relu(x, inplace=True)
 
 
-class ReLU(nn.Module):
+class ReLU(nn.ReLU):
     """`rectify` as a layer."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __init__(self) -> None:
+        super().__init__(inplace=True)
+
+    def forward(self, input: Tensor) -> Tensor:
         """Of any shape."""
-        return rectify(x)
+        return rectify(input)
