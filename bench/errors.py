@@ -25,7 +25,7 @@ class EnvironmentProblem(RuntimeError):
 
 def without_variables(error: Exception) -> Exception:
     """The error, for one who keeps it: of the frames it came through, and its causes did, without what they held."""
-    for link in _chain(error):
+    for link in chain(error, contexts=True):
         traceback.clear_frames(link.__traceback__)
     return error
 
@@ -35,13 +35,18 @@ def own_line(error: BaseException) -> traceback.FrameSummary | None:
 
     Of an algorithm from elsewhere its own line, not that of a helper in `algorithms` which it called.
     """
-    frames = [frame for link in _chain(error, contexts=False) for frame in traceback.extract_tb(link.__traceback__)]
+    frames = [frame for link in chain(error) for frame in traceback.extract_tb(link.__traceback__)]
     found = [frame for frame in reversed(frames) if _is_an_algorithms(Path(frame.filename))]
     return min(found, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None)
 
 
-def _chain(error: BaseException, contexts: bool = True) -> list[BaseException]:
-    """The error, what caused it, and what it was raised beside; each once, for an error may be its own cause."""
+def chain(error: BaseException, contexts: bool = False) -> list[BaseException]:
+    """The error and its causes, the first cause last; each once, for an error may be its own cause.
+
+    Args:
+        error: where to begin.
+        contexts: whether those count, too, that an error was raised beside.
+    """
     found, waiting = list[BaseException](), [error]
     while waiting:
         link = waiting.pop()

@@ -17,6 +17,7 @@ from algorithms.losses import cross_entropy, kl
 from bench.errors import own_line, without_variables
 from bench.execution import Execution
 from bench.provenance import of_command
+from bench.selftest.outcome import cause_of
 from bench.tuning.trial import Trial
 from bench.unit import Unit
 from leaderboards import Store
@@ -130,3 +131,4 @@ def test_an_error_that_is_its_own_cause_is_looked_through_once() -> None:
     assert [str(error) for error in found] == ["it", "second"]
     assert [held() for held in kept] == [None] * 3
     assert own_line(found[0]) is not None
+    assert (cause_of(found[0]) or ("",))[0] == "ValueError", "as a certificate names it"

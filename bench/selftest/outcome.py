@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.errors import own_line
+from bench.errors import chain, own_line
 
 PASSED, FAILED, SAME_ERROR, NOT_APPLICABLE = "passed", "failed", "same error", "not applicable"
 _NUMBER = re.compile(r"\d+")
@@ -63,12 +63,8 @@ class NotApplicable(Exception):
 
 def cause_of(error: Exception) -> Cause | None:
     """What raised it first, its words without their numbers, and the algorithm's line; None if it has no part in it."""
-    own, first = own_line(error), _first(error)
+    own, first = own_line(error), chain(error)[-1]
     return own and (type(first).__name__, _NUMBER.sub("#", str(first)), own.filename, own.lineno)
-
-
-def _first(error: BaseException) -> BaseException:
-    return _first(error.__cause__) if error.__cause__ else error
 
 
 def _told(error: Exception) -> str:
