@@ -35,11 +35,11 @@ class ServerSteps:
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
         """As `algorithms.base.Fed.repeat` says."""
-        check_step(step)
+        _check(step)
         state, inputs, given = (tensors(tree, self._device, self._dtype) for tree in (state, inputs, given))
         program = self._program(step) if (count := _steps_of(inputs)) else None
         if program is None:
-            return one_by_one(self._net, step, state, inputs, given)
+            return _one_by_one(self._net, step, state, inputs, given)
         try:
             return self._replayed(program, step, (state, inputs, given), count)
         except (NotCapturable, torch.OutOfMemoryError) as problem:
@@ -48,7 +48,7 @@ class ServerSteps:
         self._programs[step] = program = None
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-        made = one_by_one(self._net, step, state, inputs, given)
+        made = _one_by_one(self._net, step, state, inputs, given)
         warnings.warn(
             f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}", stacklevel=2
         )
@@ -77,21 +77,16 @@ class ServerSteps:
         return own(act.state)
 
 
-def one_by_one(net: Net, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
+def _one_by_one(net: Net, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
     """The state after a step for each of the inputs, all of which are tensors."""
     state = own(state)  # a network in training mode writes its running statistics into what it is given
-    _steps_of(inputs)
     for one in unstack(inputs):
         state = tree_map(Tensor.detach, _made(net, step, state, one, given))
     return own(state)  # a part of the inputs would keep them whole
 
 
-def check_step(step: ServerStep) -> None:
-    """Refuse a step that would be captured with what belongs to one round.
-
-    Raises:
-        TypeError: it is no method of an algorithm, nor a function of a module; or it closes over something.
-    """
+def _check(step: ServerStep) -> None:
+    """Refuse a step that would be captured with what belongs to one round."""
     code, name = getattr(step, "__code__", None), getattr(step, "__qualname__", repr(step))
     whose = getattr(step, "__self__", None)
     if code is None or not (isinstance(whose, Algorithm) or (whose is None and "<" not in name)):

@@ -73,7 +73,7 @@ class _Merged(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> Tensor:
-        return F.group_norm(x, groups, weight, bias, eps)
+        return _torchs(groups, eps, x, weight, bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -97,9 +97,10 @@ class _Merged(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> Any:
         clients = info.batch_size
-        x = _at(1, x, in_dims[0], clients)
+        x = clients_at(1, x, in_dims[0], clients)
         weight, bias = (
-            _at(0, value, axis, clients).flatten() for value, axis in zip((weight, bias), in_dims[1:3], strict=True)
+            clients_at(0, value, axis, clients).flatten()
+            for value, axis in zip((weight, bias), in_dims[1:3], strict=True)
         )
         # Autocast would have float32, but the kernels add up in it as it is.
         with torch.autocast(x.device.type, enabled=False):
@@ -111,7 +112,7 @@ def _torchs(groups: int, eps: float, x: Tensor, weight: Tensor, bias: Tensor) ->
     return torch.group_norm(x, groups, weight, bias, eps)
 
 
-def _at(place: int, tensor: Tensor, axis: int | None, clients: int) -> Tensor:
+def clients_at(place: int, tensor: Tensor, axis: int | None, clients: int) -> Tensor:
     """With the clients' axis at a place; the same for each of them, where there was none."""
     if axis is not None:
         return tensor.movedim(axis, place)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.overrides import TorchFunctionMode
 
-from bench.engine.stacked.between import layers
+from bench.engine.stacked.between import clients_at, layers
 
 WAYS = {
     "grouped": "one grouped convolution",
@@ -149,20 +149,15 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, x: Tensor, weight: Tensor, bias: Any, shape: Shape, way: str) -> Any:
         clients = info.batch_size
-        x = _leading(x, in_dims[0], clients)
+        x = clients_at(0, x, in_dims[0], clients)
         if in_dims[1] is None and in_dims[2] is None:  # one model for all: one large batch
             made = torch.conv2d(x.flatten(0, 1), weight, bias, *shape)
             return made.view(*x.shape[:2], *made.shape[1:]), 0
-        weight = _leading(weight, in_dims[1], clients)
-        bias = None if bias is None else _leading(bias, in_dims[2], clients)
+        weight = clients_at(0, weight, in_dims[1], clients)
+        bias = None if bias is None else clients_at(0, bias, in_dims[2], clients)
         if way == "matmul" and shape.groups == 1:
             return _as_product(x, weight, bias, shape), 0
         return _one_by_one(x, weight, bias, shape, last=way == "channels_last"), 0
-
-
-def _leading(tensor: Tensor, axis: int | None, clients: int) -> Tensor:
-    """The clients' axis first; the same for each of them, where there was none."""
-    return tensor.expand(clients, *tensor.shape) if axis is None else tensor.movedim(axis, 0)
 
 
 def _is_small(x: Tensor, weight: Tensor, shape: Shape) -> bool:

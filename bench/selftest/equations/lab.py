@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Cohort, Data, Outputs, Params, ServerStep
-from bench.engine.server_steps import check_step, one_by_one
+from bench.engine.server_steps import ServerSteps
 from bench.engine.streams import stream
-from bench.engine.trees import tensors, tree_map
+from bench.engine.trees import tree_map
 
 SEED = 20
 SIDE, PIXELS = 4, 16
@@ -183,9 +183,8 @@ class LabFed:
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
         """The state after one step for each of `inputs`."""
-        check_step(step)
-        state, inputs, given = (tensors(tree, torch.device("cpu"), torch.float64) for tree in (state, inputs, given))
-        return one_by_one(self.net, step, state, inputs, given)
+        steps = ServerSteps(self.net, torch.device("cpu"), torch.float64, capture=lambda: None)
+        return steps.repeat(step, state, inputs, given)
 
 
 class LabCohort:
