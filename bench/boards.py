@@ -13,13 +13,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.console import Parser, exit_status
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
-from bench.values import result_folder
+from bench.terminal.console import Parser, exit_status
+from bench.terminal.values import result_folder
 
 if TYPE_CHECKING:
-    from bench.mirror import Moved
+    from bench.mirror.mirror import Moved
     from leaderboards.merging import Merged
     from leaderboards.validation import Checked
 
@@ -125,7 +125,7 @@ def _merged(done: Merged, out: Path) -> str:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from bench.results import summarise
+    from bench.tuning.results import summarise
     from leaderboards.validation import validate
 
     out = _folder(arguments.folder)
@@ -159,7 +159,7 @@ def _compact(arguments: argparse.Namespace) -> int:
 
 
 def _push(arguments: argparse.Namespace) -> int:
-    from bench.mirror import opened, pushed
+    from bench.mirror.opening import opened, pushed
 
     out = _folder(arguments.folder)
     with opened(arguments.url, out) as mirror:
@@ -167,7 +167,7 @@ def _push(arguments: argparse.Namespace) -> int:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
-    from bench.mirror import opened, pulled
+    from bench.mirror.opening import opened, pulled
     from leaderboards import Store
 
     out = result_folder(arguments.folder)

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from bench import __version__
-from bench.console import exit_status
 from bench.errors import EXIT_OK
-from bench.names import unknown
+from bench.terminal.console import exit_status
+from bench.terminal.names import unknown
 
 COMMANDS = {
     "sweep": "plan and run: hyper-parameters, heterogeneity, participation",

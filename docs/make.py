@@ -21,7 +21,7 @@ from algorithms.statements import layers
 from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
 from bench.models.table import MODELS
-from bench.show import tried
+from bench.sweep.show import tried
 from leaderboards.folders import RowFile
 from leaderboards.published import printed_cells
 from leaderboards.reproduced import REPRODUCED

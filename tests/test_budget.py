@@ -10,11 +10,11 @@ import pytest
 from rows import CURVE, make_row
 
 from algorithms import entry
-from bench.budget import learning_rates, tries
 from bench.compare import main as compare
 from bench.errors import UsageError
-from bench.plan import make_plan
-from bench.request import Request
+from bench.planning.budget import learning_rates, tries
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
 from bench.sweep import main as sweep
 from leaderboards import Store
 from search_spaces import SETTINGS, Grid

@@ -11,7 +11,7 @@ import pytest
 from rows import failed_row, make_row
 
 from bench.compare import main
-from bench.reproduce import main as reproduce
+from bench.sweep.reproduce import main as reproduce
 from leaderboards import Store
 from leaderboards.boards import leaderboard, with_seeds
 from leaderboards.folders import Folders

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from algorithms import entry
-from bench.configurations import TRIES, draws
 from bench.errors import UsageError
-from bench.plan import make_plan
-from bench.request import Request
+from bench.planning.configurations import TRIES, draws
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
 from search_spaces import SPACES, Grid, Range
 
 OWN = "beta != gamma"  # FedCAD's entry knows `beta <= gamma` alone

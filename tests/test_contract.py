@@ -60,7 +60,7 @@ def test_an_unknown_algorithm_is_answered_with_the_nearest() -> None:
 
 
 def test_the_registry_needs_no_torch() -> None:
-    modules = "algorithms, search_spaces, bench.plan, leaderboards"
+    modules = "algorithms, search_spaces, bench.planning.plan, leaderboards"
     code = f"import {modules}, sys; print('torch' in sys.modules, 'ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]

@@ -12,12 +12,12 @@ from algorithms import build, entry
 from bench import data
 from bench.data import sizing
 from bench.data.dataset import Dataset
-from bench.dry_run import _memory, _model_bytes
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
 from bench.models import num_parameters
-from bench.needs import supply
-from bench.problems import canonical
+from bench.planning.needs import supply
+from bench.planning.problems import canonical
+from bench.sweep.dry_run import _memory, _model_bytes
 from search_spaces import SETTINGS, Setting
 
 FEMNIST = SETTINGS["feddkd", "emnist_letters"]

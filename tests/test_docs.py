@@ -50,7 +50,7 @@ def test_every_algorithm_states_its_differences_and_its_file() -> None:
 
 
 def test_the_map_of_files_has_every_module() -> None:
-    """By its name or a pattern (`mirror_*.py`); of a folder in `WHOLE`, which it describes as one, by the folder's."""
+    """By its name or a pattern (`dry_run*.py`); of a folder in `WHOLE`, which it describes as one, by the folder's."""
     page = (ROOT / "docs" / "design.md").read_text()
     patterns = set(re.findall(r"[\w*]+\.py\b", page))
     modules = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]

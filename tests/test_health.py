@@ -16,10 +16,10 @@ from algorithms.base import Algorithm
 from algorithms.losses import cross_entropy, kl
 from bench.errors import own_line, without_variables
 from bench.execution import Execution
+from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.outcome import cause_of
 from bench.tuning.trial import Trial
-from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import SETTINGS
 

@@ -11,8 +11,8 @@ import pytest
 from rows import CURVE, START, failed_row, make_row
 from scipy import stats
 
-from bench.render import print_leaderboard
 from bench.report.results import read
+from bench.terminal.render import print_leaderboard
 from leaderboards import METRICS, Store, find_metric
 from leaderboards.beside import Asked, beside
 from leaderboards.boards import cell_of, leaderboard, matching

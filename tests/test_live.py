@@ -21,13 +21,13 @@ from typing import Any, ClassVar
 import pytest
 from commands import ROOT, command
 
-from bench.labels import Varied, varied_names
-from bench.plan import make_plan
-from bench.request import Request
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
+from bench.planning.unit import Unit
+from bench.terminal.labels import Varied, varied_names
 from bench.tuning import live
 from bench.tuning.live import Row, Table, laid_out
 from bench.tuning.progress import Events, Plain, Quiet, Watched, ending, watched
-from bench.unit import Unit
 from leaderboards import Store
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")

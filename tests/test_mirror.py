@@ -28,10 +28,15 @@ from filelock import FileLock
 from pyarrow import fs
 from rows import CURVE, START, failed_row, make_row
 
-from bench import boards, mirror, mirror_place, mirror_rows, sweep, tracked
+from bench import boards, sweep, tracked
 from bench.errors import UsageError
-from bench.mirror import Mirror, Pusher, mirror_url, mirrored, opened
-from bench.mirror_place import MirrorProblem, Place, open_place
+from bench.mirror import place as mirror_place
+from bench.mirror import pusher as mirror_pusher
+from bench.mirror import rows as mirror_rows
+from bench.mirror.mirror import Mirror, Moved
+from bench.mirror.opening import mirror_url, mirrored, opened, pulled
+from bench.mirror.place import MirrorProblem, Place, open_place
+from bench.mirror.pusher import Pusher
 from leaderboards import Store
 from leaderboards.compaction import compact
 from leaderboards.validation import validate
@@ -80,12 +85,12 @@ def of(out: Path, url: Path | str) -> Iterator[Mirror]:
         yield made
 
 
-def push(out: Path, url: Path | str, replace: bool = False) -> mirror.Moved:
+def push(out: Path, url: Path | str, replace: bool = False) -> Moved:
     with of(out, url) as made:
         return made.push(replace)
 
 
-def pull(out: Path, url: Path | str) -> mirror.Moved:
+def pull(out: Path, url: Path | str) -> Moved:
     with of(out, url) as made:
         return made.pull()
 
@@ -498,7 +503,7 @@ def test_force_puts_its_results_in_the_place_of_the_old(tmp_path: Path, there: P
 def test_a_failing_mirror_is_said_once_and_caught_up(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(mirror, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(mirror_pusher, "EVERY_SECONDS", 0.02)
     out, handler = tmp_path / "out", Failing(0)
     fill(out, range(2))
     pusher = Pusher(over(handler, out, there, tmp_path / "scratch"))
@@ -536,13 +541,13 @@ def test_a_mirror_that_does_not_answer_is_given_up(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mirror_place, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(mirror, "_PATIENCE", 0.2)
+    monkeypatch.setattr(mirror_pusher, "PATIENCE", 0.2)
     fill(tmp_path / "out", range(1))
     handler = Failing()
     handler.pause = 1.0
     slow = over(handler, tmp_path / "out", there, tmp_path / "scratch")
     with pytest.raises(MirrorProblem, match=r"no answer for 0\.2 s; check the URL"):
-        mirror.pulled(slow)
+        pulled(slow)
     Pusher(slow).finish()
     assert "not mirrored: 1 row (no answer for 0.2 s)" in capsys.readouterr().err
     handler.pause = 0.0
@@ -619,7 +624,7 @@ def test_a_mirror_that_cannot_be_written_is_exit_3(tmp_path: Path, capsys: pytes
 def test_two_sweeps_of_one_folder_push_one_after_the_other(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "_PATIENCE", 0.1)
+    monkeypatch.setattr("bench.mirror.mirror.PATIENCE", 0.1)
     out = tmp_path / "out"
     store = fill(out, range(1))
     with store.locked("mirror"), pytest.raises(MirrorProblem, match="another process is pushing"):
@@ -643,7 +648,7 @@ def test_rows_of_a_file_under_a_strange_name_go_one_by_one(tmp_path: Path, there
 
 def test_it_imports_nothing_heavy() -> None:
     heavy = "{'pyarrow', 'pandas', 'numpy', 'torch', 'ray'}"
-    script = f"import sys; import bench.mirror; print({heavy} & set(sys.modules))"
+    script = f"import sys; import bench.mirror.opening; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -669,7 +674,13 @@ def test_pulling_from_where_nothing_is_says_so(tmp_path: Path, capsys: pytest.Ca
     assert not nowhere.exists(), "what is only read is not made"
 
 
-SCRIPT = "import sys; from bench import mirror, sweep; mirror.EVERY_SECONDS = 0.1; sys.exit(sweep.main(sys.argv[1:]))"
+SCRIPT = """
+import sys
+from bench.mirror import pusher
+from bench.sweep import main
+pusher.EVERY_SECONDS = 0.1
+sys.exit(main(sys.argv[1:]))
+"""
 LONG = ("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "beta=0.3", "buffer=3", "--rounds", "60")
 LONG += ("--local-epochs", "2", "--save-seconds", "0", "--executor", "inline", "-q")
 

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from bench import cli, options
+from bench import cli
 from bench.errors import UsageError
-from bench.plan import Plan, make_plan
-from bench.request import Request
+from bench.planning.plan import Plan, make_plan
+from bench.planning.request import Request
+from bench.sweep.layers import parse
+from bench.sweep.request import make_request
 
 
 def plan_of(*arguments: str) -> Plan:
-    given, layers = options.parse(arguments)
-    return make_plan(options.make_request(given, layers))
+    given, layers = parse(arguments)
+    return make_plan(make_request(given, layers))
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from conftest import largest_gap, simulate
 from outside_world import install, place
 
 from algorithms import build, entry, outside
+from bench.planning.unit import Unit
 from bench.tuning.run import describe
-from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import Setting
 

@@ -19,7 +19,7 @@ from bench.data.partition import partition
 from bench.data.splits import split
 from bench.errors import UsageError
 from bench.identity import identity, setting_of
-from bench.unit import Unit
+from bench.planning.unit import Unit
 from leaderboards import Store, canonical_json, run_key
 from search_spaces import Setting
 

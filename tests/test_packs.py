@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from algorithms import ALGORITHMS
-from bench import shares
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, Execution, resolve_pack
-from bench.labels import trial_name, varied_names
-from bench.packs import FREE, packs_of, program_of
+from bench.planning import shares
+from bench.planning.packs import FREE, packs_of, program_of
+from bench.planning.request import Request
+from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.request import Request
 from bench.sweep import main
+from bench.terminal.labels import trial_name, varied_names
 from bench.tuning.halving import losers, next_rung, rungs_of
 from bench.tuning.runner import group, missing_units, trials_of
 from bench.tuning.trial import Trial
-from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import SETTINGS, Setting
 

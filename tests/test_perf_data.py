@@ -46,6 +46,12 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
     return made
 
 
+def _written(folder: Path) -> dict[Path, tuple[int, int, int]]:
+    """What lies below a folder: which file it is, when it was written, its bytes."""
+    found = {path: path.stat() for path in folder.rglob("*")}
+    return {path: (stat.st_ino, stat.st_mtime_ns, stat.st_size) for path, stat in found.items()}
+
+
 @pytest.mark.parametrize("own_cache", [True, False])
 def test_preparation_leaves_the_users_copy_alone(
     own_cache: bool, counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,11 +61,11 @@ def test_preparation_leaves_the_users_copy_alone(
     if not own_cache:
         monkeypatch.delenv("XDG_CACHE_HOME")
     counted.read(tmp_path / "data")
-    before, files = dict(os.environ), {file: file.stat() for file in (tmp_path / ".cache").rglob("*")}
+    before, files = dict(os.environ), _written(tmp_path / ".cache")
     assert files
     found = data.measure_data(tmp_path / "data", 3, silent)["cifar10"]
     assert dict(os.environ) == before
-    assert {file: file.stat() for file in (tmp_path / ".cache").rglob("*")} == files
+    assert _written(tmp_path / ".cache") == files
     assert len(counted.parsed) == 1 + 3, "each preparation reads the originals, each loading the copy"
     assert {name: entry["seconds"]["limit"] for name, entry in found.items()} == {"prepare": 3.0, "load": 0.5}
     assert found["load"]["seconds"]["n"] == 3

@@ -12,8 +12,8 @@ from bench.perf.measure import figure
 from bench.perf.scale import Heap, Rates, estimate, heap_of, makespan, measure_scale, samples_of
 from bench.perf.tables import problem_of, table_works, tables
 from bench.perf.workload import Workload
-from bench.tables import cells_of
-from bench.unit import Unit
+from bench.planning.tables import cells_of
+from bench.planning.unit import Unit
 from search_spaces import SPACES, Setting
 
 FEDGKD = SPACES["fedgkd", "cifar10", "fedgkd"].setting

@@ -11,10 +11,10 @@ import pytest
 from algorithms import entry
 from bench.data import splits
 from bench.execution import Execution
-from bench.plan import _with_own_model, make_plan
-from bench.ready import prepare_data
-from bench.request import Request
+from bench.planning.plan import _with_own_model, make_plan
+from bench.planning.request import Request
 from bench.sweep import main
+from bench.sweep.ready import prepare_data
 from search_spaces import SETTINGS, SPACES, Setting
 
 

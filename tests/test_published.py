@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from algorithms import ALGORITHMS
-from bench.results import summarise
-from bench.tables import cells_of, column_of
+from bench.planning.tables import cells_of, column_of
+from bench.tuning.results import summarise
 from leaderboards.beside import value_of
 from leaderboards.published import (
     HETEROGENEITY,

@@ -12,7 +12,7 @@ from bench.data import DATASETS
 from bench.data.partition import PARTITIONS
 from bench.data.splits import share_of
 from bench.models import MODELS, check_model
-from bench.plan import Request, make_plan
+from bench.planning.plan import Request, make_plan
 from search_spaces import (
     PAPERS,
     SETTINGS,

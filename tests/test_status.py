@@ -13,15 +13,15 @@ from rows import CURVE, failed_row, make_row
 
 from algorithms import ALGORITHMS, entry
 from bench import cli, status, sweep
-from bench.dry_run_summary import _packed
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
-from bench.plan import make_plan
-from bench.request import Request
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
+from bench.planning.unit import Unit
+from bench.sweep.dry_run_summary import _packed
+from bench.terminal.words import DATA_DIR, counted, spread
 from bench.tuning.run import Run
-from bench.unit import Unit
-from bench.words import DATA_DIR, counted, spread
 from leaderboards import Store, identity_columns
 from leaderboards.captions import title
 

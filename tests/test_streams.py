@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.console import exit_status
 from bench.errors import EnvironmentProblem
-from bench.streams import guarded
+from bench.terminal.console import exit_status
+from bench.terminal.streams import guarded
 from leaderboards import Store
 
 PYTHON = sys.executable

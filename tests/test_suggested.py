@@ -14,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from rows import make_row
 
-from bench import boards, compare, reproduce, status, sweep
+from bench import boards, compare, status, sweep
 from bench.data import show_partition
 from bench.data.originals import mending
 from bench.figures import command as figures
 from bench.perf.data import _preparation
 from bench.report import command as report
+from bench.sweep import reproduce
 from leaderboards import Store, StoreError
 from leaderboards.commands import shell_command
 

@@ -19,13 +19,14 @@ from rows import failed_row, make_row
 from test_published import COUNTS, TABLES
 
 from algorithms import entry
-from bench import compare, sweep, tables
+from bench import compare, sweep
 from bench.data import DATASETS
-from bench.plan import make_plan
-from bench.render import _folded
-from bench.request import Request
-from bench.tables import Cell, cells_of, printed_runs
-from bench.unit import Unit, distinct_runs
+from bench.planning import tables
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
+from bench.planning.tables import Cell, cells_of, printed_runs
+from bench.planning.unit import Unit, distinct_runs
+from bench.terminal.render import _folded
 from leaderboards import Store
 from leaderboards.beside import Asked, Beside
 from leaderboards.published import PrintedCell, printed_cells

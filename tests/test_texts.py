@@ -26,7 +26,7 @@ from bench.engine.dropout import Masks, step_keys
 from bench.engine.simulation import Simulation
 from bench.engine.texts import Texts
 from bench.errors import EnvironmentProblem, UsageError
-from bench.problems import canonical
+from bench.planning.problems import canonical
 from search_spaces import SETTINGS, Setting
 
 WORDS = ("it", "is", "a", "fine", "film", "##s", "##y", "bad", "(", ")", "news", ".")
@@ -382,7 +382,7 @@ def test_what_only_images_have_is_no_part_of_a_run_on_texts():
 
 def test_a_model_of_images_is_refused():
     from algorithms import entry
-    from bench.needs import supply
+    from bench.planning.needs import supply
 
     with pytest.raises(UsageError, match="model 'resnet8' takes images of any size, the data set has texts of 128"):
         supply(entry("fedavg"), replace(SETTINGS["fedgkd", "sst5"], model="resnet8"))

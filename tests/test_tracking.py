@@ -26,14 +26,14 @@ from bench.engine.tracking import load_model
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import TRACKS, Execution
 from bench.identity import identity
-from bench.plan import make_plan
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
+from bench.planning.tables import column_of
+from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.request import Request
 from bench.selftest.toy import make, supplied
-from bench.tables import column_of
-from bench.track import Tracking
+from bench.sweep.track import Tracking
 from bench.tuning.trial import Trial
-from bench.unit import Unit
 from leaderboards import Store
 from leaderboards.beside import Asked, beside
 from leaderboards.published import printed_cells

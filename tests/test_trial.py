@@ -10,9 +10,9 @@ import pytest
 
 from algorithms import ALGORITHMS
 from bench.execution import Execution
+from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.tuning.trial import Trial
-from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import SETTINGS
 

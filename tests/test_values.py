@@ -10,11 +10,11 @@ import pytest
 from rows import CURVE, make_row
 
 from bench import cli
-from bench.compare_filters import filters
-from bench.console import Parser
+from bench.compare.filters import filters
 from bench.errors import UsageError
 from bench.figures.command import _folders
-from bench.values import folders_of, split_list
+from bench.terminal.console import Parser
+from bench.terminal.values import folders_of, split_list
 from leaderboards import Store
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from bench.console import Parser, console, exit_status
 from bench.data import paths
 from bench.data.table import DATASETS, DatasetInfo
 from bench.errors import UsageError
 from bench.models.weights import WEIGHTS
-from bench.values import split_list
-from bench.words import DATA_DIR, counted
+from bench.terminal.console import Parser, console, exit_status
+from bench.terminal.values import split_list
+from bench.terminal.words import DATA_DIR, counted
 
 DESCRIPTION = """\
 Data sets: what there is, bringing it here, and how a partition looks."""

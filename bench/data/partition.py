@@ -15,7 +15,7 @@ from bench.data.conventions import fl_bench, niid_bench, pfllib
 from bench.data.dealing import PartitionError, Wanted
 from bench.data.skewed import fedgen, fedgkd_groups, fedkf, lda
 from bench.data.without_alpha import by_source, by_writer, iid, pathological
-from bench.names import unknown
+from bench.terminal.names import unknown
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import data
-from bench.console import Parser, console, exit_status
 from bench.data.bubbles import bubbles, check_file, write
 from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import Split, split
 from bench.errors import EnvironmentProblem, UsageError
-from bench.words import DATA_DIR
+from bench.terminal.console import Parser, console, exit_status
+from bench.terminal.words import DATA_DIR
 from leaderboards.commands import shell_command
 from search_spaces.setting import Setting
 

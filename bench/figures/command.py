@@ -12,15 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.compare_filters import filters
-from bench.console import Parser, exit_status
+from bench.compare.filters import filters
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.draw import FORMATS, check_renderer, drawn, write
 from bench.figures.table import FIGURES, Figure
-from bench.names import unknown
-from bench.values import folders_of, split_list
-from bench.words import OUTS, counted
+from bench.terminal.console import Parser, exit_status
+from bench.terminal.names import unknown
+from bench.terminal.values import folders_of, split_list
+from bench.terminal.words import OUTS, counted
 
 if TYPE_CHECKING:
     from bench.figures.sketch import Found

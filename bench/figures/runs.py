@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import tracked
-from bench.compare_filters import chosen
+from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
 from bench.report.groups import label_of, labels_of
 from bench.report.results import Record, Results, Run
@@ -110,7 +110,7 @@ def read(outs: Sequence[Path], where: Mapping[str, Sequence[Any]]) -> Runs:
 
     Args:
         outs: the folders.
-        where: field -> values asked for, as `bench.compare_filters.filters` gives them.
+        where: field -> values asked for, as `bench.compare.filters.filters` gives them.
 
     Raises:
         UsageError: there is no run in any of them, or none of those asked for.

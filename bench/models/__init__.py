@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bench.errors import UsageError
 from bench.models.sizes import dense
 from bench.models.table import MODELS, ModelInfo
-from bench.names import unknown
+from bench.terminal.names import unknown
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,11 +15,11 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.console import console, exit_status
 from bench.data import data_dir
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem
 from bench.perf.measure import Keep, failure
 from bench.perf.options import ROUNDS, SAMPLES, TABLES, check, make_parser
+from bench.terminal.console import console, exit_status
 from bench.whole import whole_file
 from leaderboards.commands import shell_command
 

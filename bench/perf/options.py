@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algorithms import ALGORITHMS, entry
-from bench import words
-from bench.console import Parser
 from bench.data import info
 from bench.errors import UsageError
 from bench.execution import BACKENDS, cpu_count, resolve_device
 from bench.models import MODELS, check_model
-from bench.values import split_list
+from bench.terminal import words
+from bench.terminal.console import Parser
+from bench.terminal.values import split_list
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
 PARTS = ("startup", "data", "training", "throughput", "cores", "tune")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bench import provenance
 from bench.errors import UsageError
 from bench.execution import cpu_count
-from bench.results import now
-from bench.words import counted
+from bench.terminal.words import counted
+from bench.tuning.results import now
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from typing import Any
 
 from bench.data import info
 from bench.perf.tables import problem_of, tables
-from bench.unit import Unit, distinct_runs
+from bench.planning.unit import Unit, distinct_runs
 from search_spaces import Setting
 
 GPUS = (1, 8, 64)

@@ -15,12 +15,12 @@ from algorithms import build, entry
 from bench.data import info
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
-from bench.needs import supply
 from bench.perf.ceilings import check_precision, synchroniser
 from bench.perf.energy import Energy
 from bench.perf.measure import Keep, failure, figure, nothing, timed
 from bench.perf.pfl_cnn import NAME as PFL_CNN
 from bench.perf.workload import made_up, together
+from bench.planning.needs import supply
 from search_spaces import SPACES, Setting
 
 

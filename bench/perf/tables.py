@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bench.perf.workload import Workload
-from bench.request import Request
-from bench.table_plan import make_table_plan
-from bench.tables import printed_runs
-from bench.unit import Unit
+from bench.planning.request import Request
+from bench.planning.table_plan import make_table_plan
+from bench.planning.tables import printed_runs
+from bench.planning.unit import Unit
 from search_spaces import PAPERS, TABLES, Setting
 
 # Weights need not be fetched for their arithmetic.

@@ -16,8 +16,8 @@ from bench import provenance
 from bench.errors import EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
 from bench.perf.measure import figure, timed
-from bench.plan import make_plan
-from bench.request import Request
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
 
 SECONDS_A_TRIAL, MILLISECONDS_A_STEP = 1.0, 10.0  # targets
 TRIAL_ROUNDS = "2"  # of a trial that is trivially small

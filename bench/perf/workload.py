@@ -20,7 +20,7 @@ from bench.data import Dataset, DatasetInfo, info
 from bench.data.splits import Split
 from bench.engine.network import make_module
 from bench.engine.simulation import Simulation
-from bench.needs import AUXILIARY_PER_CLASS, supply
+from bench.planning.needs import AUXILIARY_PER_CLASS, supply
 from search_spaces.setting import Setting
 
 LR, MOMENTUM, ADAM_LR = 0.01, 0.9, 1e-4

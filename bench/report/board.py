@@ -11,7 +11,7 @@ from bench.report.html import Html, join, tag
 from bench.report.results import Record
 from bench.report.standings import SHOWN, standings
 from bench.report.tuning import text_of, varied
-from bench.words import counted
+from bench.terminal.words import counted
 from leaderboards.metrics import Metric
 from leaderboards.ranks import Ranked
 

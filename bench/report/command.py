@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.console import Parser, exit_status
 from bench.errors import UsageError
-from bench.values import folders_of
+from bench.terminal.console import Parser, exit_status
+from bench.terminal.values import folders_of
+from bench.terminal.words import OUTS, counted
 from bench.whole import whole_file
-from bench.words import OUTS, counted
 
 _EPILOG = """\
 examples:

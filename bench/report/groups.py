@@ -10,7 +10,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.report.results import Record
-from bench.words import counted
+from bench.terminal.words import counted
 from leaderboards import boards
 from leaderboards.boards import REFERENCES, base_model
 from leaderboards.identity import canonical_json

@@ -10,7 +10,7 @@ from bench.report.flags import MEANINGS, chips
 from bench.report.groups import Group
 from bench.report.html import Child, Html, join, tag
 from bench.report.results import Run
-from bench.words import counted
+from bench.terminal.words import counted
 
 _SHORT_COMMIT = 10
 

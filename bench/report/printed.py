@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from bench.compare_published import questions, title_of
+from bench.compare.published import questions, title_of
+from bench.planning.tables import Cell, cells_of
 from bench.report.html import Html, join, tag
 from bench.report.results import Results
-from bench.tables import Cell, cells_of
 from leaderboards.beside import Beside, beside
 from leaderboards.beside_tables import beside_table
 from leaderboards.cells import Cell as Shown

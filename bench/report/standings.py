@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.report.groups import Cell, is_reference, label_of
-from bench.words import counted
+from bench.terminal.words import counted
 from leaderboards.intervals import INTERVAL_FROM
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.pairs import Seeds

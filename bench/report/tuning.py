@@ -12,7 +12,7 @@ from bench.report.groups import Group, hyperparameters, label_of, number
 from bench.report.html import Html, join, tag
 from bench.report.importance import Effects, main_effects
 from bench.report.results import Record
-from bench.words import counted
+from bench.terminal.words import counted
 
 _DISCRETE = 12  # different values from which those of a search are on a scale
 

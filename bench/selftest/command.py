@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
-from bench.console import Parser, console, exit_status
 from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
-from bench.names import unknown
 from bench.selftest.checks import CHECKS
 from bench.selftest.outcome import Certificate
 from bench.selftest.report import as_json, line_of, print_certificates, print_checks
-from bench.values import split_list
+from bench.terminal.console import Parser, console, exit_status
+from bench.terminal.names import unknown
+from bench.terminal.values import split_list
 from leaderboards.commands import shell_command
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from bench.results import at_chance
 from bench.selftest.candidate import Candidate
 from bench.selftest.outcome import Finding
 from bench.selftest.toy import INFO, TEST_SAMPLES
+from bench.tuning.results import at_chance
 
 ROUNDS = 15
 

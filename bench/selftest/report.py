@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bench import __version__
 from bench.selftest.checks import CHECKS
 from bench.selftest.outcome import FAILED, NOT_APPLICABLE, PASSED, SAME_ERROR, Certificate, Outcome
-from bench.words import counted
+from bench.terminal.words import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

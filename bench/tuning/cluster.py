@@ -14,15 +14,15 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from bench.execution import Execution
-from bench.labels import Varied, varied_names
-from bench.plan import Plan, Search, units_of
+from bench.planning.plan import Plan, Search, units_of
+from bench.planning.unit import Unit
+from bench.terminal.labels import Varied, varied_names
 from bench.tuning.connect import concurrent, start
 from bench.tuning.logs import Feed
 from bench.tuning.progress import Events, Watched, watched
 from bench.tuning.runner import Interruption, Outcome, Resources, halving
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
 from bench.tuning.tune_trial import SweepTrial
-from bench.unit import Unit
 from search_spaces import Setting
 
 

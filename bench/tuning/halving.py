@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from bench.unit import Unit
+from bench.planning.unit import Unit
 
 FACTOR = 4  # one configuration in so many goes on, as in Tune's ASHA
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.execution import Execution
-from bench.labels import Varied, varied_names
-from bench.plan import Plan, Search, units_of
+from bench.planning.plan import Plan, Search, units_of
+from bench.planning.unit import Unit
+from bench.terminal.labels import Varied, varied_names
 from bench.tuning.logs import Feed
 from bench.tuning.progress import Events, Watched, watched
 from bench.tuning.runner import Interruption, Outcome, Resources, halving
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, varied
 from bench.tuning.trial import Trial
-from bench.unit import Unit
 from leaderboards import canonical_json
 
 

@@ -16,10 +16,11 @@ from typing import Any
 
 from algorithms import entry
 from bench.identity import identity_json
-from bench.plan import Plan
+from bench.planning.plan import Plan
+from bench.planning.unit import Unit
+from bench.terminal.console import say
 from bench.tuning.logs import Log, Point, Rounds, Series, Tool, make_series, series_of
 from bench.tuning.progress import Observer, Watched
-from bench.unit import Unit
 from leaderboards import Store
 
 CLOSE_SECONDS = 60.0  # a tool that hangs may not keep a finished sweep from ending
@@ -210,7 +211,6 @@ def logged(
     *,
     offline: bool,
     fresh: bool,
-    say: Callable[[Iterable[str]], None],
 ) -> Iterator[list[Observer]]:
     """The observers that `--log` asks for; what they lack of stored rows is written, and at the end all is closed.
 
@@ -221,7 +221,6 @@ def logged(
         store: of the results.
         offline: never touch the network.
         fresh: runs begin anew.
-        say: told what the user may want to know.
 
     Raises:
         EnvironmentProblem: a tool is not installed or cannot be used.
@@ -234,11 +233,12 @@ def logged(
     writer = LogWriter(make_tools(names, store.out, offline), store.out, fresh)
     try:
         late = writer.catch_up(store, _stored_keys(plan, to_do, store))
-        say([f"curves of {late} stored runs are logged, too"] if late else [])
+        if late:
+            say(f"curves of {late} stored runs are logged, too")
         yield [writer]
     finally:
         writer.close()
-    say(f"curves: {tool.look}" for tool in writer.working)
+    say(*(f"curves: {tool.look}" for tool in writer.working))
 
 
 def _stored_keys(plan: Plan, to_do: Sequence[Unit], store: Store) -> set[str]:

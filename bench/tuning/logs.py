@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bench.unit import Unit, row_entry
+from bench.planning.unit import Unit, row_entry
 
 if TYPE_CHECKING:
     from bench.tuning.trial import Trial

@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from bench.labels import Varied, trial_name, varied_names
-from bench.unit import Unit
-from bench.words import counted, spread
+from bench.planning.unit import Unit
+from bench.terminal.labels import Varied, trial_name, varied_names
+from bench.terminal.words import counted, spread
 
 PLAIN_SECONDS = 10.0
 

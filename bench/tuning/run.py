@@ -22,8 +22,8 @@ from bench.engine.tracking import write as write_tracked
 from bench.errors import own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
-from bench.results import Point, failed_rows, now, rows_of, series
-from bench.unit import Unit
+from bench.planning.unit import Unit
+from bench.tuning.results import Point, failed_rows, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5

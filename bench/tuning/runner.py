@@ -14,11 +14,11 @@ from typing import Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
-from bench.packs import packs_of
-from bench.plan import Plan
+from bench.planning.packs import packs_of
+from bench.planning.plan import Plan
+from bench.planning.unit import Unit
 from bench.tuning.halving import rungs_of
 from bench.tuning.progress import Display, Events, Observer
-from bench.unit import Unit
 from leaderboards import Store
 from search_spaces import Setting
 

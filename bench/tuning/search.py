@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.identity import identity_json
-from bench.plan import Plan, Search, units_of
+from bench.planning.plan import Plan, Search, units_of
 from leaderboards import Store
 from search_spaces import Grid, Range, Value, holds
 

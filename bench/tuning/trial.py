@@ -13,9 +13,9 @@ from bench.engine.pack import Pack
 from bench.engine.process import give_back_memory, prepare_process
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
+from bench.planning.unit import Unit
 from bench.tuning.halving import by_configuration, losers, next_rung, objective
 from bench.tuning.run import Run, describe
-from bench.unit import Unit
 
 
 class Trial:

@@ -17,14 +17,14 @@ from ray import tune
 from algorithms import entry
 from bench.errors import UsageError
 from bench.execution import BACKENDS, Execution, count_gpus, default_out
-from bench.labels import Varied
-from bench.names import unknown
-from bench.plan import make_plan
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
+from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.request import Request
+from bench.terminal.labels import Varied
+from bench.terminal.names import unknown
+from bench.terminal.values import tracks_of
 from bench.tuning.trial import Trial
-from bench.unit import Unit
-from bench.values import tracks_of
 from search_spaces import cast, setting_fields
 
 SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields

@@ -20,7 +20,7 @@ from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Progra
 from bench.engine.stacked.stack import Entry, Stack
 from bench.engine.tasks import Job, Trained
 from bench.engine.trees import shapes
-from bench.packs import common_fields
+from bench.planning.packs import common_fields
 
 KEPT_PROGRAMS = 4
 

@@ -1,0 +1,220 @@
+"""`python -m bench.compare`: leaderboard tables of result folders, for the terminal, Markdown, LaTeX, CSV or JSON.
+
+Tables go to standard output, everything else to standard error. Exit status: 0; 2 where the request is wrong or there
+is nothing to show; 3 where a file cannot be read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.compare.filters import TUNABLE, chosen, filters, layout
+from bench.errors import UsageError
+from bench.terminal.console import Parser, exit_status
+from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
+from bench.terminal.values import folders_of, no_results, split_list
+from bench.terminal.words import OUTS, counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from leaderboards.folders import Folders
+    from leaderboards.metrics import Metric
+    from leaderboards.sheets import Sheet
+    from leaderboards.tables import Table
+
+_EPILOG = """\
+examples:
+  python -m bench.compare                                        every table of ./leaderboards
+  python -m bench.compare --dataset cifar10 --alpha 0.1 0.5      some of it
+  python -m bench.compare --metric final rounds@70 up@70         what it took to reach 70 % test accuracy
+  python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
+  python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
+  python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
+  python -m bench.compare --select test                          what selecting on the test set would add
+  python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
+  python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
+  python -m bench.compare diff 3fa1 90bc                         everything in which two runs differ
+
+metrics: best final selected validation last10 ema local amp fm wlp comms down up steps time, and read off curves:
+accuracy@ROUND, and rounds, comms, down, up or steps @PERCENT until that test accuracy was reached
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["diff"]:
+        from bench.compare.diff import main as diff
+
+        return diff(argv[1:])
+    arguments = _parser().parse_args(argv)
+    return exit_status(lambda: _compare(arguments))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m bench.compare",
+        description="Print the leaderboard of result folders: one table per data set, model and setting, algorithms\n"
+        "against alpha and participation, each with its selected configuration, mean ± std over seeds.",
+        epilog=_EPILOG,
+    )
+    add = parser.add_argument
+    add("--out", nargs="+", metavar="DIR", help=OUTS)
+    add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
+    add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
+    add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
+    add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
+    add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
+    add("--metric", nargs="+", metavar="NAME", default=["best", "final"], help="columns (default: best final)")
+    add("--by", nargs="+", metavar="FIELD", help="fields side by side (default: alpha participation)")
+    add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
+    add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
+    add("--over-cells", action="store_true", help="also ranks, wins and interquartile means over all cells")
+    add("--tuned", nargs="+", metavar="FIELD", help="setting fields selected over on validation, such as lr")
+    add("--select", choices=("validation", "test"), default="validation", help="test: show what that would add")
+    add("--format", choices=STYLES, default="table", help="default: table")
+    add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
+    add("--table", metavar="T", help="of --paper, as printed (3, IV)")
+    add("--all-configurations", action="store_true", help="also those that were not selected on validation")
+    return parser
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    from leaderboards.cells import BY
+
+    folders = folders_of(arguments.out)
+    if arguments.paper or arguments.table:
+        _beside(arguments, folders)
+        return
+    metrics = _metrics(arguments.metric)
+    by, tuned = layout("--by", arguments.by) or BY, layout("--tuned", arguments.tuned)
+    where = filters(arguments)
+    _check_together(arguments, by, tuned)
+    source, runs = _runs(folders)
+    runs = chosen(runs, where, _named(folders))
+    _print(arguments, source, runs, metrics, by, tuned)
+
+
+def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Sequence[str]) -> None:
+    """What excludes each other.
+
+    Raises:
+        UsageError: it is asked for together.
+    """
+    for name in tuned:
+        if name not in TUNABLE:
+            raise UsageError(f"--tuned takes fields of local training, got {name!r}; there are: {', '.join(TUNABLE)}")
+        if name in by:
+            raise UsageError(f"{name} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
+    if arguments.select == "test" and (arguments.reference or arguments.over_cells):
+        raise UsageError("--select test is a table of its own: leave out --reference, --over-cells")
+
+
+def _print(
+    arguments: argparse.Namespace,
+    source: Folders,
+    runs: pd.DataFrame,
+    metrics: Sequence[Metric],
+    by: Sequence[str],
+    tuned: Sequence[str],
+) -> None:
+    from leaderboards.boards import leaderboard, with_seeds
+    from leaderboards.derived import Derived, add_derived
+    from leaderboards.tables import tables_of
+
+    note_superseded(runs)
+    runs = add_derived(runs, metrics, source)
+    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, Derived)], tuned)
+    if arguments.select == "test":
+        from leaderboards.optimism import optimism
+
+        render_sheets(optimism(board, metrics[0]), arguments.format, sys.stdout)
+        return
+    board = with_seeds(board, runs, metrics)
+    everything = arguments.all_configurations
+    tables = tables_of(board, metrics, everything, defaults(), by, arguments.intervals, tuned)
+    sheets = _sheets(arguments, tables, metrics)
+    if not sheets or arguments.format in ("table", "md", "latex"):
+        render(tables, arguments.format, sys.stdout)
+    if sheets:
+        if arguments.format == "table":
+            sys.stdout.write("\n")
+        render_sheets(sheets, arguments.format, sys.stdout)
+
+
+def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
+    """The tables beside the leaderboard's own that are asked for.
+
+    Raises:
+        UsageError: nothing can be compared with the reference, or pooled.
+    """
+    from leaderboards.differences import against
+    from leaderboards.over_cells import over_cells
+
+    sheets: list[Sheet] = []
+    if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
+        found = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
+        if not found:
+            names = sorted({row.algorithm for table in tables for row in table.rows})
+            raise UsageError(f"no results of {arguments.reference} to compare with; there are: {', '.join(names)}")
+        sheets += found
+    if arguments.over_cells:
+        pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
+        if not pooled:
+            raise UsageError(
+                "--over-cells takes two algorithms with results in two cells (settings) or more, of three seeds where "
+                "others have three"
+            )
+        sheets += pooled
+    return sheets
+
+
+def _metrics(names: Sequence[str]) -> list[Metric]:
+    from leaderboards.derived import metric_named
+
+    try:
+        found = [metric_named(name) for name in split_list(names)]
+    except KeyError as error:
+        raise UsageError(error.args[0]) from error
+    if not found:
+        raise UsageError("--metric takes at least one name; --help lists them")
+    return found
+
+
+def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
+    """A paper's table, ours beside printed."""
+    from bench.compare.published import print_beside
+    from bench.planning.request import Request
+
+    if not (arguments.paper and arguments.table):
+        raise UsageError("--paper and --table go together: whose table, and which")
+    values = {"alpha": split_list(arguments.alpha), "participation": split_list(arguments.participation)}
+    request = Request(
+        algorithms=split_list(arguments.algo),
+        dataset=",".join(split_list(arguments.dataset)),
+        paper=arguments.paper,
+        values={name: texts for name, texts in values.items() if texts},
+        table=arguments.table,
+    )
+    print_beside(request, folders, arguments.format, sys.stdout)
+
+
+def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
+    from leaderboards.folders import Folders
+
+    source = Folders(folders)
+    runs = source.runs()
+    if runs.empty:
+        raise no_results(folders)
+    counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
+    sys.stderr.write(f"{counted(len(runs), 'run')} in {_named(folders)}: {counts}\n")
+    return source, runs
+
+
+def _named(folders: Sequence[Path]) -> str:
+    return ", ".join(map(str, folders))

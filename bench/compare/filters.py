@@ -1,0 +1,149 @@
+"""What of a leaderboard is asked for: `--dataset`, `--algo`, `--alpha`, `--participation`, `--where`, or one run."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import UsageError
+from bench.terminal.values import split_list
+from leaderboards.commands import shell_command
+from search_spaces.setting import Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
+KEY_SHOWN = 16  # characters of a run key, as bench.status shows it
+MANY = 5  # run keys up to which a message names each
+SETTING_FIELDS = tuple(field.name for field in fields(Setting))
+
+
+def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
+    """Field -> values asked for.
+
+    Raises:
+        UsageError: a value is no number where one is needed, or `--where` names no field.
+    """
+    where: dict[str, list[Any]] = {
+        "dataset": list(split_list(arguments.dataset)),
+        "algorithm": list(split_list(arguments.algo)),
+        "alpha": [None if text.lower() == "none" else _number("--alpha", text) for text in split_list(arguments.alpha)],
+        "participation": [_number("--participation", text) for text in split_list(arguments.participation)],
+    }
+    for text in arguments.where or []:
+        name, _, values = text.partition("=")
+        asked = split_list([values])
+        if not asked or name not in SETTING_FIELDS:
+            raise UsageError(
+                f"--where takes FIELD=VALUE[,VALUE], got {text!r}{_hint(name, SETTING_FIELDS)}; "
+                f"fields: {', '.join(SETTING_FIELDS)}"
+            )
+        where.setdefault(name, []).extend(map(_value, asked))
+    return {name: values for name, values in where.items() if values}
+
+
+def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
+    """The fields of `--by` or `--tuned`.
+
+    Raises:
+        UsageError: one is no field of a setting.
+    """
+    names = tuple(dict.fromkeys(split_list(texts)))
+    for name in names:
+        if name not in SETTING_FIELDS:
+            raise UsageError(
+                f"{option} takes fields of a setting, got {name!r}{_hint(name, SETTING_FIELDS)}; "
+                f"there are: {', '.join(SETTING_FIELDS)}"
+            )
+    return names
+
+
+def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
+    """The runs that are asked for.
+
+    Args:
+        runs: as `Store.runs` gives them.
+        where: as `filters` gives it.
+        source: where they come from, for messages.
+
+    Raises:
+        UsageError: a value occurs nowhere, or no run has all that is asked for.
+    """
+    kept = runs.index == runs.index
+    for name, values in where.items():
+        known = runs[name] if name == "algorithm" else runs["setting_json"].map(_reader(name))
+        there = sorted({show(value) for value in known})
+        for value in map(show, values):
+            if value not in there:
+                raise UsageError(f"no {name} {value} in {source}{_hint(value, there)}; there are: {', '.join(there)}")
+        kept &= known.map(show).isin({show(value) for value in values})
+    if not kept.any():
+        asked = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
+        raise UsageError(f"no results in {source} with {asked} together: ask for fewer of these")
+    return runs[kept]
+
+
+def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:
+    """The one row whose run key begins so.
+
+    Args:
+        runs: as `Store.runs` gives them.
+        start: the first characters of a run key, or all of them.
+        folders: where the runs come from, for messages.
+
+    Raises:
+        UsageError: no key begins so, or several do.
+    """
+    found = runs[runs["run_key"].str.startswith(start)] if len(runs) else runs
+    if len(found) == 1:
+        return found
+    source = ", ".join(map(str, folders))
+    if found.empty:
+        commands = " and ".join(
+            f"`{shell_command('bench.status', '--out', out)}`" for out in folders if not out.is_file()
+        )
+        raise UsageError(f"no run begins with {start!r} in {source}" + (commands and f"; the keys are in {commands}"))
+    keys = [key[:KEY_SHOWN] for key in found["run_key"]]
+    more = f" and {len(keys) - MANY} more" if len(keys) > MANY else ""
+    listed = ", ".join(keys[:MANY]) + more
+    raise UsageError(f"{len(keys)} runs begin with {start!r} in {source}, give more characters: {listed}")
+
+
+def show(value: Any) -> str:
+    """A value of a field as it is typed."""
+    if value is None or value != value:  # NaN, an empty alpha, is unlike itself
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _reader(name: str) -> Callable[[str], Any]:
+    return cache(lambda text: json.loads(text).get(name))
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    """The nearest of the names that there are, if one is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _value(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return {"none": None, "true": True, "false": False}.get(text.lower(), text)
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option} takes numbers, got {text!r}") from None

@@ -1,0 +1,72 @@
+"""Which runs may share one program. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+from algorithms import entry
+from bench.planning.unit import Unit
+from search_spaces import Setting
+
+# Setting fields in which the members of a pack may differ: who has which samples, how many train how long, and rates.
+# All other fields decide what a step computes.
+FREE = frozenset(
+    {
+        "alpha",
+        "auxiliary_per_class",
+        "evaluate_every",
+        "fraction",
+        "local_epochs",
+        "local_test_fraction",
+        "lr",
+        "lr_decay",
+        "num_clients",
+        "participation",
+        "partition",
+        "rounds",
+        "step_rule",
+        "validation_fraction",
+        "validation_rule",
+        "weight_decay",
+    }
+)
+
+
+def common_fields(setting: Setting) -> tuple[tuple[str, object], ...]:
+    """What the members of a pack have in common: the setting without the fields that are free."""
+    return tuple((name, value) for name, value in setting.as_dict().items() if name not in FREE)
+
+
+def program_of(unit: Unit) -> Hashable:
+    """Equal for runs that one program can train: the algorithm but its packable numbers, and `common_fields`."""
+    fields = entry(unit.algorithm).fields
+    fixed = tuple(
+        (item.name, unit.hyperparameters[item.name]) for item in fields if not (item.packable and item.kind == "float")
+    )
+    return unit.algorithm, fixed, common_fields(unit.setting)
+
+
+def packs_of(configurations: Sequence[Sequence[Unit]], size: int) -> list[list[Unit]]:
+    """Configurations as packs of at most `size` runs.
+
+    A seed's configurations come first, then further seeds: with one seed clients have equal samples, and a stack of
+    equal clients shrinks late. Runs that are given together stay together, if need be in a larger pack.
+
+    Args:
+        configurations: runs that may not be parted: single ones, or all seeds of a configuration.
+        size: at least 1.
+    """
+    by_program: dict[Hashable, list[Sequence[Unit]]] = {}
+    for members in configurations:
+        by_program.setdefault(program_of(members[0]), []).append(members)
+    packs: list[list[Unit]] = []
+    for same in by_program.values():
+        together = sum(map(len, same))
+        even = math.ceil(together / math.ceil(together / size))  # as many packs as it takes, none of them left small
+        pack: list[Unit] = []
+        for members in sorted(same, key=lambda units: units[0].seed):
+            if not pack or len(pack) >= even or len(pack) + len(members) > size:
+                packs.append(pack := [])
+            pack.extend(members)
+    return packs

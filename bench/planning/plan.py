@@ -1,0 +1,195 @@
+"""From a request to the runs it asks for, each fully resolved. Imports neither torch nor ray.
+
+Command line goes over preset, preset over default; the plan remembers where each value came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING
+
+from algorithms import ALGORITHMS, Entry, entry
+from bench.errors import UsageError
+from bench.planning.budget import tries
+from bench.planning.configurations import configurations_of
+from bench.planning.needs import supply
+from bench.planning.problems import choose_setting, given_grids, settings_of
+from bench.planning.request import Notes, Request, check_names, sort_values
+from bench.planning.unit import Unit, distinct_runs
+from leaderboards.schema import SHORTENING
+from search_spaces import Grid, Range, Setting, Value, find, own_space
+
+if TYPE_CHECKING:
+    from bench.planning.tables import Cell
+
+
+@dataclass(frozen=True)
+class Search:
+    """One algorithm's space in one setting: the values of every hyper-parameter and the relations they keep."""
+
+    algorithm: str
+    setting: Setting
+    values: Mapping[str, Grid | Range]
+    where: tuple[str, ...]
+    paper: str | None
+    shortened: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a sweep will run.
+
+    Args:
+        request: what was asked.
+        paper: whose setting it is, None if nobody's.
+        units: the runs; for Optuna none in advance.
+        searches: for Optuna, the spaces.
+        settings: the distinct problems, before an algorithm's own needs.
+        origins: setting field -> where its value came from, where not the preset.
+        notes: what was left out or added, in sentences.
+        cells: of a printed table, its cells as far as they are asked for.
+    """
+
+    request: Request
+    paper: str | None
+    units: tuple[Unit, ...]
+    searches: tuple[Search, ...]
+    settings: tuple[Setting, ...]
+    origins: Mapping[str, str]
+    notes: tuple[str, ...]
+    cells: tuple[Cell, ...] = ()
+
+
+def make_plan(request: Request) -> Plan:
+    """Resolve a request.
+
+    Raises:
+        UsageError: an unknown name, a value out of range, or nothing left to run.
+    """
+    if request.table and request.budget:
+        raise UsageError("--table runs a paper's own configurations: leave out --budget, or --table")
+    if request.table:
+        from bench.planning.table_plan import make_table_plan
+
+        return make_table_plan(request)
+    check_names(request)
+    skip_unfit = request.algorithms == ("all",)
+    entries = [entry(name) for name in (ALGORITHMS if skip_unfit else request.algorithms)]
+    paper, base = choose_setting(entries, request)
+    fields, hyper = sort_values(request, entries)
+    rates = _tuned_rates(request, fields)
+    notes = Notes()
+    settings, origins = settings_of(base, fields, entries, request, notes)
+    units: list[Unit] = []
+    searches: list[Search] = []
+    for setting, found in product(settings, entries):
+        try:
+            fitted = supply(found, setting if "model" in fields else _with_own_model(found, setting, paper))
+        except UsageError as error:
+            if not skip_unfit:
+                raise
+            notes.add(f"left out: {error}")
+            continue
+        search = _space_of(found, fitted, paper, hyper, _shortened(fitted, base))
+        if request.budget:
+            units += _budgeted(found, search, rates, request)
+            continue
+        configurations = configurations_of(found, search, request, notes)
+        _check_selectable(found, fitted, configurations, request)
+        if request.search == "optuna" and len(configurations) > 1:
+            searches.append(search)
+        else:
+            units += [unit for values in configurations for unit in units_of(search, values, request.seeds)]
+    units = _without_repeats(units, notes)
+    if not units and not searches:
+        raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
+    return Plan(request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines))
+
+
+def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[float]:
+    """The learning rates given with `--budget`, taken out of the fields, which would make settings of them."""
+    if not request.budget:
+        return []
+    rates = []
+    for text in fields.pop("lr", ()):
+        try:
+            rates.append(Setting(lr=float(text)).lr)
+        except ValueError as error:
+            raise UsageError(f"--lr {text}: {error}") from None
+    return rates
+
+
+def _budgeted(found: Entry, search: Search, rates: list[float], request: Request) -> list[Unit]:
+    """All seeds of the configurations that `--budget` gives an algorithm."""
+    if request.budget > 1 and not search.setting.validation_fraction:
+        raise UsageError(
+            f"--budget {request.budget} chooses among configurations and validation_fraction is 0: a choice on the "
+            "test set is not offered; set validation_fraction above 0"
+        )
+    made = tries(found, search.setting, search.values, search.where, rates, request.budget)
+    return [unit for one in made for unit in units_of(replace(search, setting=one.setting), one.values, request.seeds)]
+
+
+def _without_repeats(units: list[Unit], notes: Notes) -> list[Unit]:
+    """The runs that give all the units' rows, and a note on those that are part of another's."""
+    kept = distinct_runs(units)
+    yielding = {key: unit.algorithm for unit in kept for key in unit.rows.values()}
+    others: dict[str, dict[str, None]] = {}
+    for unit in units:
+        if yielding[unit.key] != unit.algorithm:
+            others.setdefault(unit.algorithm, {})[f"{yielding[unit.key]}'s"] = None
+    for name, owners in others.items():
+        which = "some of its runs" if any(unit.algorithm == name for unit in kept) else "its runs"
+        notes.add(f"{name}: {which} are part of {' and '.join(owners)} and are not repeated")
+    return kept
+
+
+def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
+    """All seeds of a configuration."""
+    return [
+        Unit(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
+        for seed in range(seeds)
+    ]
+
+
+def _space_of(
+    found: Entry,
+    setting: Setting,
+    paper: str | None,
+    given: Mapping[tuple[str | None, str], tuple[str, ...]],
+    shortened: bool,
+) -> Search:
+    """What every hyper-parameter may be: as given, else the command's paper's, its own paper's, or the default."""
+    space = (find(found.name, setting.dataset, paper) if paper else None) or own_space(
+        found.name, setting.dataset, found.paper
+    )
+    values: dict[str, Grid | Range] = {field.name: Grid(field.default) for field in found.fields}
+    relations = found.where
+    if space:
+        values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}
+        relations = tuple(dict.fromkeys((*found.where, *space.where)))
+    return Search(found.name, setting, {**values, **given_grids(found, given)}, relations, paper, shortened)
+
+
+def _with_own_model(found: Entry, setting: Setting, paper: str | None) -> Setting:
+    """The setting with the model that the paper gives this algorithm, where it is not that of the others."""
+    space = find(found.name, setting.dataset, paper) if paper else None
+    return replace(setting, model=space.setting.model) if space else setting
+
+
+def _shortened(setting: Setting, base: Setting) -> bool:
+    """Whether a run has fewer rounds, fewer epochs or less data than the paper's."""
+    return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
+
+
+def _check_selectable(found: Entry, setting: Setting, configurations: list[dict[str, Value]], request: Request) -> None:
+    if request.scheduler == "asha" and not setting.validation_fraction:
+        raise UsageError("--scheduler asha compares validation accuracies: set validation_fraction above 0")
+    if len(configurations) > 1 and not setting.validation_fraction:
+        raise UsageError(
+            f"{found.name} has {len(configurations)} configurations to choose among and validation_fraction is 0: "
+            "a choice on the test set is not offered; set validation_fraction above 0, or give one value to each of "
+            + ", ".join(name for name in configurations[0] if len({c[name] for c in configurations}) > 1)
+        )

@@ -1,0 +1,137 @@
+"""From a request to the settings that it asks for. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from algorithms import Entry
+from bench import data
+from bench.errors import UsageError
+from bench.planning.needs import shared_supplies
+from bench.planning.request import Notes, Request
+from search_spaces import SETTINGS, Grid, Setting, cast, combinations, setting_fields
+
+FALLBACK_PAPER = "fedgkd"
+
+
+def choose_setting(entries: list[Entry], request: Request) -> tuple[str | None, Setting]:
+    """The one setting of a command and whose it is.
+
+    `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
+    have one of their own, and a data set from outside the default one, which is nobody's.
+
+    Raises:
+        UsageError: the paper has no setting for the data set, or nobody has.
+    """
+    if request.paper:
+        having = [dataset for paper, dataset in SETTINGS if paper == request.paper]
+        if request.dataset not in having:
+            raise UsageError(
+                f"paper {request.paper!r} has no setting for data set {request.dataset!r}; it has: {', '.join(having)}"
+            )
+        return request.paper, SETTINGS[request.paper, request.dataset]
+    own = [found.paper for found in entries if (found.paper, request.dataset) in SETTINGS]
+    anybody = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
+    for paper in [*own, FALLBACK_PAPER, *anybody]:
+        if (paper, request.dataset) in SETTINGS:
+            return paper, SETTINGS[paper, request.dataset]
+    if request.dataset not in data.DATASETS:
+        return None, _own_setting(request.dataset)
+    raise UsageError(
+        f"no paper here has a setting for data set {request.dataset!r}; add --paper, or choose another set"
+    )
+
+
+def _own_setting(dataset: str) -> Setting:
+    """The default problem on a data set from outside, which no paper knows."""
+    rules = data.info(dataset).normalizations
+    default = Setting()
+    rule = default.normalization if default.normalization in rules else next(iter(rules))
+    return replace(default, dataset=dataset, normalization=rule)
+
+
+def settings_of(
+    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: Notes
+) -> tuple[list[Setting], dict[str, str]]:
+    """Every combination of the given setting values, with what the command's algorithms need.
+
+    Returns:
+        The settings, and for each field that is not the preset's where its value came from.
+
+    Raises:
+        UsageError: a value that is not allowed.
+    """
+    kinds = setting_fields()
+    given = {name: distinct(name, values, str(kinds[name].type)) for name, values in fields.items()}
+    origins = {name: request.origins.get(name, "command line") for name in fields if name in request.values}
+    supplies = shared_supplies(entries, base, frozenset(given))
+    origins |= {name: why for name, (_, why) in supplies.items()}
+    extra: dict[str, Any] = {name: value for name, (value, _) in supplies.items()}
+    try:
+        made = [replace(base, **{**extra, **cell}) for cell in combinations(given)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    checked = [canonical(setting) for setting in made]
+    for name in given:
+        if all(getattr(a, name) != getattr(b, name) for a, b in zip(made, checked, strict=True)):
+            notes.add(f"{name} has no effect with the other settings: it is left at {getattr(checked[0], name)}")
+    return list(dict.fromkeys(checked)), origins
+
+
+def canonical(setting: Setting) -> Setting:
+    """The setting with its names known, and fields that have no effect in it at one value: equal runs get equal keys.
+
+    Raises:
+        UsageError: the data set has no such normalisation, size or mirror image, or there is no such partition.
+    """
+    from bench.data.partition import partition  # numpy, which `--help` does without
+
+    info = data.info(setting.dataset)
+    normalization = setting.normalization if info.kind == "images" else "none"
+    info.normalization(normalization)
+    if setting.augmentation != "none" and not info.flip:
+        raise UsageError(
+            f"augmentation={setting.augmentation} mirrors images, which {info.title} do not bear: use none"
+        )
+    default = Setting()
+    inert: dict[str, Any] = {"normalization": normalization}
+    inert |= {"alpha": None} if not partition(setting.partition).needs_alpha else {}
+    if info.sized(setting.image_size) is info:
+        inert["image_size"] = default.image_size
+    if setting.optimizer == "adam":
+        inert |= {"momentum": 0.0, "nesterov": False}
+    else:
+        inert |= {name: getattr(default, name) for name in ("adam_beta1", "adam_beta2", "adam_eps")}
+    if not setting.weight_decay:
+        inert["decay_exempt"] = default.decay_exempt
+    if not setting.validation_fraction:
+        inert["validation_rule"] = default.validation_rule
+    return replace(setting, **inert)
+
+
+def distinct(name: str, values: Iterable[str], kind: str) -> Grid:
+    """The values cast to their type, each once.
+
+    Raises:
+        UsageError: one cannot be cast.
+    """
+    try:
+        return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def given_grids(found: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:
+    """The values that were given for an algorithm's hyper-parameters, by name.
+
+    Args:
+        found: the algorithm.
+        given: texts by (algorithm or None for any, name).
+
+    Raises:
+        UsageError: one cannot be cast.
+    """
+    texts = {f: given.get((found.name, f.name)) or given.get((None, f.name)) for f in found.fields}
+    return {f.name: distinct(f"{found.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}

@@ -1,0 +1,137 @@
+"""`Request`: what a user asked for, its names looked up. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from algorithms import ALGORITHMS, Entry, entry
+from bench.data import info
+from bench.errors import UsageError
+from bench.terminal.names import unknown
+from search_spaces import PAPERS, setting_fields
+
+EMBEDDED_DATASET = "digits"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for.
+
+    Args:
+        algorithms: registry names, or `all`; for a table none is all.
+        dataset: registry name; for a table several, joined by commas, or empty for all.
+        paper: whose setting and grids to use; None chooses.
+        values: setting fields and hyper-parameters given, each with its values as text.
+        origins: where each of `values` was given.
+        seeds: how many; they count from 0.
+        search: `grid`, `random` or `optuna`.
+        num_samples: configurations per algorithm, for random and Optuna.
+        budget: configurations that every algorithm gets, the learning rate being tuned as well; 0 for none.
+        scheduler: `none` or `asha`.
+        force: run again what is stored.
+        table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
+    """
+
+    algorithms: tuple[str, ...]
+    dataset: str = EMBEDDED_DATASET
+    paper: str | None = None
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+    seeds: int = 1
+    search: str = "grid"
+    num_samples: int = 10
+    budget: int = 0
+    scheduler: str = "none"
+    force: bool = False
+    table: str | None = None
+
+
+class Notes:
+    """Sentences for the user, each said once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        """Say it, unless it was said."""
+        if line not in self.lines:
+            self.lines.append(line)
+
+
+def check_names(request: Request) -> None:
+    """Every name that a request holds is known.
+
+    Raises:
+        UsageError: one is not, or a count is below 1.
+    """
+    _check_algorithms(request.algorithms)
+    if "dataset" in request.values:
+        raise UsageError("the data set decides whose setting is used: give it as --dataset, not with --set")
+    info(request.dataset)
+    if request.paper and request.paper not in PAPERS:
+        raise unknown("paper", request.paper, PAPERS)
+    for name, value in (("--seeds", request.seeds), ("--num-samples", request.num_samples)):
+        if value < 1:
+            raise UsageError(f"{name} must be >= 1, got {value}")
+    if request.budget < 0:
+        raise UsageError(f"--budget must be >= 1, got {request.budget}")
+    if request.budget and (request.search != "grid" or request.scheduler != "none"):
+        raise UsageError("--budget draws configurations itself and runs all of them: leave out --search, --scheduler")
+
+
+def find_algorithm(name: str) -> Entry:
+    """The registry's entry, or that of an algorithm from outside.
+
+    Raises:
+        UsageError: there is none, or it cannot be imported.
+    """
+    try:
+        return entry(name)
+    except KeyError:
+        from algorithms import outside
+
+        raise unknown("algorithm", name, [*ALGORITHMS, *outside.names()]) from None
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _check_algorithms(names: tuple[str, ...]) -> None:
+    if "all" in names and len(names) > 1:
+        raise UsageError("--algo all stands alone: name the algorithms, or all of them")
+    if len(set(names)) != len(names):
+        raise UsageError(f"--algo names an algorithm twice: {', '.join(names)}")
+    for name in names:
+        if name not in ALGORITHMS and name != "all":
+            find_algorithm(name)
+
+
+def sort_values(
+    request: Request, entries: list[Entry]
+) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str | None, str], tuple[str, ...]]]:
+    """The given values as setting fields, and as hyper-parameters by (algorithm or None for any, name).
+
+    Raises:
+        UsageError: a name that neither the setting nor a chosen algorithm has.
+    """
+    fields: dict[str, tuple[str, ...]] = {}
+    hyper: dict[tuple[str | None, str], tuple[str, ...]] = {}
+    having = {found.name: set(found.defaults()) for found in entries}
+    for name, values in request.values.items():
+        algorithm, dot, short = name.rpartition(".")
+        if name in setting_fields():
+            fields[name] = values
+        elif dot and short in having.get(algorithm, set()):
+            hyper[algorithm, short] = values
+        elif not dot and any(name in names for names in having.values()):
+            hyper[None, name] = values
+        else:
+            known = [*setting_fields(), *sorted(set().union(*having.values()))]
+            near = get_close_matches(short if dot else name, known, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise UsageError(
+                f"no setting, and no hyper-parameter of {', '.join(having)}, is called {name!r}{hint}; settings are "
+                "listed by --dry-run, hyper-parameters by --list"
+            )
+    return fields, hyper

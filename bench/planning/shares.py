@@ -1,0 +1,47 @@
+"""How much of a GPU a trial gets, where that is not said. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bench.execution import UNPACKED_SHARE, cpu_count, gpu_memory
+from bench.planning.unit import Unit
+from leaderboards import Store
+
+USABLE = 0.9  # of a GPU's memory: each process has a context of its own, and the allocator its gaps
+ALIKE = ("algorithm", "dataset", "model", "batch_size", "precision")  # runs that peak alike
+
+
+def default_share(pack: int) -> float:
+    """A pack has a GPU to itself; runs of one small model share it."""
+    return 1.0 if pack > 1 else UNPACKED_SHARE
+
+
+def measured_share(peaks: Sequence[int], memory: int) -> float:
+    """The share at which k trials fit, k * peak < memory, and no more of them than cores.
+
+    Args:
+        peaks: bytes that such trials took at most, at least one.
+        memory: bytes of the GPU.
+    """
+    together = math.floor(USABLE * memory / max(peaks))
+    return 1.0 / max(1, min(together, cpu_count()))
+
+
+def share(units: Sequence[Unit], pack: int, store: Store) -> float:
+    """`--gpus-per-trial auto`: from the peaks of lone runs on a GPU that were alike; the default where one lacks."""
+    if pack > 1:
+        return default_share(pack)  # a pack takes what memory there is
+    runs, memory = store.runs(), gpu_memory()
+    runs = runs[(runs["status"] == "finished") & (runs["pack"] == 1) & (runs["device"] != "cpu")]
+    known = runs.groupby(list(ALIKE))["peak_memory_bytes"].max().to_dict() if len(runs) else {}
+    wanted = {_kind(unit) for unit in units}
+    if not memory or not wanted or not wanted <= set(known):
+        return default_share(pack)
+    return measured_share([int(known[kind]) for kind in wanted], memory)
+
+
+def _kind(unit: Unit) -> tuple[object, ...]:
+    fields = unit.setting.as_dict()
+    return (unit.algorithm, *(fields[name] for name in ALIKE[1:]))

@@ -1,0 +1,70 @@
+"""Stored runs in words: the algorithm, where it ran, and what tells it from the others of its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from algorithms import ALGORITHMS
+from bench.terminal.words import in_order, text
+
+_PLACE = ("dataset", "model")  # said by their values
+_AXES = ("alpha", "participation")  # always said, where a run has them
+_SAID = (*_PLACE, *_AXES)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A stored run.
+
+    Args:
+        row: its columns.
+        name: such as `fedcad digits mlp alpha=0.1 participation=0.5 gamma=0.5 seed 0`.
+        order: sorts runs as one reads them: by data set, model, algorithm, values, seed.
+    """
+
+    row: Mapping[str, Any]
+    name: str
+    order: tuple[Any, ...]
+
+
+def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
+    """The runs of a folder, each under a name that no other has.
+
+    Args:
+        rows: with the columns `algorithm`, `setting_json`, `hp_json` and `seed`.
+    """
+    settings = {row["setting_json"]: json.loads(row["setting_json"]) for row in rows}
+    values = {(row["algorithm"], row["hp_json"]): json.loads(row["hp_json"]) for row in rows}
+    fields = _differing((setting["dataset"], setting) for setting in settings.values())
+    names = _differing((algorithm, own) for (algorithm, _), own in values.items())
+    for row in rows:
+        setting, own = settings[row["setting_json"]], values[row["algorithm"], row["hp_json"]]
+        worth = _worth_saying(row["algorithm"], own, names)
+        told = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
+        told += [(name, setting[name]) for name in setting if name in fields[setting["dataset"]] and name not in _SAID]
+        told += [(name, own[name]) for name in own if name in worth]  # feddkd has an lr of its own
+        place = [str(setting[name]) for name in _PLACE]
+        words = [row["algorithm"], *place, *(f"{name}={text(value)}" for name, value in told)]
+        order = (*place, row["algorithm"], [in_order(value) for _, value in told], row["seed"])
+        yield Named(row, " ".join([*words, f"seed {row['seed']}"]), order)
+
+
+def _worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]) -> set[str]:
+    """The hyper-parameters in which runs of an algorithm differ, or that are not at their default."""
+    known = ALGORITHMS.get(algorithm)
+    defaults = known.defaults() if known else {}
+    return {*differing[algorithm], *(name for name, value in own.items() if defaults.get(name) != value)}
+
+
+def _differing(mappings: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, set[str]]:
+    """By group, the names whose values are not the same in all of its mappings."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for group, mapping in mappings:
+        groups.setdefault(group, []).append(mapping)
+    return {
+        group: {name for name in set().union(*found) if len({repr(one.get(name)) for one in found}) > 1}
+        for group, found in groups.items()
+    }

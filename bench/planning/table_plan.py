@@ -1,0 +1,211 @@
+"""`--paper P --table T` as a plan: the table's cells, narrowed and shortened. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from algorithms import Entry, entry
+from bench.errors import UsageError
+from bench.planning.plan import Plan
+from bench.planning.problems import distinct, given_grids
+from bench.planning.request import Notes, Request, sort_values
+from bench.planning.tables import Cell, cells_of, fit
+from bench.planning.unit import Unit, distinct_runs
+from leaderboards.schema import SHORTENING
+from search_spaces import Grid, Value, combinations, holds, setting_fields
+
+# Fields that tell a table's cells apart. A value that a table does not have is an error: it would be no cell of it.
+_NARROWING = ("alpha", "participation", "num_clients")
+_OPTIONS = {"num_clients": "clients"}
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What goes over a table: setting fields, and hyper-parameters by (algorithm or None for any, name)."""
+
+    fields: Mapping[str, Grid]
+    hyper: Mapping[tuple[str | None, str], tuple[str, ...]]
+
+    def of(self, found: Entry) -> dict[str, Grid]:
+        """The hyper-parameters that an algorithm takes."""
+        return given_grids(found, self.hyper)
+
+
+def make_table_plan(request: Request) -> Plan:
+    """The runs of a table's cells, as far as they are asked for; those that cannot run here are noted.
+
+    Raises:
+        UsageError: no such table, nothing of it left, or options that a table does not go with.
+    """
+    _check(request)
+    notes = Notes()
+    cells, changes = table_cells(request)
+    if changes.fields or changes.hyper:
+        changed = _changed(cells, changes)
+        _note_strangers(cells, changed, changes, notes)
+        cells = changed
+    runnable = [cell for cell in cells if not cell.reason]
+    for reason, count in Counter(cell.reason for cell in cells if cell.reason).items():
+        notes.add(f"{count} of {len(cells)} printed cells cannot be run here: {reason}")
+    runs = distinct_runs(unit for cell in runnable for unit in cell.units)
+    units = tuple(replace(unit, seed=seed) for unit in runs for seed in range(request.seeds))
+    settings = tuple(dict.fromkeys(unit.setting for unit in units))
+    origins = {name: request.origins.get(name, "command line") for name in changes.fields}
+    return Plan(request, request.paper, units, (), settings, origins, tuple(notes.lines), tuple(cells))
+
+
+def table_cells(request: Request) -> tuple[list[Cell], Changes]:
+    """The cells that a request narrows its table to, and the values that are to go over them.
+
+    Raises:
+        UsageError: there is no such table, or it has nothing of a value that narrows it.
+    """
+    cells = _named(cells_of(request.paper or "", request.table or ""), request)
+    fields, hyper = sort_values(request, [entry(name) for name in dict.fromkeys(c.printed.algorithm for c in cells)])
+    cells, left = _narrowed(cells, fields)
+    return cells, Changes(left, hyper)
+
+
+def _check(request: Request) -> None:
+    if not request.paper:
+        raise UsageError(f"--table {request.table} needs --paper: whose table it is")
+    if request.search != "grid" or request.scheduler != "none":
+        raise UsageError("--table runs the cells as printed: leave out --search and --scheduler")
+    if request.seeds < 1:
+        raise UsageError(f"--seeds must be >= 1, got {request.seeds}")
+    if "dataset" in request.values:
+        raise UsageError("a table's data sets are narrowed by --dataset, not with --set")
+
+
+def _named(cells: Sequence[Cell], request: Request) -> list[Cell]:
+    """The cells of the algorithms and data sets asked for.
+
+    Raises:
+        UsageError: the table has no such algorithm or data set, or not the two together.
+    """
+    algorithms = () if request.algorithms == ("all",) else request.algorithms
+    datasets = tuple(name for name in request.dataset.split(",") if name)
+    kept = _keep(cells, "algorithm", algorithms, request)
+    return _keep(kept, "data set", datasets, request)
+
+
+def _keep(cells: Sequence[Cell], kind: str, names: Sequence[str], request: Request) -> list[Cell]:
+    def name_of(cell: Cell) -> str:
+        return cell.printed.algorithm if kind == "algorithm" else cell.printed.dataset
+
+    there = list(dict.fromkeys(map(name_of, cells)))
+    for name in names:
+        if name not in there:
+            raise UsageError(
+                f"Table {request.table} of {request.paper} has no {kind} {name!r}; it has: {', '.join(there)}"
+            )
+    return [cell for cell in cells if not names or name_of(cell) in names]
+
+
+def _narrowed(cells: Sequence[Cell], fields: Mapping[str, tuple[str, ...]]) -> tuple[list[Cell], dict[str, Grid]]:
+    """The cells with the given values of what tells cells apart, and the fields that are left to change.
+
+    Local epochs narrow a table that varies them and prints the values given; else they shorten.
+
+    Raises:
+        UsageError: a value that no cell has.
+    """
+    kinds = setting_fields()
+    kept, left = list(cells), {}
+    for name, texts in fields.items():
+        values = distinct(name, texts, str(kinds[name].type))
+        if name in _NARROWING or (name == "local_epochs" and _varies_epochs(kept, values)):
+            kept = _having(kept, name, values)
+        else:
+            left[name] = values
+    return kept, left
+
+
+def _varies_epochs(cells: Sequence[Cell], values: Grid) -> bool:
+    """Whether the cells of one data set differ in their local epochs, and have those given."""
+    printed: dict[str, set[int]] = {}
+    for cell in cells:
+        printed.setdefault(cell.printed.dataset, set()).add(cell.printed.local_epochs)
+    return all(len(found) > 1 and found >= set(values.values) for found in printed.values())
+
+
+def _having(cells: Sequence[Cell], name: str, values: Grid) -> list[Cell]:
+    there = list(dict.fromkeys(getattr(cell.printed, name) for cell in cells))
+    for value in values.values:
+        if value not in there:
+            option = "--" + _OPTIONS.get(name, name).replace("_", "-")
+            texts = ", ".join("none" if other is None else f"{other:g}" for other in there)
+            raise UsageError(f"{option} {_text(value)} is not in these cells of the table; they have: {texts}")
+    return [cell for cell in cells if getattr(cell.printed, name) in values]
+
+
+def _changed(cells: Sequence[Cell], changes: Changes) -> list[Cell]:
+    """The cells with other values of setting fields and hyper-parameters.
+
+    Raises:
+        UsageError: a value that is not allowed, or that would lengthen a cell's runs.
+    """
+    made = []
+    for cell in cells:
+        found = entry(cell.printed.algorithm)
+        variants = [_variant(cell, found, values) for values in combinations(changes.fields)]
+        units = [unit for units, _ in variants for unit in _with_hyperparameters(found, units, changes)]
+        reason = next((reason for _, reason in variants if reason), "")
+        made.append(replace(cell, units=tuple({unit.key: unit for unit in units}.values()), reason=reason))
+    return made
+
+
+def _variant(cell: Cell, found: Entry, values: Mapping[str, Any]) -> tuple[list[Unit], str]:
+    """The units of a cell in a setting with other values, and why they cannot run here."""
+    own = cell.setting
+    for name in SHORTENING:
+        if name in values and values[name] > getattr(own, name):
+            raise UsageError(
+                f"{name}={_text(values[name])} is more than the {_text(getattr(own, name))} of {cell.printed.printed} "
+                f"on {own.dataset}: a table's runs can be shortened, not lengthened; narrow it, or lower {name}"
+            )
+    try:
+        setting = replace(own, **values)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    fitted, reason = fit(found, setting)
+    less = any(getattr(fitted, name) < getattr(own, name) for name in SHORTENING)
+    shortened = less or fitted.model.partition("+")[0] != own.model.partition("+")[0]
+    return [replace(unit, setting=fitted, shortened=shortened) for unit in cell.units], reason
+
+
+def _with_hyperparameters(found: Entry, units: Iterable[Unit], changes: Changes) -> list[Unit]:
+    """The units with the given hyper-parameters, as far as they keep the algorithm's relations."""
+    made = []
+    for unit in units:
+        for values in combinations(changes.of(found)):
+            try:
+                resolved = found.resolve({**unit.hyperparameters, **values})
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            if all(holds(relation, resolved) for relation in found.where):
+                made.append(replace(unit, hyperparameters=resolved))
+    if not made:
+        raise UsageError(f"{found.name}: the values given break {' and '.join(found.where)}")
+    return made
+
+
+def _note_strangers(cells: Sequence[Cell], changed: Sequence[Cell], changes: Changes, notes: Notes) -> None:
+    """Say which values make runs that stand for no cell of the table any more."""
+    names = [name for name in changes.fields if name not in (*SHORTENING, "model")]
+    for cell, other in zip(cells, changed, strict=True):
+        known = [unit.hyperparameters for unit in cell.units]
+        if any(unit.hyperparameters not in known for unit in other.units):
+            names += [name for algorithm, name in changes.hyper if algorithm in (None, cell.printed.algorithm)]
+    if names:
+        notes.add(
+            f"with values of {', '.join(dict.fromkeys(names))} that are not the table's: bench.compare --table shows "
+            "these runs beside no cell"
+        )
+
+
+def _text(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,165 @@
+"""A paper's table as runs: each printed cell with the configuration and the setting that reproduce it.
+
+Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from algorithms import Entry, entry
+from bench.data import DATASETS
+from bench.errors import UsageError
+from bench.planning.needs import supply
+from bench.planning.problems import canonical
+from bench.planning.unit import Unit
+from bench.terminal.names import unknown
+from leaderboards.published import PrintedCell, PrintedMetric, printed_cells
+from search_spaces import PAPERS, SPACES, Grid, Setting, Space, Table, Value, combinations, find_table, holds
+
+# Runs behind a printed mean, where the paper tells: sections 5.1 of FedGKD; IV-A and IV-C of FedDKD.
+_RUNS = {"fedgkd": 3, "feddkd I": 3, "feddkd II": 3, "feddkd V": 10}
+_SINGLE = "fedgkd fig2"
+_COLUMNS = {
+    ("accuracy", "best"): "best_accuracy",
+    ("accuracy", "final"): "final_accuracy",
+    ("accuracy", "unstated"): "final_accuracy",
+    ("accuracy", "at_round"): "accuracy_at",
+    ("accuracy", "selected"): "selected_accuracy",
+    ("rounds", "selected"): "selected_round",
+    ("local_accuracy", "final"): "local_accuracy_mean",
+    ("amp", "unstated"): "amp",
+    ("fm", "unstated"): "fm",
+    ("wlp", "unstated"): "wlp",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed number, and what reproduces it.
+
+    Args:
+        printed: the number.
+        units: the run of seed 0 that gives it; several, of one setting, where the paper tried several configurations
+            and does not tell which it prints.
+        tried: the hyper-parameters in which those differ.
+        column: of our rows that holds the number; empty where it is read off the curve.
+        reason: why this installation cannot run it; empty where it can.
+    """
+
+    printed: PrintedCell
+    units: tuple[Unit, ...]
+    tried: tuple[str, ...]
+    column: str
+    reason: str = ""
+
+    @property
+    def setting(self) -> Setting:
+        """The problem, as the algorithm runs in it."""
+        return self.units[0].setting
+
+
+def table_of(paper: str, name: str) -> tuple[str, Table]:
+    """A paper's table, by its name in print, and the key of its spaces.
+
+    Raises:
+        UsageError: there is no such paper, or it has no such table of results.
+    """
+    known = list(dict.fromkeys(cell.table for cell in printed_cells() if cell.paper == paper))
+    if not known:
+        raise unknown("paper with tables of results", paper, dict.fromkeys(cell.paper for cell in printed_cells()))
+    spelt = next((table for table in known if table.lower() == name.lower()), None)
+    found = find_table(paper, spelt) if spelt else None
+    if found is None:
+        raise UsageError(f"paper {paper!r} has no table of results {name!r}; it has: {', '.join(known)}")
+    return found
+
+
+def name_in_print(table: str) -> str:
+    """`Table IV`; `Figure 2` for the one caption that holds results."""
+    return "Figure 2" if table == "fig2" else f"Table {table}"
+
+
+def printed_runs(paper: str, table: str) -> int:
+    """How many runs are behind a printed mean; 1 where the paper does not tell."""
+    key = f"{paper} {table}"
+    return 1 if key == _SINGLE else _RUNS.get(key, _RUNS.get(paper, 1))
+
+
+def cells_of(paper: str, name: str) -> list[Cell]:
+    """Every printed cell of a table, with the runs that reproduce it.
+
+    Args:
+        paper: key in `PAPERS`.
+        name: as printed, such as `3` or `IV`.
+
+    Raises:
+        UsageError: there is no such paper or table.
+    """
+    key, table = table_of(paper, name)
+    made: dict[tuple[Setting, str, str], tuple[tuple[Unit, ...], tuple[str, ...], str]] = {}
+    cells = []
+    for printed in printed_cells():
+        if (printed.paper, printed.table) != (PAPERS[key].part_of or key, table.name):
+            continue
+        setting = _setting_of(printed, table)
+        runs = (setting, printed.algorithm, printed.hyperparameters)
+        if runs not in made:
+            made[runs] = _reproduced(key, table, setting, printed)
+        cells.append(Cell(printed, *made[runs][:2], column_of(printed.measured, printed.read_to), made[runs][2]))
+    return cells
+
+
+def column_of(metric: PrintedMetric, read_to: int | None = None) -> str:
+    """The column of our rows that holds a printed metric; empty where only the curve tells."""
+    return "" if read_to else _COLUMNS.get((metric.quantity, metric.rule), "")
+
+
+def fit(found: Entry, setting: Setting) -> tuple[Setting, str]:
+    """The setting as an algorithm runs in it, and why it cannot here; empty if it can."""
+    if setting.dataset not in DATASETS:
+        return setting, f"data set {setting.dataset!r} is not registered here"
+    try:
+        return supply(found, canonical(setting)), ""
+    except UsageError as error:
+        return setting, str(error)
+
+
+def _setting_of(printed: PrintedCell, table: Table) -> Setting:
+    """The table's setting that a cell stands in."""
+    wanted = (printed.dataset, printed.model, printed.alpha)
+    shape = (printed.num_clients, printed.participation, printed.local_epochs)
+    return next(
+        setting
+        for setting in table.settings
+        if (setting.dataset, setting.model.partition("+")[0], setting.alpha) == wanted
+        and (setting.num_clients, setting.participation, setting.local_epochs) == shape
+    )
+
+
+def _reproduced(
+    key: str, table: Table, setting: Setting, printed: PrintedCell
+) -> tuple[tuple[Unit, ...], tuple[str, ...], str]:
+    """The units of a cell, the names in which they differ, and why they cannot run here."""
+    found, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
+    # A BatchNorm form, say, that the paper gives to this algorithm alone.
+    fitted, reason = fit(found, replace(setting, model=space.setting.model))
+    configurations, tried = _configurations(found, space, table, setting, printed)
+    units = tuple(Unit(found.name, values, fitted, 0, key) for values in configurations)
+    return units, tried, reason
+
+
+def _configurations(
+    found: Entry, space: Space, table: Table, setting: Setting, printed: PrintedCell
+) -> tuple[Sequence[dict[str, Value]], tuple[str, ...]]:
+    """What the paper reports a cell with; every combination of what it tried where it does not tell."""
+    reported = {**space.reported(setting.alpha), **printed.variant}
+    grid = {name: values for name, values in space.grid.items() if isinstance(values, Grid) and name not in reported}
+    for name, values in table.tried.get(found.name, {}).items():
+        if name not in printed.variant:
+            grid[name] = values
+    relations = (*found.where, *space.where)
+    resolved = [found.resolve({**reported, **values}) for values in combinations(grid)]
+    kept = [values for values in resolved if all(holds(relation, values) for relation in relations)]
+    return kept, tuple(grid)

@@ -1,0 +1,80 @@
+"""`Unit`: one run, fully resolved, and the keys of the rows that it yields. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from algorithms import ALGORITHMS, Entry, entry
+from bench.identity import identity
+from bench.terminal.words import text
+from leaderboards import canonical_json, run_key
+from search_spaces import Setting, Value
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One run: an algorithm with its hyper-parameters in a setting, with a seed."""
+
+    algorithm: str
+    hyperparameters: Mapping[str, Value]
+    setting: Setting
+    seed: int
+    paper: str | None = None
+    shortened: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """The run key: SHA-256 of everything that decides the numbers."""
+        return run_key(*self.identity(entry(self.algorithm)))
+
+    @cached_property
+    def rows(self) -> dict[str, str]:
+        """Suffix -> key of every result row that the run yields: the one it would have as a run of its own."""
+        return {
+            suffix: self.key if name == self.algorithm else run_key(*self.identity(row_entry(self.algorithm, suffix)))
+            for suffix, name in self.row_names.items()
+        }
+
+    @property
+    def row_names(self) -> dict[str, str]:
+        """Suffix -> registry name of every result row that the run yields."""
+        return dict(entry(self.algorithm).rows)
+
+    @property
+    def own_suffix(self) -> str:
+        """The suffix of the row that the run was asked for."""
+        return next((suffix for suffix, name in self.row_names.items() if name == self.algorithm), "")
+
+    def identity(self, found: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
+        """What `run_key` and `identity_columns` take, of this run under the name of one of its rows."""
+        known = {name: self.hyperparameters[name] for name in found.defaults()}
+        return found.name, found.version, known, identity(self.setting), self.seed
+
+    @property
+    def named_by(self) -> dict[str, str | int]:
+        """What names a run among others (`stored_names`): the columns of its own row that say who it is."""
+        algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
+        jsons = {"hp_json": canonical_json(hyperparameters), "setting_json": canonical_json(setting)}
+        return {"algorithm": algorithm, **jsons, "seed": seed}
+
+    @property
+    def label(self) -> str:
+        """Short and readable: `fedcad beta=0 gamma=0.7 seed 0`."""
+        values = [f"{name}={text(value)}" for name, value in self.hyperparameters.items()]
+        return " ".join([self.algorithm, *values, f"seed {self.seed}"])
+
+
+def distinct_runs(units: Iterable[Unit]) -> list[Unit]:
+    """The units, each once, without those whose row another one yields beside its own."""
+    by_key = {unit.key: unit for unit in units}
+    beside = {key for unit in by_key.values() for key in unit.rows.values() if key != unit.key}
+    return [unit for key, unit in by_key.items() if key not in beside]
+
+
+def row_entry(algorithm: str, suffix: str) -> Entry:
+    """The entry under whose name a row stands: an algorithm from outside gives all its rows under names of its own."""
+    found = entry(algorithm)
+    name = found.rows[suffix]
+    return ALGORITHMS.get(name) or replace(found, name=name)

@@ -1,0 +1,142 @@
+"""`python -m bench.status`: what is done, failed, stopped, under way or missing, in a folder or of a plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.errors import EXIT_OK, UsageError
+from bench.execution import default_out
+from bench.identity import identity_json
+from bench.planning.plan import make_plan
+from bench.planning.stored_names import Named, named_runs
+from bench.status.under_way import OTHER_VERSION, UnderWay, under_way, whose
+from bench.sweep.layers import Layer, parse
+from bench.sweep.request import make_request
+from bench.terminal.console import Parser, console, exit_status, say
+from bench.terminal.labels import trial_name, varied_names
+from bench.terminal.words import OUT
+from leaderboards import Store
+from leaderboards.commands import shell_command
+
+PROG = "python -m bench.status"
+DESCRIPTION = """\
+Without --algo: every run stored under --out, and those with saved state.
+With --algo and the other options of bench.sweep: the runs of that command, those that are missing included."""
+_OTHER_VERSION = (
+    f"{OTHER_VERSION}: saved by another version of the suite or of the algorithm, which alone goes on from it"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if {"-h", "--help"} & set(argv):
+        _help()
+        return EXIT_OK
+    return exit_status(lambda: _status(argv))
+
+
+def _status(argv: Sequence[str]) -> None:
+    given, layers = parse(argv, PROG)
+    out = (Path(given.out) if given.out else default_out()).resolve()
+    if out.is_file():
+        reads = shell_command("bench.compare", "--out", out)
+        raise UsageError(f"{out} is a file, and --out takes a folder; `{reads}` reads rows")
+    rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
+    _print(rows, out, given.json)
+
+
+def _help() -> None:
+    parser = Parser(
+        prog=PROG,
+        description=DESCRIPTION,
+        epilog="Takes the options of `python -m bench.sweep`; see its --help.",
+    )
+    parser.add_argument("--out", metavar="DIR", help=OUT)
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.print_help()
+
+
+def _of_plan(given: argparse.Namespace, layers: Sequence[Layer], out: Path) -> list[dict[str, Any]]:
+    plan = make_plan(make_request(given, layers))
+    store = Store(out)
+    statuses, varied, states = store.status(), varied_names(plan.units), under_way(out)
+    rows = []
+    for unit in plan.units:
+        found = {statuses.get(key, "missing") for key in unit.rows.values()}
+        status = found.pop() if len(found) == 1 else "missing"
+        named = {"run_key": unit.key, "run": trial_name([unit], varied)}
+        rows.append(named | asdict(states.standing(unit.key, status)))
+    wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
+    return rows + [row for identity, row in _stored(store, states) if identity in wanted]
+
+
+def _of_folder(out: Path) -> list[dict[str, Any]]:
+    """Every stored run, and those at work or saved that have no row; those that do not say whose they are come last.
+
+    Raises:
+        UsageError: nothing is there.
+    """
+    runs, states = _rows(Store(out)), under_way(out)
+    known = {row["run_key"] for row in runs}
+    others = {key: whose(states.manifests.get(key)) for key in sorted({*states.manifests, *states.running} - known)}
+    named = [{"run_key": key, **run} for key, run in others.items() if run]
+    rows = [_line(one, states) for one in _in_order([*runs, *named])]
+    nameless = [key for key, run in others.items() if not run]
+    rows += [{"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing"))} for key in nameless]
+    if not rows:
+        raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
+    return rows
+
+
+def _stored(store: Store, states: UnderWay) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+    """(algorithm, setting as JSON) and the line of every stored run, like beside like."""
+    for one in _in_order(_rows(store)):
+        yield (one.row["algorithm"], one.row["setting_json"]), _line(one, states)
+
+
+def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
+    """The rows of a folder; of an empty one without loading what reads them."""
+    if not store.status():
+        return []
+    from leaderboards.frames import records
+
+    return records(store.runs())
+
+
+def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
+    return sorted(named_runs(rows), key=lambda one: one.order)
+
+
+def _line(one: Named, states: UnderWay) -> dict[str, Any]:
+    key = one.row["run_key"]
+    return {"run_key": key, "run": one.name, **asdict(states.standing(key, one.row.get("status", "missing")))}
+
+
+def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
+    counts = Counter(row["status"] for row in rows)
+    if as_json:
+        sys.stdout.write(json.dumps({"out": str(out), "counts": counts, "runs": rows}, indent=2) + "\n")
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("run key", "run", "status", "saved round")
+    for row in rows:
+        saved = "" if row["saved_round"] is None else str(row["saved_round"])
+        status = f"{row['status']}, {row['before']} before" if row["before"] else row["status"]
+        table.add_row(row["run_key"][:16], escape(row["run"]), status, saved)
+    screen = console()
+    screen.print(table)
+    screen.print(
+        ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}", markup=False
+    )
+    if counts[OTHER_VERSION]:
+        say(_OTHER_VERSION)

@@ -1,0 +1,144 @@
+"""What lies below OUT/state, as `bench.status` sees it: which runs are at work, and which states can be taken up.
+
+Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.errors import UsageError
+from bench.execution import STATE_VERSION
+from bench.identity import setting_of
+from bench.planning.request import find_algorithm
+from bench.planning.stored_names import named_runs
+from bench.planning.unit import Unit
+
+OTHER_VERSION = "other version"
+
+_DAMAGED: dict[str, Any] = {}  # nothing that a state has to say
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a run stands.
+
+    Args:
+        status: of its row; or `running`, `saved`, `damaged`, `missing`, and `other version`, of a state that only that
+            version of the suite or the algorithm can go on from.
+        saved_round: of a state that can be taken up.
+        before: status of its row, where it runs again.
+    """
+
+    status: str
+    saved_round: int | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """The states of a result folder, by run key.
+
+    Args:
+        manifests: what each state says of itself; nothing where that cannot be read.
+        running: keys of runs that some sweep on this machine is at.
+    """
+
+    manifests: Mapping[str, Any]
+    running: frozenset[str]
+
+    def standing(self, key: str, status: str) -> Standing:
+        """How a run stands whose row says `status`; `missing` where it has none."""
+        manifest = self.manifests.get(key)
+        if status == "finished" or (manifest is None and key not in self.running):
+            return Standing(status)
+        at = None if manifest is None else _round(manifest)
+        if key in self.running:
+            return Standing("running", at, None if status == "missing" else status)
+        if at is None:
+            return Standing("damaged")
+        if not _ours(key, manifest):
+            return Standing(OTHER_VERSION if status == "missing" else status)
+        return Standing("saved" if status == "missing" else status, at)
+
+
+def under_way(out: Path) -> UnderWay:
+    """What lies below `out`/state now."""
+    claims = sorted((out / "state").glob("*.lock"))
+    running = frozenset(file.stem for file in claims if len(file.stem) == 64 and _held(file))
+    return UnderWay(_manifests(out), running)
+
+
+def any_saved(out: Path, keys: Collection[str] | None) -> bool:
+    """Whether one of the runs of these keys, or any if None, has a state with a finished round."""
+    saved = (_round(manifest) for key, manifest in _manifests(out).items() if keys is None or key in keys)
+    return any(saved)
+
+
+def _manifests(out: Path) -> dict[str, Any]:
+    """Run key -> what its state says of itself; `_DAMAGED` where that cannot be read."""
+    manifests: dict[str, Any] = {}
+    for file in sorted((out / "state").glob("*/manifest.json")):
+        try:
+            manifests[file.parent.name] = json.loads(file.read_text()) or _DAMAGED
+        except FileNotFoundError:  # finished meanwhile
+            continue
+        except (OSError, ValueError, RecursionError):
+            manifests[file.parent.name] = _DAMAGED
+    return manifests
+
+
+def whose(manifest: Any) -> Mapping[str, Any] | None:
+    """The columns that name a saved run (`Unit.named_by`); None where its state does not say, or is damaged."""
+    try:
+        told = manifest["run"]
+        run = {name: told[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(told["seed"])}
+        list(named_runs([run]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return run
+
+
+def _round(manifest: Any) -> int | None:
+    """The round that was saved; None of what is damaged."""
+    try:
+        return int(manifest["round"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def _held(file: Path) -> bool:
+    """Whether a sweep has claimed the run: its process holds the lock while it lives, the file may stay behind."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(file, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):  # a folder that is only to be read
+        return False
+
+
+def _ours(key: str, manifest: Any) -> bool:
+    """Whether the version that is installed here makes this run under this key, and reads its state.
+
+    Of an algorithm or a data set that cannot be imported from here nothing is known: it may be elsewhere.
+    """
+    run = whose(manifest)
+    if manifest.get("version") != STATE_VERSION:
+        return False
+    if run is None:
+        return True
+    try:
+        find_algorithm(run["algorithm"])
+        unit = Unit(run["algorithm"], json.loads(run["hp_json"]), setting_of(run["setting_json"]), run["seed"])
+        return unit.key == key
+    except UsageError:
+        return True
+    except (ValueError, KeyError, TypeError):  # values that it does not take, or others that it asks for
+        return False

@@ -1,0 +1,271 @@
+"""`--dry-run`: what would run, where each value comes from, whether the partitions exist, and the cost.
+
+Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from algorithms import entry
+from bench.data import groups, info, labels
+from bench.execution import cpu_count
+from bench.mirror.opening import mirror_url
+from bench.mirror.place import local_folder
+from bench.models import num_parameters
+from bench.planning.plan import Plan
+from bench.planning.unit import Unit
+from bench.sweep.dry_run_summary import print_summary
+from bench.terminal.console import console
+from bench.terminal.labels import trial_name, varied_names
+from bench.tuning.progress import duration
+from bench.tuning.runner import missing_units, trials_of
+from leaderboards import Store
+from search_spaces import Setting
+
+PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
+ROW_BYTES = 60 * 2**10  # a row and its curve file
+SEEDS_LOOKED_AT = 100  # of a configuration, for whether their partitions exist: milliseconds each; a sweep looks at all
+
+
+@dataclass(frozen=True)
+class Line:
+    """One configuration in one setting, over its seeds."""
+
+    name: str
+    units: tuple[Unit, ...]
+    to_do: int
+    partition: str
+    seconds: float
+
+
+def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str, pack: int) -> None:
+    """Print the resolved setting and the table of trials. Downloads nothing, and asks nothing of the network."""
+    store = Store(out)
+    mirror = _mirror(plan, given, _missing(plan, store, given))
+    lines = _lines(plan, {unit.key for unit in mirror.missing}, _rates(store, device), given.data_dir)
+    summary = _summary(plan, given, pack, mirror, lines) | {"out": str(out)}
+    if plan.cells:
+        from bench.sweep.dry_run_table import print_cells, summary_of
+
+        summary |= summary_of(plan) | {"runs": len(plan.units)}
+    if given.json:
+        sys.stdout.write(json.dumps(_as_json(plan, lines, summary), indent=2) + "\n")
+        return
+    if plan.cells:
+        print_cells(plan)
+    if plan.units or plan.searches:
+        _print_setting(plan)
+        _print_hyperparameters(plan)
+        _print_lines(plan, lines)
+    print_summary(plan, summary)
+
+
+def _summary(
+    plan: Plan, given: argparse.Namespace, pack: int, mirror: _Mirrored, lines: Sequence[Line]
+) -> dict[str, Any]:
+    """The figures of the whole sweep; `packs` are the sizes of its trials where these hold several runs."""
+    to_do = len(mirror.missing)
+    packs = [len(trial) for trial in trials_of(plan, mirror.missing, pack)] if pack > 1 else []
+    fitting = 1 if given.executor == "inline" else max(1, cpu_count() // given.cpus_per_trial)
+    concurrent, largest = given.max_concurrent or fitting, max(packs, default=1)
+    at_once = min(concurrent, max(1, len(packs) or to_do))
+    unknown = {line.units[0].setting.model for line in lines if math.isnan(line.seconds)}
+    seconds = sum(line.seconds * line.to_do for line in lines if not math.isnan(line.seconds)) / at_once
+    return {
+        "paper": plan.paper,
+        "runs": len(plan.units),
+        "to_do": to_do,
+        "seeds": len({unit.seed for unit in plan.units}) or plan.request.seeds,
+        "packs": packs,
+        "concurrent_trials": concurrent,
+        "seconds": None if unknown or plan.searches else seconds,
+        "seconds_at_least": seconds,
+        "models_without_rate": sorted(unknown),
+        "memory_bytes_per_trial": max((_memory(setting, largest) for setting in plan.settings), default=0.0),
+        "disk_bytes": _disk(plan, to_do, concurrent * largest),
+        "mirror": mirror.url,
+        "stored_in_mirror": mirror.stored,
+    }
+
+
+@dataclass(frozen=True)
+class _Mirrored:
+    """A mirror as a dry run sees it.
+
+    Args:
+        url: where it is; None where there is none.
+        stored: runs that would be brought from it; None where that cannot be known without the network.
+        missing: the runs that neither it nor the folder has.
+    """
+
+    url: str | None
+    stored: int | None
+    missing: list[Unit]
+
+
+def _mirror(plan: Plan, given: argparse.Namespace, missing: list[Unit]) -> _Mirrored:
+    """What a mirror changes: a folder of this machine is looked into as the result folder is, others are not asked."""
+    url = mirror_url(given.mirror, given.offline)
+    folder = local_folder(url) if url else None
+    if folder is None:
+        return _Mirrored(url, None, missing)
+    left = _missing(replace(plan, units=tuple(missing)), Store(folder), given)
+    return _Mirrored(url, len(missing) - len(left), left)
+
+
+def _missing(plan: Plan, store: Store, given: argparse.Namespace) -> list[Unit]:
+    return missing_units(plan, store, given.force, plan.request.scheduler == "asha")
+
+
+def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str | None) -> list[Line]:
+    varied = varied_names(plan.units)
+    made = []
+    for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
+        units = tuple(members)
+        unit = units[0]
+        rate = rates.get(f"{unit.setting.model} {unit.algorithm}", rates.get(unit.setting.model, math.nan))
+        to_do = sum(member.key in missing for member in units)
+        made.append(
+            Line(
+                name=trial_name([unit], varied).removesuffix(f" seed {unit.seed}"),
+                units=units,
+                to_do=to_do,
+                partition=_partition(unit.setting, [member.seed for member in units], data_dir),
+                seconds=_samples(unit.setting) / rate if to_do else 0.0,
+            )
+        )
+    return made
+
+
+def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
+    """`feasible`, why not, or `unknown` where the data are not here; of very many seeds the first are looked at."""
+    from bench.data.splits import split_like
+
+    like = split_like(setting)
+    for seed in seeds[:SEEDS_LOOKED_AT]:
+        answer = _feasible(like, seed, data_dir)
+        if answer:
+            return answer
+    return "feasible" if len(seeds) <= SEEDS_LOOKED_AT else f"feasible (first {SEEDS_LOOKED_AT} of {len(seeds)} seeds)"
+
+
+@cache
+def _feasible(setting: Setting, seed: int, data_dir: str | None) -> str:
+    from bench.data.splits import feasible
+
+    known = labels(setting.dataset, data_dir)
+    if known is None:
+        return "unknown: the data are not here"
+    reason = feasible(setting, known, seed, groups(setting.dataset, data_dir))
+    return f"NOT feasible: {reason}" if reason else ""
+
+
+def _rates(store: Store, device: str) -> dict[str, float]:
+    """Recorded samples per second on this kind of device, by model and by model and algorithm: medians."""
+    if not store.finished():
+        return {}
+    runs = store.runs()
+    known = runs[runs.samples_per_second.notna() & ((runs.device == "cpu") == (device == "cpu"))]
+    by_model = known.groupby(known.model).samples_per_second.median()
+    by_both = known.groupby(known.model + " " + known.algorithm).samples_per_second.median()
+    return {str(name): float(rate) for medians in (by_model, by_both) for name, rate in medians.items()}
+
+
+def _samples(setting: Setting) -> float:
+    """Training samples that a run processes."""
+    data = info(setting.dataset)
+    kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
+    kept -= setting.auxiliary_per_class * data.num_classes
+    per_round = kept * (1 - setting.local_test_fraction) * setting.cohort_size / setting.num_clients
+    if setting.step_rule == "batches":
+        per_round = setting.cohort_size * setting.batch_size
+    return per_round * setting.local_epochs * setting.rounds
+
+
+def _model_bytes(setting: Setting) -> int:
+    data = info(setting.dataset).sized(setting.image_size)
+    return 4 * num_parameters(setting.model, data.input_shape, data.num_classes)
+
+
+def _memory(setting: Setting, pack: int = 1) -> float:
+    """Bytes of a trial of `pack` runs, estimated: process, data set thrice, a client's crops and inputs, models."""
+    data = info(setting.dataset).sized(setting.image_size)
+    image = math.prod(data.input_shape)
+    pixels = (data.train_size + data.test_size) * image
+    client = data.train_size / setting.num_clients * image * 8
+    return PROCESS_BYTES + 3 * pixels + pack * (client + 8 * setting.cohort_size * _model_bytes(setting))
+
+
+def _disk(plan: Plan, to_do: int, at_once: int) -> float:
+    """Bytes: the rows to come, and the states of the runs that are under way at once."""
+    state = max((_model_bytes(setting) for setting in plan.settings), default=0) * 8
+    return to_do * ROW_BYTES + (at_once if plan.searches else min(at_once, to_do)) * state
+
+
+def _print_setting(plan: Plan) -> None:
+    from rich.table import Table
+
+    table = Table("setting", "value", "from")
+    preset = f"preset {plan.paper}" if plan.paper else "default"
+    for name in plan.settings[0].as_dict():
+        values = dict.fromkeys(str(setting.as_dict()[name]) for setting in plan.settings)
+        table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
+    console().print(table)
+
+
+def _print_hyperparameters(plan: Plan) -> None:
+    """Every hyper-parameter of every algorithm, with all its values and whether that is the default."""
+    from rich.table import Table
+
+    values: dict[tuple[str, str], dict[str, None]] = {}
+    for unit in plan.units:
+        for name, value in unit.hyperparameters.items():
+            values.setdefault((unit.algorithm, name), {})[str(value)] = None
+    table = Table("algorithm", "hyper-parameter", "value", "default")
+    for (algorithm, name), found in values.items():
+        default = str(entry(algorithm).defaults()[name])
+        table.add_row(algorithm, name, ", ".join(found), "" if list(found) == [default] else default)
+    if values:
+        console().print(table)
+
+
+def _print_lines(plan: Plan, lines: Sequence[Line]) -> None:
+    from rich.table import Table
+
+    table = Table("configuration", "seeds", "to do", "partition", "time a run")
+    for line in lines:
+        time = "stored" if not line.to_do else duration(line.seconds)
+        table.add_row(line.name, str(len(line.units)), str(line.to_do), line.partition, time)
+    for search in plan.searches:
+        table.add_row(f"{search.algorithm}: chosen by Optuna", str(plan.request.seeds), "?", "", "unknown")
+    console().print(table)
+
+
+def _as_json(plan: Plan, lines: Sequence[Line], summary: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **summary,
+        "origins": dict(plan.origins),
+        "notes": list(plan.notes),
+        "trials": [
+            {
+                "algorithm": line.units[0].algorithm,
+                "hyperparameters": dict(line.units[0].hyperparameters),
+                "setting": line.units[0].setting.as_dict(),
+                "run_keys": [unit.key for unit in line.units],
+                "to_do": line.to_do,
+                "partition": line.partition,
+                "seconds_per_run": None if math.isnan(line.seconds) else line.seconds,
+            }
+            for line in lines
+        ],
+    }

@@ -1,0 +1,155 @@
+"""`python -m bench.sweep reproduce RUN_KEY`: the run of a stored row again, and whether it gave the same."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from algorithms import ALGORITHMS
+from bench.compare.filters import run_of_key
+from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
+from bench.execution import Execution, resolve_device
+from bench.identity import identity, setting_of
+from bench.planning.request import find_algorithm
+from bench.planning.unit import Unit
+from bench.terminal.console import Parser, exit_status
+from bench.terminal.values import result_folder
+from bench.terminal.words import DATA_DIR, counted
+from bench.tuning.results import RESULT_COLUMNS
+from leaderboards import Store
+
+
+def main(argv: Sequence[str]) -> int:
+    """The command; returns its exit status."""
+    arguments = _parser().parse_args(argv)
+    return exit_status(lambda: _reproduce(arguments))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="python -m bench.sweep reproduce",
+        description="Run a stored row's configuration again and compare every result column.",
+        epilog="exit status: 0 equal; 1 different or failed; 2 no such run; 3 data or disk",
+    )
+    parser.add_argument("run_key", help="the row's run_key, or its first characters")
+    parser.add_argument("--out", metavar="DIR", help="where the row is (default $FEDKD_OUT, else leaderboards)")
+    parser.add_argument("--into", metavar="DIR", help="where the new row goes (default OUT/reproduced)")
+    parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
+    parser.add_argument("--offline", action="store_true", help="never touch the network")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
+    return parser
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    from bench import provenance
+    from bench.tuning.trial import Trial
+
+    out = result_folder(arguments.out)
+    into = Path(arguments.into).resolve() if arguments.into else out / "reproduced"
+    found = run_of_key(Store(out).runs(), arguments.run_key, [out])
+    row = {str(name): value for name, value in found.iloc[0].items()}
+    unit = unit_of_row(row)
+    device, _ = resolve_device(arguments.device, None, remote=False)
+    execution = Execution(
+        out=str(into),
+        data_dir=arguments.data_dir,
+        offline=arguments.offline,
+        device=device,
+        backend=row["backend"],
+        threads=int(row["threads"]),
+        force=True,
+        track=() if _empty(row["local_accuracy_mean"]) else ("local",),
+        provenance=provenance.of_command(["reproduce", row["run_key"]]),
+    )
+    sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")
+    trial = Trial([unit], execution)
+    report = trial.report()
+    while not report["done"]:
+        report = trial.step()
+        sys.stderr.write(f"round {report['round']}: accuracy {100 * report['accuracy']:.2f} %\n")
+    trial.close()
+    if report["status"] == "environment":
+        raise EnvironmentProblem(report["error"])
+    if report["status"] == "failed":
+        sys.stderr.write(f"failed: {report['error']}\n")
+        return EXIT_FAILED
+    made = Store(into).runs(replicates=True)
+    newest = made[made.run_key == row["run_key"]].sort_values("finished").iloc[-1]
+    return _compare(row, {str(name): value for name, value in newest.items()})
+
+
+def unit_of_row(row: Mapping[str, Any]) -> Unit:
+    """The run that a row came from.
+
+    Raises:
+        UsageError: its algorithm is not registered here, or has another version by now.
+    """
+    name = _algorithm_of(row["algorithm"])
+    setting = setting_of(row["setting_json"])
+    paper = None if _empty(row["paper"]) else row["paper"]
+    unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
+    if row["run_key"] not in unit.rows.values():
+        changed = _changed(json.loads(row["setting_json"]), dict(identity(setting)))
+        if changed:
+            raise UsageError(
+                f"the row's {changed} was another one: its source or its data have changed, or are not here"
+            )
+        commit = row["git_commit"]
+        then = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"
+        raise UsageError(
+            f"the row was made by another version of {name} or of the settings: its key is {row['run_key'][:16]}, that "
+            f"of the same values is {unit.key[:16]} here{then}"
+        )
+    return unit
+
+
+def _changed(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Which things from outside are not what they were, by name."""
+    kinds = [
+        kind
+        for kind in ("dataset", "model", "partition")
+        if stored.get(f"{kind}_version") != now.get(f"{kind}_version")
+    ]
+    return " and ".join(f"{kind} {stored[kind]}" for kind in kinds)
+
+
+def _algorithm_of(row_name: str) -> str:
+    """The algorithm whose run yields rows of this name: of one from outside, a row may have a suffix of its own."""
+    try:
+        return find_algorithm(row_name).name
+    except UsageError:
+        for end in range(len(row_name) - 1, 0, -1):
+            with suppress(UsageError):
+                found = find_algorithm(row_name[:end])
+                if row_name in found.rows.values():
+                    return found.name
+        raise
+
+
+def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
+    """Print each result column that differs; 0 if none does."""
+    different = [name for name in (*RESULT_COLUMNS, "partition_hash", "diverged") if not _equal(old[name], new[name])]
+    for name in different:
+        sys.stdout.write(f"{name}: stored {old[name]}, now {new[name]}\n")
+    if not different:
+        sys.stdout.write(f"equal in all {len(RESULT_COLUMNS) + 2} result columns, bit for bit\n")
+    return EXIT_FAILED if different else EXIT_OK
+
+
+def _equal(left: Any, right: Any) -> bool:
+    if _empty(left) or _empty(right):
+        return _empty(left) and _empty(right)
+    return bool(left == right)
+
+
+def _empty(value: Any) -> bool:
+    """Whether a cell is missing, in any of pandas' spellings."""
+    import pandas as pd
+
+    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))

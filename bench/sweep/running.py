@@ -1,0 +1,193 @@
+"""Running a planned sweep: what is missing of it, then its leaderboard."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from algorithms import entry
+from bench.errors import EXIT_OK, EnvironmentProblem, UsageError
+from bench.execution import Execution, default_out
+from bench.identity import identity_json
+from bench.planning.budget import TUNED
+from bench.planning.plan import Plan
+from bench.planning.shares import default_share, share
+from bench.planning.unit import Unit
+from bench.status.under_way import any_saved
+from bench.sweep.ready import check_out, prepare_data
+from bench.sweep.resolve import Resolved, pack_notes
+from bench.terminal.console import say
+from bench.terminal.streams import UnreadError
+from bench.terminal.words import counted
+from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
+from leaderboards import Store, StoreError
+from leaderboards.commands import shell_command
+
+if TYPE_CHECKING:
+    from bench.tuning.progress import Observer
+
+
+def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> int:
+    """Run what is missing, rebuild the leaderboard, print it.
+
+    Raises:
+        UsageError: a partition that no draw satisfies.
+        EnvironmentProblem: data missing, `out` not writable.
+    """
+    if plan.cells and not plan.units:
+        raise UsageError("nothing to run: " + "; ".join(plan.notes))
+    from bench.sweep.track import Tracking
+    from bench.tuning.log_writer import logged
+
+    check_out(resolved.out)
+    store = Store(resolved.out)
+    units = missing_units(plan, store, given.force, plan.request.scheduler == "asha")
+    tracking = Tracking(plan, units, resolved.out, given.track, given.force)
+    _announce(plan, units)
+    say(*tracking.before())
+    say(*pack_notes(given, resolved))
+    status = EXIT_OK
+    with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force) as observers:
+        if units or plan.searches:
+            execution = _execution(given, argv, resolved)
+            prepare_data(plan, units, execution)
+            resources = _resources(given, resolved, units, store)
+            outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
+            keys = None if plan.searches else {unit.key for unit in units}
+            _say_ended(outcome, given.verbose, any_saved(resolved.out, keys))
+            status = outcome.exit_status
+            say(*tracking.after())
+    _compact(store)
+    _rebuild(store)
+    with suppress(UnreadError):  # what the trials came to stands, whoever reads the tables
+        _print_board(plan, resolved.out, given.json)
+        sys.stdout.flush()
+    return status
+
+
+def _execution(given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> Execution:
+    from bench import provenance
+
+    return Execution(
+        out=str(resolved.out),
+        data_dir=str(Path(given.data_dir).resolve()) if given.data_dir else None,
+        offline=given.offline,
+        device=resolved.device,
+        backend=given.backend,
+        threads=given.cpus_per_trial,
+        force=given.force,
+        save_seconds=given.save_seconds,
+        track=given.track,
+        provenance=provenance.of_command(argv),
+    )
+
+
+def _resources(given: argparse.Namespace, resolved: Resolved, units: Sequence[Unit], store: Store) -> Resources:
+    gpus = resolved.gpus
+    if gpus is None:
+        measured = given.gpus_per_trial == "auto"
+        gpus = share(units, resolved.pack, store) if measured else default_share(resolved.pack)
+    return Resources(
+        executor=given.executor,
+        concurrent=given.max_concurrent,
+        cpus=given.cpus_per_trial,
+        gpus=gpus,
+        address=given.address,
+        time_budget=given.time_budget,
+        pack=resolved.pack,
+    )
+
+
+def _run_missing(
+    plan: Plan,
+    units: Sequence[Unit],
+    execution: Execution,
+    resources: Resources,
+    quiet: bool,
+    observers: Sequence[Observer],
+) -> Outcome:
+    """Run the units and searches with a display."""
+    from bench.tuning.progress import make_display
+    from bench.tuning.search import remaining
+
+    trials = len(trials_of(plan, units, resources.pack))
+    trials += sum(remaining(plan, search, execution.out) for search in plan.searches)
+    display, table = make_display(trials, quiet)
+    try:
+        return run_plan(plan, units, execution, resources, display, [*table, *observers])
+    finally:
+        display.close()
+
+
+def _say_ended(outcome: Outcome, verbose: bool, saved: bool) -> None:
+    """What the user has to know of a sweep that did not end well. `saved`: whether a run has a state to go on from."""
+    if outcome.interrupted:
+        sys.stderr.write(f"interrupted{_interrupted(outcome, saved)}\n")
+    for problem in dict.fromkeys(outcome.problems):
+        sys.stderr.write(f"problem: {problem}\n")
+    tracebacks = list(dict.fromkeys(outcome.tracebacks))
+    if verbose:
+        sys.stderr.write("\n".join(tracebacks))
+    elif tracebacks:
+        say("failed runs are tried again by the same command; with --verbose it prints their tracebacks")
+
+
+def _interrupted(outcome: Outcome, saved: bool) -> str:
+    """What there is of a sweep that was interrupted, and what the same command does."""
+    if saved:
+        return ": what was under way is saved; the same command goes on from there"
+    if set(outcome.statuses) - {"interrupted"}:
+        return " between two runs: those that ended are stored; the same command goes on with the others"
+    return " before any run had done a round: there is nothing to save; the same command begins anew, give it more time"
+
+
+def _announce(plan: Plan, units: Sequence[Unit]) -> None:
+    say(*plan.notes)
+    done = len(plan.units) - len(units)
+    if plan.units:
+        stored = f", {done} already stored" if done else ""
+        sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {len(units)} to do\n")
+
+
+def _compact(store: Store) -> None:
+    """Pack the small files if they are many. What prevents it is worth a note only: the runs are stored."""
+    from leaderboards.compaction import compact_if_many
+
+    try:
+        compact_if_many(store)
+    except (OSError, StoreError) as error:
+        later = shell_command("bench.boards", "compact", store.out)
+        say(f"the small files of this folder were not compacted ({error}); `{later}` does it")
+
+
+def _rebuild(store: Store) -> None:
+    try:
+        if store.status():
+            store.rebuild()
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the leaderboard cannot be written: {error}; the runs are stored, give the same command again"
+        ) from None
+
+
+def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
+    """The tables of the sweep's own algorithms and settings."""
+    from bench.terminal.render import print_leaderboard
+
+    names = {name for unit in plan.units for name in unit.row_names.values()}
+    names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
+    settings = {unit.setting for unit in plan.units} | {search.setting for search in plan.searches}
+    where = {
+        "algorithm": sorted(names),
+        "setting_json": sorted(map(identity_json, settings)),
+    }
+    tuned = TUNED if plan.request.budget else ()
+    print_leaderboard(out, where=where, style="json" if as_json else "table", tuned=tuned, file=sys.stdout)
+    if tuned and not as_json:
+        folder = () if out == default_out().resolve() else ("--out", out)
+        again = shell_command("bench.compare", "--tuned", *tuned, *folder)
+        say(f"selected over {', '.join(tuned)} as well; again: {again}")

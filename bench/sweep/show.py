@@ -1,0 +1,167 @@
+"""`--list` and `--show`: the registry and the search spaces, as tables or JSON. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from algorithms import ALGORITHMS, Entry, Field, outside
+from bench.errors import UsageError
+from bench.planning.plan import Plan
+from bench.planning.request import find_algorithm
+from bench.terminal.console import console
+from search_spaces import PAPERS, SPACES, Space, Value
+
+
+def print_registry(names: Sequence[str], as_json: bool) -> None:
+    """Algorithms: paper, equations, hyper-parameters with default and what papers tried, traffic, what clients keep.
+
+    Args:
+        names: those to show; all that are registered or installed if empty.
+        as_json: everything the registry knows, ranges and meanings included.
+    """
+    entries, broken = _entries(names)
+    if as_json:
+        sys.stdout.write(json.dumps([_as_dict(entry) for entry in entries], indent=2) + "\n")
+        return
+    from rich.table import Column, Table
+
+    widths = {"paper": 22, "hyper-parameters = default, values tried": None, "down": 16, "up": 13, "client keeps": 20}
+    columns = [Column(name, max_width=width) for name, width in widths.items()]
+    table = Table(Column("algorithm", no_wrap=True), *columns)
+    for entry in entries:
+        table.add_row(
+            f"[bold]{entry.name}[/bold]",
+            f"{_paper(entry)}\n{entry.equations}",
+            "\n".join(_field_line(entry, field) for field in entry.fields) or "–",
+            entry.down,
+            entry.up,
+            entry.keeps,
+        )
+        table.add_section()
+    out = console()
+    out.print(table)
+    out.print(
+        "Floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer, J the "
+        "steps.\n--json has summaries, ranges and meanings too; --algo NAME --list shows one."
+    )
+    for problem in broken:
+        out.print(f"left out: {problem}", markup=False)
+
+
+def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
+    """The entries to show; where nobody named them, installed ones that cannot be imported are told instead."""
+    if names:
+        return [find_algorithm(name) for name in names], []
+    entries, broken = list(ALGORITHMS.values()), []
+    for name in outside.names():
+        try:
+            entries += [] if name in ALGORITHMS else [find_algorithm(name)]
+        except UsageError as problem:
+            broken.append(str(problem))
+    return entries, broken
+
+
+def print_spaces(plan: Plan, as_json: bool) -> None:
+    """The spaces that the plan's algorithms have, with their sources."""
+    names = dict.fromkeys([unit.algorithm for unit in plan.units] + [search.algorithm for search in plan.searches])
+    spaces = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
+    if as_json:
+        sys.stdout.write(json.dumps([_space_dict(paper, space) for paper, space in spaces], indent=2) + "\n")
+        return
+    from rich.table import Table
+
+    table = Table("algorithm", "paper", "data set", "tried", "fixed", "relations", "source", show_lines=True)
+    for paper, space in spaces:
+        table.add_row(
+            f"[bold]{space.algorithm}[/bold]",
+            PAPERS[paper].title,
+            space.setting.dataset,
+            "\n".join(f"{name} {grid}" for name, grid in space.grid.items()) or "–",
+            "\n".join(f"{name} = {_text(value)}" for name, value in space.fixed.items()) or "–",
+            "\n".join(space.where) or "–",
+            space.source,
+        )
+    console().print(table)
+
+
+def _field_line(entry: Entry, field: Field) -> str:
+    """A hyper-parameter with its default, and under it each grid with the papers that tried it."""
+    grids = [f"  [dim]{grid}: {_where(places)}[/dim]" for grid, places in tried(entry.name, field.name).items()]
+    return "\n".join([f"{field.name} = {_text(field.default)}", *grids])
+
+
+def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:
+    """Each grid of a hyper-parameter, as text, with the papers and data sets that tried it.
+
+    Args:
+        algorithm: registry name.
+        field: the hyper-parameter.
+        stated: values that are stated without a choice, too.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for (paper, dataset, name), space in SPACES.items():
+        values = {**space.fixed, **space.grid} if stated else space.grid
+        if name == algorithm and field in values:
+            value = values[field]
+            found.setdefault("none" if value is None else str(value), []).append((paper, dataset))
+    return found
+
+
+def _where(places: Sequence[tuple[str, str]]) -> str:
+    """`fedcad (cifar10, cifar100)` for pairs of a paper and a data set."""
+    datasets: dict[str, list[str]] = {}
+    for paper, dataset in places:
+        datasets.setdefault(paper, []).append(dataset)
+    return ", ".join(f"{paper} ({', '.join(names)})" for paper, names in datasets.items())
+
+
+def _grids(algorithm: str) -> list[tuple[str, str, str]]:
+    return [
+        (paper, dataset, ", ".join(f"{name} {grid}" for name, grid in space.grid.items()))
+        for (paper, dataset, name_), space in SPACES.items()
+        if name_ == algorithm and space.grid
+    ]
+
+
+def _paper(entry: Entry) -> str:
+    if entry.paper in PAPERS:
+        return f"{PAPERS[entry.paper].authors} {PAPERS[entry.paper].year}"
+    return entry.paper
+
+
+def _text(value: Value) -> str:
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _as_dict(entry: Entry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "paper": _paper(entry),
+        "equations": entry.equations,
+        "summary": entry.summary,
+        "hyperparameters": [
+            {"name": f.name, "type": f.kind, "default": f.default, "range": f.allowed, "meaning": f.meaning}
+            for f in entry.fields
+        ],
+        "grids": [{"paper": p, "dataset": d, "grid": g} for p, d, g in _grids(entry.name)],
+        "down": entry.down,
+        "up": entry.up,
+        "keeps": entry.keeps,
+        "needs": sorted(entry.needs),
+        "version": entry.version,
+    }
+
+
+def _space_dict(paper: str, space: Space) -> dict[str, Any]:
+    return {
+        "algorithm": space.algorithm,
+        "paper": paper,
+        "setting": space.setting.as_dict(),
+        "grid": {name: str(grid) for name, grid in space.grid.items()},
+        "fixed": dict(space.fixed),
+        "where": list(space.where),
+        "source": space.source,
+    }

@@ -1,0 +1,105 @@
+"""What all commands share at the terminal: how they are called, notes and problems on stderr, tables on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
+from bench.terminal.streams import UnreadError, guarded
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_UNKNOWN = "unrecognized arguments: "  # argparse's words
+
+
+class Parser(argparse.ArgumentParser):
+    """The options of a command: an option's name is written out, and what is wrong is said in a line (exit 2)."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse words it, with the nearest option for one that does not exist, and where all of them are."""
+        self.exit(EXIT_USAGE, f"error: {message}{self._nearest(message)}; `{self.prog} --help` shows the options\n")
+
+    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+        """As argparse does, but what is not known ends here: a sub-command's own options are the ones to suggest."""
+        found, unknown = super().parse_known_args(*given, **named)
+        if unknown:
+            self.error(f"{_UNKNOWN}{' '.join(unknown)}")
+        return found, unknown
+
+    def nearest(self, option: str) -> str:
+        """The option that may have been meant by one that does not exist; empty if none is near."""
+        from difflib import get_close_matches
+
+        known = list(self._option_string_actions)
+        near = [name for name in known if name.startswith(option)] or get_close_matches(option, known, n=1)
+        return near[0] if near else ""
+
+    def _nearest(self, message: str) -> str:
+        words = message.removeprefix(_UNKNOWN).split() if message.startswith(_UNKNOWN) else []
+        wrong = next((word.split("=")[0] for word in words if word.startswith("-") and word.strip("-")), "")
+        near = wrong and self.nearest(wrong)
+        return f" (did you mean {near}?)" if near else ""
+
+
+def report_problem(error: BaseException, status: int, verbose: bool = False) -> int:
+    """Say it on stderr without a traceback, unless that was asked for; returns `status`."""
+    if verbose:
+        traceback.print_exception(error)
+    sys.stderr.write(f"error: {error}\n")
+    return status
+
+
+def say(*notes: str) -> None:
+    """Notes on stderr, a line each."""
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
+
+
+def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
+    """What a command ends with: what it says, or 0; 2 and 3 for what stops it; 130 after an interruption.
+
+    Args:
+        action: the command; its problems are said on stderr.
+        verbose: with their tracebacks.
+    """
+    status = EXIT_OK
+    try:
+        with guarded():
+            try:
+                status = action() or EXIT_OK
+            except UsageError as error:
+                status = report_problem(error, EXIT_USAGE, verbose)
+            except _of_environment() as error:
+                status = report_problem(error, EXIT_ENVIRONMENT, verbose)
+    except UnreadError:
+        pass
+    except EnvironmentProblem as error:  # of what was still to be written
+        status = report_problem(error, EXIT_ENVIRONMENT, verbose)
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    return status
+
+
+def _of_environment() -> tuple[type[Exception], ...]:
+    """What ends a command with 3. Asked for when something failed: its import doubles the time of `--version`."""
+    from leaderboards import StoreError
+
+    return EnvironmentProblem, StoreError, OSError
+
+
+def console(width: int | None = None) -> Console:
+    """A console on stdout: styled on a terminal, plain text elsewhere, never cut off there."""
+    from rich.console import Console
+
+    if width is None and not sys.stdout.isatty():
+        width = 160
+    return Console(width=width, highlight=False, soft_wrap=False)

@@ -1,0 +1,64 @@
+"""Short, readable names of a sweep's trials: the algorithm and what is varied of it. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bench.planning.unit import Unit
+from bench.terminal.words import text
+
+
+@dataclass(frozen=True)
+class Varied:
+    """What differs between the runs of one algorithm: setting fields, and hyper-parameters."""
+
+    fields: tuple[str, ...] = ()
+    hyperparameters: tuple[str, ...] = ()
+
+
+def varied_names(units: Sequence[Unit]) -> dict[str, Varied]:
+    """By algorithm, what its runs differ in; the model, too, where it is not that of most runs."""
+    usual = Counter(unit.setting.model for unit in units).most_common(1)
+    by_algorithm: dict[str, list[Unit]] = {}
+    for unit in units:
+        by_algorithm.setdefault(unit.algorithm, []).append(unit)
+    found = {}
+    for algorithm, own in by_algorithm.items():
+        settings = {id(unit.setting): unit.setting for unit in own}  # the seeds of a configuration share one
+        fields = _differing(setting.as_dict() for setting in settings.values())
+        if "model" not in fields and own[0].setting.model != usual[0][0]:
+            fields = ("model", *fields)
+        values = {id(unit.hyperparameters): unit.hyperparameters for unit in own}
+        found[algorithm] = Varied(fields, _differing(values.values()))
+    return found
+
+
+def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
+    """The name of a trial that runs these seeds of one configuration, or these runs of one algorithm."""
+    unit = units[0]
+    own, fields = varied.get(unit.algorithm, Varied()), unit.setting.as_dict()
+    inside = varied_names(units)[unit.algorithm]
+    parts = [f"{name}={text(fields[name])}" for name in own.fields if name not in inside.fields]
+    parts += [
+        f"{name}={text(unit.hyperparameters[name])}"
+        for name in own.hyperparameters
+        if name not in inside.hyperparameters
+    ]
+    alike = len({replace(member, seed=0).key for member in units}) == 1
+    if alike:
+        own_seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
+        return " ".join([unit.algorithm, *parts, own_seeds])
+    one_seed = f" of seed {unit.seed}" if len({member.seed for member in units}) == 1 else ""
+    return " ".join([unit.algorithm, *parts, f"{len(units)} runs{one_seed}"])
+
+
+def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names whose values are not all the same."""
+    values: dict[str, set[Any]] = {}
+    for mapping in mappings:
+        for name, value in mapping.items():
+            values.setdefault(name, set()).add(value)
+    return tuple(name for name, found in values.items() if len(found) > 1)

@@ -1,0 +1,225 @@
+"""A leaderboard's tables on a stream: text for the terminal here, the other formats in `bench.terminal.formats`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from algorithms import ALGORITHMS
+from bench.terminal.words import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    from leaderboards.sheets import Sheet
+    from leaderboards.tables import Cell, Table
+
+STYLES = ("table", "md", "latex", "csv", "json")
+PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
+_HYPERPARAMETER_WIDTH = 28
+_ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "✓": "<"}
+
+
+def defaults() -> dict[str, dict[str, Any]]:
+    """Every registered algorithm's hyper-parameters at their defaults: what a table need not show."""
+    return {name: entry.defaults() for name, entry in ALGORITHMS.items()}
+
+
+def print_leaderboard(
+    out: Path,
+    *,
+    where: Mapping[str, Collection[Any]] | None = None,
+    metrics: Sequence[str] = ("best", "final"),
+    style: str = "table",
+    all_configurations: bool = False,
+    tuned: Sequence[str] = (),
+    file: TextIO | None = None,
+) -> None:
+    """Print the leaderboard of a result folder.
+
+    Args:
+        out: the folder.
+        where: column of the leaderboard -> values to keep, for instance `{"dataset": ["cifar10"]}`.
+        metrics: names or short names, shown side by side.
+        style: one of `STYLES`.
+        all_configurations: also show configurations that were not selected.
+        tuned: fields of the setting over which configurations are selected, such as `lr`.
+        file: where to; None is standard output.
+
+    Raises:
+        KeyError: there is no such metric.
+        leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
+    """
+    from leaderboards import Store, find_metric
+    from leaderboards.boards import leaderboard, matching, with_seeds
+    from leaderboards.tables import tables_of
+
+    chosen = [find_metric(name) for name in metrics]
+    runs = Store(out).runs()
+    note_superseded(runs)
+    board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, chosen)
+    render(tables_of(board, chosen, all_configurations, defaults(), tuned=tuned), style, file or sys.stdout)
+
+
+def note_superseded(runs: pd.DataFrame) -> None:
+    """Say on standard error which runs a leaderboard leaves out: those of earlier versions of an algorithm."""
+    from leaderboards.boards import current
+
+    earlier = runs.drop(current(runs).index)["algorithm"].value_counts(sort=False)
+    for algorithm, count in earlier.items():
+        left = f"{counted(int(count), 'run')} of an earlier version left out"
+        sys.stderr.write(f"{algorithm}: {left}; what it gave stays stored\n")
+
+
+def render(tables: Sequence[Table], style: str, file: TextIO) -> None:
+    """Write `tables` to `file` in one of `STYLES`; characters that its encoding lacks are replaced."""
+    if style == "table":
+        _terminal(tables, file)
+        return
+    from bench.terminal.formats import as_json, comma_separated, latex, markdown
+
+    text = {"md": markdown, "latex": latex, "csv": comma_separated, "json": as_json}[style](tables)
+    file.write(_printable(text, file))
+
+
+def render_sheets(sheets: Sequence[Sheet], style: str, file: TextIO) -> None:
+    """Write sheets as `render` writes tables; CSV and JSON have their records."""
+    if style not in ("csv", "json"):
+        render([sheet.table for sheet in sheets], style, file)
+        return
+    from bench.terminal.formats import lines, sheets_as_json
+
+    if style == "csv":
+        file.write(_printable(lines([record for sheet in sheets for record in sheet.records]), file))
+    else:
+        file.write(_printable(sheets_as_json(sheets), file))
+
+
+def _terminal(tables: Sequence[Table], file: TextIO) -> None:
+    """Print through rich: styles, and the terminal's width; elsewhere plain text, with signs in place of styles."""
+    from rich.console import Console
+
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    if console.is_terminal:
+        _print_through(console, tables)
+        return
+    columns = os.environ.get("COLUMNS", "")
+    console.width = int(columns) if columns.isdecimal() and int(columns) else PLAIN_WIDTH
+    with console.capture() as captured:
+        _print_through(console, tables)
+    file.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+
+
+def _print_through(console: Console, tables: Sequence[Table]) -> None:
+    from rich.text import Text
+
+    def say(text: str, style: str = "dim") -> None:
+        console.print(Text(_printable(text, console.file), style))
+
+    width = console.width
+    legend = "bold best, underlined second" if console.is_terminal else "* best, + second"
+    for number, table in enumerate(tables):
+        say("\n" * bool(number) + table.title, "bold")
+        for line in table.captions:
+            say(line)
+        for columns in _chunks(table, console):
+            grid = _grid(table, columns, console)
+            # rich would squeeze what is wider than the console; a narrow terminal shall wrap lines instead.
+            console.width = max(width, _natural_width(grid, console))
+            console.print("", grid, sep="\n", crop=False)
+            console.width = width
+        below = table.legend(legend)
+        if below:
+            say("\n" + below)
+
+
+def _chunks(table: Table, console: Console) -> Iterator[list[int]]:
+    """The columns of a table in as many parts as the width asks for; no number is ever cut."""
+
+    def fits(columns: list[int]) -> bool:
+        return _natural_width(_grid(table, columns, console), console) <= console.width
+
+    chunk: list[int] = []
+    places = groupby(range(len(table.heads)), lambda column: table.heads[column].place)
+    for block in (list(columns) for _, columns in places):
+        for part in [block] if fits(block) else [[column] for column in block]:
+            if chunk and not fits(chunk + part):
+                yield chunk
+                chunk = []
+            chunk = chunk + part
+    yield chunk
+
+
+def _natural_width(grid: Grid, console: Console) -> int:
+    return console.measure(grid, options=console.options.update(width=10_000)).maximum
+
+
+def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
+    """The rich table of some columns, the label of a place above the first of its columns."""
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
+    labels = [_printable(table.heads[column].label, console.file) for column in columns]
+    line = "\n" * any(labels)
+    tuned = table.shows_hyperparameters
+    grid.add_column(line + "algorithm", no_wrap=True)
+    if tuned:
+        grid.add_column(line + "hyper-parameters", max_width=_HYPERPARAMETER_WIDTH, overflow="fold")
+    for at, column in enumerate(columns):
+        label = labels[at] if at == 0 or labels[at] != labels[at - 1] else ""
+        grid.add_column(Text.assemble((label, "bold"), line, table.heads[column].metric.short), no_wrap=True)
+    cells = [_aligned([row.cells[column] for row in table.rows], console) for column in columns]
+    for row, texts in zip(table.rows, zip(*cells, strict=True), strict=True):
+        grid.add_row(row.label, *[_folded(row.hyperparameters)] * tuned, *texts)
+    return grid
+
+
+def _folded(hyperparameters: str) -> str:
+    """Lines that fit the column, no value cut: values that differ between columns part behind a bar."""
+    lines = [""]
+    for word in hyperparameters.split():
+        pieces = [word] if len(word) <= _HYPERPARAMETER_WIDTH else [f"{value}|" for value in word.split("|")]
+        pieces[-1] = pieces[-1].removesuffix("|")
+        for at, piece in enumerate(pieces):
+            space = " " * bool(lines[-1] and not at)
+            if len(lines[-1]) + len(space) + len(piece) > _HYPERPARAMETER_WIDTH and lines[-1]:
+                lines.append(piece)
+            else:
+                lines[-1] += space + piece
+    return "\n".join(lines)
+
+
+def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
+    """The texts of a column, their decimal points under each other."""
+    from rich.text import Text
+
+    texts = [_printable(cell.text(), console.file) for cell in column]
+    width = max((len(t.split()[0]) for t, cell in zip(texts, column, strict=True) if cell.state == "value"), default=0)
+    styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
+    aligned = []
+    for text, cell in zip(texts, column, strict=True):
+        style = {"best": "bold", "second": "underline"}.get(cell.emphasis, styles.get(cell.state, ""))
+        sign = "" if console.is_terminal else {"best": "*", "second": "+"}.get(cell.emphasis, "")
+        space = " " * (width - len(text.split()[0])) if cell.state == "value" else ""
+        aligned.append(Text.assemble(space, (text + sign, style)))
+    return aligned
+
+
+def _printable(text: str, file: Any) -> str:
+    """`text` with plain characters where the file's encoding lacks the right ones."""
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = "".join(_ASCII.get(character, character) for character in text)
+        return text.encode(encoding, "replace").decode(encoding)
+    return text

@@ -1,0 +1,98 @@
+"""What options of commands take, from text: lists, folders, and names of a few known ones.
+
+Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from bench.errors import UsageError
+from bench.execution import TRACKS, default_out
+from bench.terminal.names import unknown
+from bench.tuning.logs import LOGS
+from leaderboards.commands import shell_command
+
+
+def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
+    """`0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike; nothing where the option was not given."""
+    return tuple(part.strip() for word in words or () for part in word.split(",") if part.strip())
+
+
+def folders_of(words: Iterable[str] | None) -> list[Path]:
+    """Result folders, each once; the usual one if none is named.
+
+    Raises:
+        UsageError: of several one does not exist.
+    """
+    # A folder may have a comma or a blank in its name.
+    names = [name for word in words or () for name in ([word] if Path(word).is_dir() else split_list([word]))]
+    found = list(dict.fromkeys(map(Path, names)))
+    missing = [str(folder) for folder in found if len(found) > 1 and not folder.exists()]
+    if missing:
+        raise UsageError(f"no such folder: {', '.join(missing)}")
+    return found or [default_out()]
+
+
+def result_folder(given: str | Path | None) -> Path:
+    """The result folder that was named, or the usual one, whether or not it is there.
+
+    Raises:
+        UsageError: it is a file.
+    """
+    out = Path(given or default_out()).resolve()
+    if out.is_file():
+        raise UsageError(f"{out} is a file, and results are a folder: name another with --out or FEDKD_OUT")
+    return out
+
+
+def no_results(folders: Sequence[Path]) -> UsageError:
+    """What to say of folders, or files of rows, none of which holds a run."""
+    folder = next((folder for folder in folders if not folder.is_file()), default_out())
+    makes = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
+    names = ", ".join(map(str, folders))
+    return UsageError(f"no results in {names}: run `{makes}` first, or name another folder with --out")
+
+
+def pack_size(text: str) -> int | str:
+    """What `--pack` takes: `auto`, or a number of runs."""
+    if text != "auto" and not text.lstrip("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor a number of runs such as 8")
+    return text if text == "auto" else int(text)
+
+
+def gpu_share(text: str) -> float | str:
+    """What `--gpus-per-trial` takes: `auto`, or a share of a GPU, or GPUs."""
+    try:
+        return text if text == "auto" else float(text)
+    except ValueError:
+        message = f"{text!r} is neither auto nor a share of a GPU such as 0.25"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+def tracks_of(words: Iterable[str]) -> tuple[str, ...]:
+    """What `--track` asks for, each once, in the order of `TRACKS`.
+
+    Raises:
+        UsageError: a name that is none of them.
+    """
+    return _some_of(words, TRACKS, "way to --track")
+
+
+def logs_of(words: Iterable[str]) -> tuple[str, ...]:
+    """The tools that `--log` asks for, each once, in the order of `LOGS`.
+
+    Raises:
+        UsageError: a name that is none of them.
+    """
+    return _some_of(words, LOGS, "tool for --log")
+
+
+def _some_of(words: Iterable[str], known: Mapping[str, str], kind: str) -> tuple[str, ...]:
+    asked = split_list(words)
+    for name in asked:
+        if name not in known:
+            raise unknown(kind, name, known)
+    return tuple(name for name in known if name in asked)
