@@ -9,7 +9,7 @@ Four rules make backends interchangeable:
 2. Pure hooks (`before_step`, `local_loss`, `upload`) draw nothing and do not branch on data or on numeric fields:
    the engine may vmap them over clients. Randomness enters through `start` and `noise`.
 3. Losses are per example, shape (B,); a scalar regulariser broadcasts. The engine takes the masked mean.
-4. An algorithm extends `Algorithm` only; variants are plug-ins or functions of `losses.py`.
+4. An algorithm extends `Algorithm`, or `Plugin` to wrap another; it never extends another algorithm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,16 @@ Upload = dict[str, Any]
 Lazy = Tensor | Callable[[], Tensor]
 ServerStep = Callable[["Net", Any, Any, Any], Any]
 
-NEEDS = frozenset({"projection_head", "batchnorm", "validation", "auxiliary", "images", "sgd", "plain_sgd", "pooled"})
+NEEDS = {  # what an algorithm may ask of the engine
+    "projection_head": "a model with MOON's projection head, its `+head` form",
+    "batchnorm": "a model with BatchNorm, its `+bn` form",
+    "validation": "samples held out, of which the server has inputs and labels",
+    "auxiliary": "the server's own labelled samples, some of each class",
+    "images": "inputs that are images",
+    "sgd": "local SGD, with or without momentum, not Nesterov's",
+    "plain_sgd": "local SGD without momentum and without clipping",
+    "pooled": "one client that holds the training data of all",
+}
 
 
 class Outputs(NamedTuple):
@@ -294,6 +303,7 @@ class Algorithm:
     needs: ClassVar[frozenset[str]] = frozenset()
     communicates: ClassVar[bool] = True  # clients upload their model as `params`: what DKD and T1 build on
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` gives
+    version: ClassVar[int | None] = None  # of one outside the registry; None: a number that changes with its source
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):

@@ -46,6 +46,16 @@ class FedDF(Algorithm):
     check_every: int = hyper(100, 1, packable=False)
     patience: int = hyper(1000, 1, packable=False)
 
+    def init_server(self, fed: Fed, params: Params) -> Server:
+        """Checks what the server's batches will be."""
+        count = len(fed.auxiliary.x)
+        if self.max_steps and fed.net.batchnorm and min(self.server_batch_size, count) == 1:
+            raise ValueError(
+                f"FedDF on a model with BatchNorm takes statistics of its server's batches: server_batch_size and the "
+                f"auxiliary samples must be > 1, got {self.server_batch_size} and {count}"
+            )
+        return Server(params)
+
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """The mean, and its distillation."""
         mean = cohort.mean(uploads["params"])
@@ -54,11 +64,6 @@ class FedDF(Algorithm):
         clients = [{name: value[k] for name, value in uploads["params"].items()} for k in range(len(cohort.ids))]
         x = fed.auxiliary.x
         teacher = torch.stack([logits_of(fed.net, params, x) for params in clients]).mean(0)
-        if fed.net.batchnorm and min(self.server_batch_size, len(x)) == 1:
-            raise ValueError(
-                f"FedDF on a model with BatchNorm takes statistics of its server's batches: server_batch_size and the "
-                f"auxiliary samples must be > 1, got {self.server_batch_size} and {len(x)}"
-            )
         batches = self._batches(fed.stream("feddf", server.round), len(x))
         return server.next(self._distil(fed, mean, batches, {"x": x, "teacher": teacher}))
 

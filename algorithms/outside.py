@@ -129,7 +129,7 @@ def _version(name: str, factory: Callable[..., Any], made: Algorithm) -> int:
     So an algorithm that is being written never meets the stored results of what it was before. The source is that of
     its classes, of those they extend and wrap, and of what these import from beside them.
     """
-    stated = getattr(type(made), "version", None)
+    stated: Any = type(made).version
     if stated is not None:
         if not isinstance(stated, int):
             raise KIND.error(name, f"`version` must be a whole number, got {stated!r}")

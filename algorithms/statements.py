@@ -48,11 +48,11 @@ def check_class(name: str, made: Algorithm) -> None:
         for written, near in misspelt(kind):
             raise ValueError(f"algorithm {name!r}: {kind.__name__}.{written} is no hook: did you mean {near}?")
         _check_fields(name, kind)
-    unknown = sorted(made.needs - NEEDS)
+    unknown = sorted(made.needs - NEEDS.keys())
     if unknown:
         raise ValueError(
-            f"algorithm {name!r} needs {unknown[0]!r}, which nobody knows; known: {', '.join(sorted(NEEDS))}"
-            f"{nearest(unknown[0], dict.fromkeys(NEEDS))}"
+            f"algorithm {name!r} needs {unknown[0]!r}, which nobody knows; known: {', '.join(NEEDS)}"
+            f"{nearest(unknown[0], NEEDS)}"
         )
     if "" not in made.rows or len(set(made.rows)) < len(made.rows):
         raise ValueError(f"algorithm {name!r}: `rows` holds '' and each suffix once, got {made.rows}")

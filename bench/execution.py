@@ -27,6 +27,12 @@ TRACKS = {
     "features": "penultimate features of 1,000 test samples at the end",
     "models": "the final model",
 }
+# What `--log` takes; `bench.tuning.log_tools` has one class for each.
+LOGS = {
+    "tensorboard": "event files in OUT/logs/tensorboard",
+    "wandb": "Weights & Biases; offline in OUT/logs/wandb",
+    "mlflow": "$MLFLOW_TRACKING_URI, else OUT/logs/mlflow/mlflow.db",
+}
 
 
 @dataclass(frozen=True)

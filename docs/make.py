@@ -2,7 +2,8 @@
 
 docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the search spaces and the
 docstrings of the algorithms, the README's table of algorithms and its names of data sets, partitions and models from
-the registries, and its reproduced results from leaderboards/reproduced.parquet and the printed numbers.
+the registries, and its reproduced results from leaderboards/reproduced.parquet and the printed numbers; the hooks in
+docs/extending.md come from algorithms/base.py.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS, Entry, build
+from algorithms.base import NEEDS, Algorithm
 from algorithms.statements import layers
 from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
@@ -57,7 +59,8 @@ def columns_page() -> str:
     """docs/columns.md."""
     return (
         "# Columns\n\nMade from `leaderboards/schema.py`. Accuracies are fractions, of the global model on the global "
-        "test set unless\nthe name says otherwise. A `runs` row also has `hp_<name>` for each of its hyper-parameters."
+        "test set unless\nthe name says otherwise. A `runs` row also has `hp_<name>` for each of its hyper-parameters; "
+        "fields of the setting\nthat have no column, such as `step_rule`, stand in `setting_json`."
         f"\n\n## runs\n\n{as_markdown()}\n## curves\n\n{as_markdown(CURVE_COLUMNS)}\n{_LEADERBOARD}"
     )
 
@@ -76,6 +79,22 @@ def readme() -> str:
     text = _between(README.read_text(encoding="utf-8"), "algorithms", table)
     text = _between(text, "names", _names())
     return _between(text, "reproduced", _reproduced())
+
+
+def extending_page() -> str:
+    """docs/extending.md with the contract's hooks, in the order of a run, and what an algorithm may need."""
+    text = _between((DOCS / "extending.md").read_text(encoding="utf-8"), "hooks", "\n".join([*_hooks(), ""]))
+    needs = [f"- `{name}`: {meaning}" for name, meaning in NEEDS.items()]
+    return _between(text, "needs", "\n".join([*needs, ""]))
+
+
+def _hooks() -> Iterator[str]:
+    yield "| hook | what it gives |"
+    yield "|---|---|"
+    for name, hook in vars(Algorithm).items():
+        if inspect.isfunction(hook) and not name.startswith("_"):
+            given = ", ".join(list(inspect.signature(hook).parameters)[1:])
+            yield f"| `{name}({given})` | {_escaped(_joined(inspect.getdoc(hook) or ''))} |"
 
 
 def _between(text: str, name: str, made: str) -> str:
@@ -248,3 +267,4 @@ if __name__ == "__main__":
     (DOCS / "columns.md").write_text(columns_page(), encoding="utf-8")
     README.write_text(readme(), encoding="utf-8")
     (DOCS / "algorithms.md").write_text(algorithms_page(), encoding="utf-8")
+    (DOCS / "extending.md").write_text(extending_page(), encoding="utf-8")

@@ -50,7 +50,7 @@ METRICS: dict[str, Metric] = {
         Metric("ema_accuracy", "ema", _TEST, "smoothed with 0.6, last round"),
         Metric("local_accuracy_mean", "local", "accuracy of the clients' own models", "mean over clients"),
         Metric("amp", "amp", "accuracy on the clients' local test splits", "all examples pooled"),
-        Metric("fm", "fm", "variance of accuracy between clients", "", "x 1e-4", 1e4, 2, False),
+        Metric("fm", "fm", "variance of accuracy between clients", "", "x 1e-3", 1e3, 3, False),
         Metric("wlp", "wlp", "accuracy on the clients' local test splits", "worst client"),
         Metric("communications", "comms", "exchanges between server and clients", "", "", 1.0, 0, False),
         Metric("bytes_down", "down", "traffic", "from the server", "MB", 1e-6, 2, False),

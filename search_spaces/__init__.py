@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
-from search_spaces.base import Grid, Paper, Range, Space, Table, combinations, holds
+from search_spaces.base import Grid, Paper, Range, Space, Table, combinations, holds, names_in
 from search_spaces.bounds import Bounds, Value, cast, check
 from search_spaces.setting import Setting, crossed, setting_fields
 
@@ -96,6 +96,7 @@ __all__ = [
     "find_table",
     "holds",
     "keyed",
+    "names_in",
     "own_space",
     "setting_fields",
 ]

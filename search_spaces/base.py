@@ -86,17 +86,32 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 _RELATION = re.compile(r"\s*(\w+)\s*(<=|>=|==|!=|<|>)\s*(\w+)\s*")
 
 
+def names_in(relation: str) -> set[str]:
+    """The two names of a relation.
+
+    Raises:
+        ValueError: as of `holds`.
+    """
+    left, _, right = _parts(relation)
+    return {left, right}
+
+
 def holds(relation: str, values: Mapping[str, Value]) -> bool:
     """Whether `name op name` holds, for instance `beta <= gamma`.
 
     Raises:
         ValueError: the relation is not of that form.
     """
+    left, sign, right = _parts(relation)
+    return _RELATIONS[sign](values[left], values[right])
+
+
+def _parts(relation: str) -> tuple[str, str, str]:
     match = _RELATION.fullmatch(relation)
     if not match:
         raise ValueError(f"a relation is 'name op name' with op in {' '.join(_RELATIONS)}, got {relation!r}")
     left, sign, right = match.groups()
-    return _RELATIONS[sign](values[left], values[right])
+    return left, sign, right
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,11 @@ def _setting(
     open_low: bool = False,
     open_high: bool = False,
     choices: tuple[str, ...] = (),
+    packable: bool = False,
 ) -> Any:
+    """A field. `packable`: runs that differ in it can train as one program, since no step is computed otherwise."""
     bounds = Bounds(low, high, open_low, open_high, choices)
-    return field(default=default, metadata={"bounds": bounds, "meaning": meaning})
+    return field(default=default, metadata={"bounds": bounds, "meaning": meaning, "packable": packable})
 
 
 @dataclass(frozen=True)
@@ -46,26 +48,33 @@ class Setting:
 
     dataset: str = _setting("digits", "registered data set")
     model: str = _setting("mlp", "registered model; `+head` adds MOON's projection head, `+bn` its BatchNorm form")
-    partition: str = _setting("lda", "how training samples are given to clients")
+    partition: str = _setting("lda", "how training samples are given to clients", packable=True)
     alpha: float | None = _setting(
-        0.5, "Dirichlet concentration; small is non-IID; none for partitions without it", 0, open_low=True
+        0.5,
+        "Dirichlet concentration; small is non-IID; none for partitions without it",
+        0,
+        open_low=True,
+        packable=True,
     )
-    num_clients: int = _setting(10, "clients K", 1)
-    participation: float = _setting(1.0, "share C of the clients that train in a round", 0, 1, open_low=True)
-    rounds: int = _setting(100, "communication rounds with local training, T", 1)
-    local_epochs: int = _setting(10, "passes E over a client's data in a round", 1)
+    num_clients: int = _setting(10, "clients K", 1, packable=True)
+    participation: float = _setting(
+        1.0, "share C of the clients that train in a round", 0, 1, open_low=True, packable=True
+    )
+    rounds: int = _setting(100, "communication rounds with local training, T", 1, packable=True)
+    local_epochs: int = _setting(10, "passes E over a client's data in a round", 1, packable=True)
     step_rule: str = _setting(
         "epochs",
         "what local_epochs counts: a client's own epochs; single batches; or epochs of the mean client, alike for all",
         choices=STEP_RULES,
+        packable=True,
     )
     batch_size: int = _setting(64, "examples B in a local step", 1)
     optimizer: str = _setting("sgd", "local optimiser, made anew each round", choices=OPTIMIZERS)
-    lr: float = _setting(0.01, "local learning rate of round 1", 0, open_low=True)
-    lr_decay: float = _setting(1.0, "factor on lr after each round", 0, 1, open_low=True)
+    lr: float = _setting(0.01, "local learning rate of round 1", 0, open_low=True, packable=True)
+    lr_decay: float = _setting(1.0, "factor on lr after each round", 0, 1, open_low=True, packable=True)
     momentum: float = _setting(0.0, "SGD momentum", 0, 1, open_high=True)
     nesterov: bool = _setting(False, "Nesterov's form of momentum")
-    weight_decay: float = _setting(0.0, "L2 coefficient added to the gradient", 0)
+    weight_decay: float = _setting(0.0, "L2 coefficient added to the gradient", 0, packable=True)
     decay_exempt: str = _setting("none", "parameters without weight decay", choices=DECAY_EXEMPT)
     clip_norm: float = _setting(0.0, "largest gradient norm of a step; 0 is no clipping", 0)
     adam_beta1: float = _setting(0.9, "Adam's first decay", 0, 1, open_high=True)
@@ -78,16 +87,25 @@ class Setting:
     image_size: str = _setting(
         "own", "size of the images: their own, or 32x32, padded with black or resized (bilinear)", choices=IMAGE_SIZES
     )
-    fraction: float = _setting(1.0, "share of the training data that is used at all", 0, 1, open_low=True)
-    validation_fraction: float = _setting(0.0, "share of the training data held out to select on", 0, 1, open_high=True)
+    fraction: float = _setting(
+        1.0, "share of the training data that is used at all", 0, 1, open_low=True, packable=True
+    )
+    validation_fraction: float = _setting(
+        0.0, "share of the training data held out to select on", 0, 1, open_high=True, packable=True
+    )
     validation_rule: str = _setting(
-        "random", "which samples are held out: drawn, or the last in file order", choices=VALIDATION_RULES
+        "random",
+        "which samples are held out: drawn, or the last in file order",
+        choices=VALIDATION_RULES,
+        packable=True,
     )
-    auxiliary_per_class: int = _setting(0, "server's labelled samples per class, taken out of the training data", 0)
+    auxiliary_per_class: int = _setting(
+        0, "server's labelled samples per class, taken out of the training data", 0, packable=True
+    )
     local_test_fraction: float = _setting(
-        0.0, "share of each client's data kept as its own test set", 0, 1, open_high=True
+        0.0, "share of each client's data kept as its own test set", 0, 1, open_high=True, packable=True
     )
-    evaluate_every: int = _setting(1, "rounds between evaluations; the last round always is one", 1)
+    evaluate_every: int = _setting(1, "rounds between evaluations; the last round always is one", 1, packable=True)
     precision: str = _setting("fp32", "arithmetic of training", choices=PRECISIONS)
 
     def __post_init__(self) -> None:
@@ -110,6 +128,11 @@ class Setting:
     def as_dict(self) -> dict[str, Value]:
         """Every field by name."""
         return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+    def of_program(self) -> dict[str, Value]:
+        """The fields that decide what a step computes, by name: alike in all runs that train as one program."""
+        fields = [item for item in dataclasses.fields(self) if not item.metadata["packable"]]
+        return {item.name: getattr(self, item.name) for item in fields}
 
 
 def crossed(setting: Setting, **values: tuple[Value, ...]) -> tuple[Setting, ...]:

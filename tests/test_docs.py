@@ -37,6 +37,7 @@ def test_generated_pages_are_up_to_date() -> None:
     pages = make()
     assert (ROOT / "docs" / "columns.md").read_text() == pages.columns_page()
     assert (ROOT / "docs" / "algorithms.md").read_text() == pages.algorithms_page()
+    assert (ROOT / "docs" / "extending.md").read_text() == pages.extending_page()
     assert pages.readme() == README
 
 

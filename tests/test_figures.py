@@ -32,7 +32,7 @@ from bench.figures.boundaries import classified, rectangles
 from bench.figures.features import embedded
 from bench.figures.runs import Runs, read
 from bench.figures.table import FIGURES
-from bench.report.groups import labels_of
+from bench.stored.groups import labels_of
 from leaderboards import Store
 from leaderboards.files import write_together
 from leaderboards.frames import concatenate, curve_table, run_table
@@ -258,7 +258,7 @@ def test_fairness_has_a_row_for_each_measure(tmp_path):
     means = [[rows(panel)[0]["mean"] for panel in row] for row in panels(spec)]
     assert means == [pytest.approx([0.1 * value, value]) for value in (0.7, 0.02, 0.3)]
     titles = [row[0]["layer"][0]["encoding"]["y"]["title"] for row in panels(spec)]
-    assert titles == ["AMP, %", "FM, × 0.01", "WLP, %"]
+    assert titles == ["AMP, %", "FM, × 0.001", "WLP, %"]
 
 
 def test_what_must_be_known_of_the_lines_is_said(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -102,3 +103,23 @@ def test_the_console_script_works_where_a_package_of_the_users_own_hides_the_sui
     assert "No module named bench.sweep" in run("-m", "bench.sweep", *asked[1:]).stderr
     script = run("-P", "-c", "import sys; from bench.cli import main; sys.exit(main())", *asked)
     assert (script.returncode, script.stderr) == (0, "1 run, 1 to do\n")
+    shutil.rmtree(tmp_path / "bench")
+    module = run("-m", "bench.sweep", *asked[1:])
+    assert (module.returncode, module.stderr) == (0, "1 run, 1 already stored, 0 to do\n"), "only `bench` can hide it"
+    late = run("-c", "import algorithms, bench")
+    assert "another package 'algorithms' is imported already, from" in late.stderr
+
+
+def test_rays_workers_find_the_suite_where_a_package_of_the_users_own_hides_it(tmp_path: Path) -> None:
+    for name in OURS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "mine.py").write_text("from algorithms.fedavg import FedAvg\n\nmake = FedAvg\n")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    code = "import sys; from bench.cli import main; sys.exit(main())"
+    asked = ["sweep", "--algo", "fedavg,mine:make", "--rounds", "1", "-q", "--out", "results"]
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, *asked], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "failed" not in done.stdout

@@ -11,7 +11,7 @@ import pytest
 from rows import CURVE, START, failed_row, make_row
 from scipy import stats
 
-from bench.report.results import read
+from bench.stored.results import read
 from bench.terminal.render import print_leaderboard
 from leaderboards import METRICS, Store, find_metric
 from leaderboards.beside import Asked, beside

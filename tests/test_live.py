@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 import pytest
 from commands import ROOT, command
 
+from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
-from bench.terminal.labels import Varied, varied_names
 from bench.tuning import live
 from bench.tuning.live import Row, Table, laid_out
 from bench.tuning.progress import Events, Plain, Quiet, Watched, ending, watched

@@ -19,10 +19,11 @@ import pytest
 from commands import assert_equal_results, command, kill_all, saved_round, start, wait_for
 
 from bench.errors import EnvironmentProblem, UsageError
+from bench.execution import LOGS
 from bench.sweep import main
 from bench.terminal.values import logs_of
 from bench.tuning import log_tools, log_writer
-from bench.tuning.logs import LOGS, Log, Rounds, Series
+from bench.tuning.logs import Log, Rounds, Series
 from leaderboards import Store
 
 Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> value

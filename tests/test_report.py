@@ -28,12 +28,12 @@ from bench.charts.theme import BACKGROUNDS, DARK, DASHES, LIGHT, SHAPES
 from bench.planning.tables import cells_of
 from bench.report.command import main
 from bench.report.embed import packed
-from bench.report.groups import Cell
 from bench.report.html import Html, embedded_json, tag
 from bench.report.importance import main_effects
 from bench.report.learning import points_per_line, thinned
 from bench.report.standings import SHOWN, standings, winner
 from bench.report.winners import _numbers
+from bench.stored.groups import Cell
 from leaderboards import Store, identity_columns
 from leaderboards.files import write_together
 from leaderboards.frames import concatenate, curve_table, run_table

@@ -74,6 +74,14 @@ def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:
     assert unit_of("fedcad", given | {"gamma": 0.6}).hyperparameters["gamma"] == 0.6
 
 
+def test_a_name_that_setting_and_algorithm_have_is_in_the_setting_the_settings() -> None:
+    from bench.tuning.tune_trial import unit_of
+
+    unit = unit_of("feddkd", {"setting": {"lr": 0.5, "batch_size": 8}, "lr": 0.02})
+    assert (unit.setting.lr, unit.setting.batch_size) == (0.5, 8)
+    assert (unit.hyperparameters["lr"], unit.hyperparameters["batch_size"]) == (0.02, 64)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

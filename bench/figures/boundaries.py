@@ -16,7 +16,7 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
 from bench.figures.runs import Runs
 from bench.figures.sketch import Found, Sketch, untracked
-from bench.report.results import Run
+from bench.stored.results import Run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

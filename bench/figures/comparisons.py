@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.report.groups import label_of
-from bench.report.results import Record
+from bench.stored.groups import label_of
+from bench.stored.results import Record
 from leaderboards.boards import base_model
 from leaderboards.captions import place_label, title
 from leaderboards.identity import canonical_json

@@ -53,7 +53,7 @@ fairness = Curves(
     "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between clients; WLP, the worst "
     "client's accuracy",
     "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
-    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.01", 100), Axis("wlp", "WLP, %", 100)),
+    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", 1000), Axis("wlp", "WLP, %", 100)),
     across=("alpha",),
     whole=True,
 )

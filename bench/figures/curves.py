@@ -24,8 +24,8 @@ from bench.figures.comparisons import (
 )
 from bench.figures.runs import Runs
 from bench.figures.sketch import Found, Sketch
-from bench.report.groups import label_of
-from bench.report.results import Record
+from bench.stored.groups import label_of
+from bench.stored.results import Record
 
 Row = dict[str, Any]
 

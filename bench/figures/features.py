@@ -14,7 +14,7 @@ from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
 from bench.figures.runs import Runs
 from bench.figures.sketch import Found, Sketch, untracked
-from bench.report.results import Run
+from bench.stored.results import Run
 from bench.tracked import Arrays
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from bench.figures.comparisons import Cell, Comparison, comparisons, file_name, 
 from bench.figures.partitions import Holding, held_by, panels_of, seeds_of
 from bench.figures.runs import Runs
 from bench.figures.sketch import Found, Sketch
-from bench.report.groups import label_of
+from bench.stored.groups import label_of
 
 _LACKING = "no setting here has finished runs at several values of alpha or participation"
 _BEST = Axis("best_accuracy", "best test accuracy, %", 100)

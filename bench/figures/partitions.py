@@ -17,7 +17,7 @@ from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import Cell, Comparison, comparisons, file_name
 from bench.figures.runs import Runs
 from bench.figures.sketch import Found, Sketch, untracked
-from bench.report.results import Run
+from bench.stored.results import Run
 from leaderboards.identity import canonical_json
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any
 from bench import tracked
 from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
-from bench.report.groups import label_of, labels_of
-from bench.report.results import Record, Results, Run
-from bench.report.results import read as read_results
+from bench.stored.groups import label_of, labels_of
+from bench.stored.results import Record, Results, Run
+from bench.stored.results import read as read_results
 from bench.tracked import Arrays
 
 

@@ -210,7 +210,7 @@ def _process(arguments: tuple[str, ...]) -> tuple[float, float, float]:
     Raises:
         EnvironmentProblem: it failed.
     """
-    root = str(Path(bench.__file__).resolve().parent.parent)
+    root = str(bench.ROOT)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     with tempfile.TemporaryFile("w+") as errors:
         before = time.perf_counter()

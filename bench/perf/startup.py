@@ -78,7 +78,7 @@ def _time(arguments: tuple[str, ...], environment: Mapping[str, str]) -> Spent:
 
 def _environment(out: str, folder: Path) -> dict[str, str]:
     """The user's, with an empty result folder, these data sets, and this source tree importable from anywhere."""
-    root = str(Path(bench.__file__).resolve().parent.parent)
+    root = str(bench.ROOT)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
     return {**os.environ, "FEDKD_OUT": out, "FEDKD_DATA": str(folder), "PYTHONPATH": path}
 

@@ -2,5 +2,5 @@
 
 `request` -> `plan`: `problems` (the settings), `configurations` and `budget`, `needs` (what an algorithm must be given)
 -> `unit`, one run. `tables` and `table_plan` do it for a paper's table, `packs` and `shares` say which runs share a
-program and how much of a GPU they get, `stored_names` what stored runs are called.
+program and how much of a GPU they get, `labels` what runs are called.
 """

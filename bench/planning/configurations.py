@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from algorithms import Entry
 from bench.errors import UsageError
-from search_spaces import Grid, Range, Value, check, combinations, holds
+from search_spaces import Grid, Range, Value, check, combinations, holds, names_in
 
 if TYPE_CHECKING:
     from bench.planning.plan import Search
@@ -62,7 +61,7 @@ def check_values(found: Entry, values: Mapping[str, Grid | Range]) -> None:
 
 def none_keeps(found: Entry, values: Mapping[str, Grid | Range], relations: Sequence[str]) -> UsageError:
     """The error where no combination of the values keeps the relations, with the values that take part."""
-    taking_part = re.findall(r"\w+", " ".join(relations))
+    taking_part = {name for relation in relations for name in names_in(relation)}
     got = ", ".join(f"{name} in {value}" for name, value in values.items() if name in taking_part)
     return UsageError(f"{found.name}: no combination keeps {' and '.join(relations)}; got {got}")
 

@@ -7,44 +7,15 @@ from collections.abc import Hashable, Sequence
 
 from algorithms import entry
 from bench.planning.unit import Unit
-from search_spaces import Setting
-
-# Setting fields in which the members of a pack may differ: who has which samples, how many train how long, and rates.
-# All other fields decide what a step computes.
-FREE = frozenset(
-    {
-        "alpha",
-        "auxiliary_per_class",
-        "evaluate_every",
-        "fraction",
-        "local_epochs",
-        "local_test_fraction",
-        "lr",
-        "lr_decay",
-        "num_clients",
-        "participation",
-        "partition",
-        "rounds",
-        "step_rule",
-        "validation_fraction",
-        "validation_rule",
-        "weight_decay",
-    }
-)
-
-
-def common_fields(setting: Setting) -> tuple[tuple[str, object], ...]:
-    """What the members of a pack have in common: the setting without the fields that are free."""
-    return tuple((name, value) for name, value in setting.as_dict().items() if name not in FREE)
 
 
 def program_of(unit: Unit) -> Hashable:
-    """Equal for runs that one program can train: the algorithm but its packable numbers, and `common_fields`."""
+    """Equal for runs that one program can train: the algorithm but its packable numbers, and what a step computes."""
     fields = entry(unit.algorithm).fields
     fixed = tuple(
         (item.name, unit.hyperparameters[item.name]) for item in fields if not (item.packable and item.kind == "float")
     )
-    return unit.algorithm, fixed, common_fields(unit.setting)
+    return unit.algorithm, fixed, tuple(unit.setting.of_program().items())
 
 
 def packs_of(configurations: Sequence[Sequence[Unit]], size: int) -> list[list[Unit]]:

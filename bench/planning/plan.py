@@ -92,7 +92,7 @@ def make_plan(request: Request) -> Plan:
                 raise
             notes.add(f"left out: {error}")
             continue
-        search = _space_of(found, fitted, paper, hyper, _shortened(fitted, base))
+        search = _space_of(found, fitted, paper, hyper, paper is not None and _shortened(fitted, base))
         if request.budget:
             units += _budgeted(found, search, rates, request)
             continue

@@ -54,7 +54,7 @@ class Unit:
 
     @property
     def named_by(self) -> dict[str, str | int]:
-        """What names a run among others (`stored_names`): the columns of its own row that say who it is."""
+        """What names a run among others (`bench.stored.names`): the columns of its own row that say who it is."""
         algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
         jsons = {"hp_json": canonical_json(hyperparameters), "setting_json": canonical_json(setting)}
         return {"algorithm": algorithm, **jsons, "seed": seed}

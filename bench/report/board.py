@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from algorithms import ALGORITHMS
 from bench.report.flags import chips, flags_of
-from bench.report.groups import Cell, Group, hyperparameters, is_reference, label_of
 from bench.report.html import Html, join, tag
-from bench.report.results import Record
 from bench.report.standings import SHOWN, standings
 from bench.report.tuning import text_of, varied
+from bench.stored.groups import Cell, Group, hyperparameters, is_reference, label_of
+from bench.stored.results import Record
 from bench.terminal.words import counted
 from leaderboards.metrics import Metric
 from leaderboards.ranks import Ranked

@@ -50,7 +50,7 @@ def _parser() -> Parser:
 
 def _report(arguments: argparse.Namespace) -> None:
     from bench.report.page import TITLE, javascript_bundle, page
-    from bench.report.results import read
+    from bench.stored.results import read
 
     target: Path = arguments.to
     if target.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.report.html import Html, join, tag
-from bench.report.results import Record, Run
+from bench.stored.results import Record, Run
 from leaderboards.schema import WHEN_DIVERGED
 
 # Key -> word, meaning.

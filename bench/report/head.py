@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from bench.report.flags import MEANINGS, chips
-from bench.report.groups import Group
 from bench.report.html import Child, Html, join, tag
-from bench.report.results import Run
+from bench.stored.groups import Group
+from bench.stored.results import Run
 from bench.terminal.words import counted
 
 _SHORT_COMMIT = 10

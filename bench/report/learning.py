@@ -9,9 +9,9 @@ from typing import Any
 from bench.charts import accuracy_against, learning_curves
 from bench.charts.costs import COSTS, scale_of
 from bench.report.embed import Charts, Column, figure
-from bench.report.groups import Cell, Group, label_of
 from bench.report.html import Html, join, tag
-from bench.report.results import Record, Results
+from bench.stored.groups import Cell, Group, label_of
+from bench.stored.results import Record, Results
 
 Row = dict[str, Any]
 

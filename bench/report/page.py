@@ -14,16 +14,16 @@ from bench.errors import EnvironmentProblem
 from bench.report.board import board_section
 from bench.report.embed import Charts
 from bench.report.flags import flags_of, flags_of_run
-from bench.report.groups import groups_of, labels_of
 from bench.report.head import legend, method, section, summary
 from bench.report.html import Html, join, tag
 from bench.report.learning import learning_sections, points_per_line
 from bench.report.printed import printed_section
-from bench.report.results import Results
 from bench.report.runs import runs_section
 from bench.report.standings import SHOWN
 from bench.report.tuning import tuning_section
 from bench.report.winners import winners_section
+from bench.stored.groups import groups_of, labels_of
+from bench.stored.results import Results
 
 TITLE = "Federated learning with knowledge distillation"
 _SCRIPTS = ("tables.js", "charts.js", "page.js")

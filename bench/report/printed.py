@@ -8,7 +8,7 @@ from itertools import groupby
 from bench.compare.published import questions, title_of
 from bench.planning.tables import Cell, cells_of
 from bench.report.html import Html, join, tag
-from bench.report.results import Results
+from bench.stored.results import Results
 from leaderboards.beside import Beside, beside
 from leaderboards.beside_tables import beside_table
 from leaderboards.cells import Cell as Shown

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.report.flags import chips, flags_of_run
-from bench.report.groups import Group, number
 from bench.report.head import duration
 from bench.report.html import Child, Html, join, tag
-from bench.report.results import Run
 from bench.report.standings import SHOWN
+from bench.stored.groups import Group, number
+from bench.stored.results import Run
 from leaderboards.commands import shell_command
 from leaderboards.identity import canonical_json
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.report.groups import Cell, is_reference, label_of
+from bench.stored.groups import Cell, is_reference, label_of
 from bench.terminal.words import counted
 from leaderboards.intervals import INTERVAL_FROM
 from leaderboards.metrics import METRICS, Metric

@@ -8,10 +8,10 @@ from typing import Any
 
 from bench.charts import importance, response
 from bench.report.embed import Charts, Column, figure
-from bench.report.groups import Group, hyperparameters, label_of, number
 from bench.report.html import Html, join, tag
 from bench.report.importance import Effects, main_effects
-from bench.report.results import Record
+from bench.stored.groups import Group, hyperparameters, label_of, number
+from bench.stored.results import Record
 from bench.terminal.words import counted
 
 _DISCRETE = 12  # different values from which those of a search are on a scale

@@ -7,9 +7,9 @@ from typing import Any
 
 from bench.charts import winners
 from bench.report.embed import Charts, Column, figure
-from bench.report.groups import Cell, Group
 from bench.report.html import Html, join, tag
 from bench.report.standings import SHOWN, Winner, values_of, winner
+from bench.stored.groups import Cell, Group
 from leaderboards.metrics import Metric
 from leaderboards.pooled import Pooled, pooled
 

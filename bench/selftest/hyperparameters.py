@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,13 +12,12 @@ from bench.selftest.candidate import Candidate, Values, owners_of
 from bench.selftest.outcome import Finding, NotApplicable
 from bench.selftest.toy import gap, models_of
 from bench.selftest.values import alternatives, forbidden
-from search_spaces import Value
+from search_spaces import Value, names_in
 
 ROUNDS = 4
 SMALLEST_EFFECT = 1e-9
 # Some fields act only with BatchNorm, or only on clients that are left out, or only when all take part.
 SETTINGS: tuple[dict[str, Any], ...] = ({}, {"model": "mlp+bn"}, {"participation": 0.5}, {"participation": 1.0})
-_RELATION = re.compile(r"(\w+) *(<=|<|>=|>) *(\w+)")
 
 
 def check(candidate: Candidate, finding: Finding) -> None:
@@ -133,10 +131,11 @@ def _word(value: Value) -> str:
 
 def _relation_is_kept(candidate: Candidate, relation: str, finding: Finding) -> None:
     """A pair that breaks a relation between two fields is refused, both named."""
-    found = _RELATION.fullmatch(relation)
-    finding.expect(found is not None, f"the relation {relation!r} is not of the form `name <= name`")
-    if found:
-        left, _, right = found.groups()
-        defaults = candidate.entry.defaults()
-        swapped = {left: defaults[right], right: defaults[left]}
-        _is_refused_everywhere(candidate, swapped, [left, right], True, finding)
+    try:
+        left, right = sorted(names_in(relation))
+    except ValueError as error:
+        finding.expect(False, str(error))
+        return
+    defaults = candidate.entry.defaults()
+    swapped = {left: defaults[right], right: defaults[left]}
+    _is_refused_everywhere(candidate, swapped, [left, right], True, finding)

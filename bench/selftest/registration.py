@@ -62,7 +62,7 @@ def _field(candidate: Candidate, owner: Owner, item: Field, finding: Finding) ->
 
 
 def _needs(candidate: Candidate, made: Algorithm, finding: Finding) -> None:
-    unknown = sorted((candidate.entry.needs | made.needs) - NEEDS)
-    finding.expect(not unknown, f"needs {unknown}, of which the engine knows nothing; it knows {sorted(NEEDS)}")
+    unknown = sorted((candidate.entry.needs | made.needs) - NEEDS.keys())
+    finding.expect(not unknown, f"needs {unknown}, of which the engine knows nothing; it knows {', '.join(NEEDS)}")
     hidden = sorted(made.needs - candidate.entry.needs)
     finding.expect(not hidden, f"the algorithm needs {hidden}, which its entry does not say")

@@ -1,4 +1,4 @@
-"""What is done, failed, stopped, under way or missing: `python -m bench.status`; `under_way` looks at saved states."""
+"""What is done, failed, stopped, under way or missing: `python -m bench.status`."""
 
 from bench.status.command import main
 

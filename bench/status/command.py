@@ -14,13 +14,13 @@ from typing import Any
 from bench.errors import EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.identity import identity_json
+from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import make_plan
-from bench.planning.stored_names import Named, named_runs
-from bench.status.under_way import OTHER_VERSION, UnderWay, under_way, whose
+from bench.stored.names import Named, named_runs
+from bench.stored.under_way import OTHER_VERSION, UnderWay, under_way, whose
 from bench.sweep.layers import Layer, parse
 from bench.sweep.request import make_request
 from bench.terminal.console import Parser, console, exit_status, say
-from bench.terminal.labels import trial_name, varied_names
 from bench.terminal.words import OUT
 from leaderboards import Store
 from leaderboards.commands import shell_command

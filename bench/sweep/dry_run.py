@@ -22,12 +22,12 @@ from bench.execution import cpu_count
 from bench.mirror.opening import mirror_url
 from bench.mirror.place import local_folder
 from bench.models import num_parameters
+from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.sweep.dry_run_summary import print_summary
 from bench.terminal.console import console
-from bench.terminal.labels import trial_name, varied_names
-from bench.tuning.progress import duration
+from bench.terminal.words import duration
 from bench.tuning.runner import missing_units, trials_of
 from leaderboards import Store
 from search_spaces import Setting

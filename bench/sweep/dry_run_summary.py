@@ -8,8 +8,7 @@ from typing import Any
 
 from bench.planning.plan import Plan
 from bench.terminal.console import console
-from bench.terminal.words import counted
-from bench.tuning.progress import duration
+from bench.terminal.words import counted, duration
 
 
 def print_summary(plan: Plan, summary: Mapping[str, Any]) -> None:

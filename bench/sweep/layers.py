@@ -46,7 +46,7 @@ def parse(argv: Sequence[str], prog: str = SWEEP) -> tuple[argparse.Namespace, l
 def _file_arguments(path: str) -> list[str]:
     """A TOML file's options as the words of a command line."""
     try:
-        content = tomllib.loads(Path(path).read_text())
+        content = tomllib.loads(Path(path).read_bytes().decode())
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

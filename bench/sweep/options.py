@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from bench.execution import AUTO_PACK, BACKENDS, TRACKS, UNPACKED_SHARE
+from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET
 from bench.terminal.console import Parser
 from bench.terminal.values import gpu_share, pack_size
 from bench.terminal.words import DATA_DIR, OUT
-from bench.tuning.logs import LOGS
 from search_spaces import setting_fields
 
 # Options that are settings under a shorter name.

@@ -17,7 +17,7 @@ from bench.planning.budget import TUNED
 from bench.planning.plan import Plan
 from bench.planning.shares import default_share, share
 from bench.planning.unit import Unit
-from bench.status.under_way import any_saved
+from bench.stored.under_way import any_saved
 from bench.sweep.ready import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes
 from bench.terminal.console import say

@@ -46,7 +46,9 @@ class _Stream:
 
     def _failed(self, error: OSError) -> None:
         # Nothing more reaches it; what waits in buffers must not fail once more when the process ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
         if self._name and isinstance(error, BrokenPipeError):
             raise UnreadError from None
         if self._name:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bench.errors import UsageError
-from bench.execution import TRACKS, default_out
+from bench.execution import LOGS, TRACKS, default_out
 from bench.terminal.names import unknown
-from bench.tuning.logs import LOGS
 from leaderboards.commands import shell_command
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +17,16 @@ _LISTED = 3  # values up to which each is named
 def counted(count: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def duration(seconds: float) -> str:
+    """`90 s`, `12 min`, `3.4 h`, `2.1 days`."""
+    if math.isnan(seconds):
+        return "unknown"
+    for size, unit, top in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
+        if seconds < top:
+            return f"{seconds / size:.1f} {unit}" if size == 3600 else f"{max(1, round(seconds / size))} {unit}"
+    return f"{seconds / 86400:.1f} days"
 
 
 def text(value: Any) -> str:

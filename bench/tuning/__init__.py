@@ -1,4 +1,4 @@
-"""Sweeps: search spaces turned into trials, executed by Ray Tune or inline.
+"""Runs what was planned as trials, by Ray Tune or inline.
 
 `trainable(name)` gives a `tune.Trainable` class for anyone's own `Tuner`.
 """

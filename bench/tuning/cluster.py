@@ -14,9 +14,9 @@ from ray import tune
 from ray.tune.experiment import Trial as TuneTrial
 
 from bench.execution import Execution
+from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
-from bench.terminal.labels import Varied, varied_names
 from bench.tuning.connect import concurrent, start
 from bench.tuning.logs import Feed
 from bench.tuning.progress import Events, Watched, watched

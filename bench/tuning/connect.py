@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from contextlib import chdir
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
 import ray
 
 import bench
+from bench import ROOT
 from bench.errors import EnvironmentProblem
 from bench.execution import cpu_count
 from bench.tuning.runner import Resources
@@ -39,8 +42,9 @@ def start(resources: Resources) -> None:
         EnvironmentProblem: it cannot be reached, or cannot start.
     """
     check_address(resources.address)
-    root = str(Path(bench.__file__).resolve().parent.parent)
-    os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
+    here = Path.cwd()
+    paths = (str(ROOT), os.environ.get("PYTHONPATH"), str(here))
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     local: dict[str, Any] = (
         {}
         if resources.address
@@ -51,7 +55,9 @@ def start(resources: Resources) -> None:
         }
     )
     try:
-        ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR, **local)
+        # Its workers import from the folder that it was started in first of all.
+        with chdir(ROOT if local and _hidden_in(here) else here):
+            ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR, **local)
     except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         where, known = "Ray cannot start", os.environ.get("RAY_ADDRESS")
         if resources.address:
@@ -59,6 +65,12 @@ def start(resources: Resources) -> None:
         elif known:
             where += f" (RAY_ADDRESS={known} is set: unset it, or name a cluster by --address)"
         raise EnvironmentProblem(f"{where}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
+
+
+def _hidden_in(folder: Path) -> bool:
+    """Whether a package in a folder, imported from there, would stand for this one."""
+    found = PathFinder.find_spec(bench.__name__, [str(folder)])
+    return found is not None and found.origin is not None and Path(found.origin).resolve().parent != ROOT / "bench"
 
 
 def concurrent(resources: Resources) -> int:

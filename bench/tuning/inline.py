@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.execution import Execution
+from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
-from bench.terminal.labels import Varied, varied_names
 from bench.tuning.logs import Feed
 from bench.tuning.progress import Events, Watched, watched
 from bench.tuning.runner import Interruption, Outcome, Resources, halving

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bench.terminal.labels import varied_names
-from bench.terminal.words import counted, spread, text
-from bench.tuning.progress import Tally, Watched, differences, duration, ending, trouble
+from bench.planning.labels import varied_names
+from bench.terminal.words import counted, duration, spread, text
+from bench.tuning.progress import Tally, Watched, differences, ending, trouble
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -22,12 +22,6 @@ from bench.planning.unit import Unit, row_entry
 if TYPE_CHECKING:
     from bench.tuning.trial import Trial
 
-# What `--log` takes; `bench.tuning.log_tools` has one class for each.
-LOGS = {
-    "tensorboard": "event files in OUT/logs/tensorboard",
-    "wandb": "Weights & Biases; offline in OUT/logs/wandb",
-    "mlflow": "$MLFLOW_TRACKING_URI, else OUT/logs/mlflow/mlflow.db",
-}
 Point = tuple[int, str, float]
 Rounds = Mapping[int, Mapping[str, float]]
 

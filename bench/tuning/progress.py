@@ -14,9 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from bench.planning.labels import Varied, trial_name, varied_names
 from bench.planning.unit import Unit
-from bench.terminal.labels import Varied, trial_name, varied_names
-from bench.terminal.words import counted, spread
+from bench.terminal.words import counted, duration, spread
 
 PLAIN_SECONDS = 10.0
 
@@ -283,13 +283,3 @@ def make_display(total: int, quiet: bool) -> tuple[Display, list[Observer]]:
 
     live = Live(total)
     return live, [live.table]
-
-
-def duration(seconds: float) -> str:
-    """`90 s`, `12 min`, `3.4 h`, `2.1 days`."""
-    if math.isnan(seconds):
-        return "unknown"
-    for size, unit, top in ((1, "s", 120), (60, "min", 7200), (3600, "h", 172800)):
-        if seconds < top:
-            return f"{seconds / size:.1f} {unit}" if size == 3600 else f"{max(1, round(seconds / size))} {unit}"
-    return f"{seconds / 86400:.1f} days"

@@ -13,7 +13,7 @@ from algorithms import entry
 from bench.identity import identity_json
 from bench.planning.plan import Plan, Search, units_of
 from leaderboards import Store
-from search_spaces import Grid, Range, Value, holds
+from search_spaces import Grid, Range, Value, holds, names_in
 
 if TYPE_CHECKING:
     import optuna
@@ -24,8 +24,8 @@ PATIENCE = 20  # proposals per wanted configuration: a sampler repeats itself on
 
 def joint_names(search: Search) -> tuple[str, ...]:
     """The hyper-parameters that relations bind together and whose values are grids: they are chosen as one."""
-    words = {word for relation in search.where for word in relation.split()}
-    return tuple(name for name, value in search.values.items() if name in words and isinstance(value, Grid))
+    bound = {name for relation in search.where for name in names_in(relation)}
+    return tuple(name for name, value in search.values.items() if name in bound and isinstance(value, Grid))
 
 
 def distributions(search: Search) -> dict[str, Any]:
@@ -144,5 +144,5 @@ def _grid(value: Grid | Range) -> tuple[Value, ...]:
 
 def _keeps(search: Search, values: Mapping[str, Value]) -> bool:
     """Whether values keep the relations among the names that they hold."""
-    inside = [r for r in search.where if {word for word in r.split() if word.isidentifier()} <= set(values)]
+    inside = [relation for relation in search.where if names_in(relation) <= set(values)]
     return all(holds(relation, values) for relation in inside)

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,11 +17,11 @@ from ray import tune
 from algorithms import entry
 from bench.errors import UsageError
 from bench.execution import BACKENDS, Execution, count_gpus, default_out
+from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.terminal.labels import Varied
 from bench.terminal.names import unknown
 from bench.terminal.values import tracks_of
 from bench.tuning.trial import Trial
@@ -132,14 +132,17 @@ def _check(algorithm: str, bound: Mapping[str, Any]) -> None:
 def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
     """One run from a flat configuration: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
 
+    A parameter of the Tuner goes over the same one in `setting`.
+
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
     own = entry(algorithm).defaults()
-    # A parameter of the Tuner goes over the same one in `setting`.
-    flat = {**given.get("setting", {}), **{name: value for name, value in given.items() if name not in SPECIAL_KEYS}}
-    dataset = given.get("dataset", flat.pop("dataset", "digits"))
-    values = {f"{algorithm}.{name}" if name in own else name: (str(value),) for name, value in flat.items()}
+    in_setting = dict(given.get("setting", {}))
+    dataset = given.get("dataset", in_setting.pop("dataset", "digits"))
+    flat = {name: value for name, value in given.items() if name not in SPECIAL_KEYS}
+    # What both have (FedDKD's lr) is the setting's in `setting`, else the algorithm's own.
+    values = _named(algorithm, in_setting, own.keys() - setting_fields().keys()) | _named(algorithm, flat, own.keys())
     plan = make_plan(Request((algorithm,), dataset, given.get("paper"), _whole_configuration(algorithm, values)))
     try:
         seed: Any = cast("seed", given.get("seed", 0), "int")
@@ -148,6 +151,11 @@ def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
     return replace(plan.units[0], seed=seed)
+
+
+def _named(algorithm: str, given: Mapping[str, Any], own: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Values as a `Request` has them: those of `own` names under the algorithm's, the others as they are."""
+    return {f"{algorithm}.{name}" if name in own else name: (str(value),) for name, value in given.items()}
 
 
 def _whole_configuration(algorithm: str, values: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:

@@ -20,7 +20,6 @@ from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Progra
 from bench.engine.stacked.stack import Entry, Stack
 from bench.engine.tasks import Job, Trained
 from bench.engine.trees import shapes
-from bench.planning.packs import common_fields
 
 KEPT_PROGRAMS = 4
 
@@ -219,7 +218,7 @@ def _structure(job: Job) -> tuple[Any, ...]:
     return (
         plan.round,
         constants(job.problem.algorithm),
-        common_fields(job.problem.setting),
+        job.problem.setting.of_program(),
         shapes(trees),
         sorted(task.tables),
     )

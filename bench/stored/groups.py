@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from algorithms import ALGORITHMS
-from bench.report.results import Record
+from bench.stored.results import Record
 from bench.terminal.words import counted
 from leaderboards import boards
 from leaderboards.boards import REFERENCES, base_model

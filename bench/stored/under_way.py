@@ -15,8 +15,8 @@ from bench.errors import UsageError
 from bench.execution import STATE_VERSION
 from bench.identity import setting_of
 from bench.planning.request import find_algorithm
-from bench.planning.stored_names import named_runs
 from bench.planning.unit import Unit
+from bench.stored.names import named_runs
 
 OTHER_VERSION = "other version"
 
