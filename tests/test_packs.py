@@ -303,7 +303,7 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(stop: int, execution
             trial.step()
             trial.close()
             (out / "stop").unlink()
-            missing = missing_units(Planned(), Store(out), False, True)  # type: ignore[arg-type]
+            missing = missing_units(Planned(), Store(out))  # type: ignore[arg-type]
             (trial,) = [Trial(units, how) for units in trials_of(Planned(), missing, 16)]  # type: ignore[arg-type]
         finish(trial)
         return dict(Store(out).status())

@@ -339,7 +339,7 @@ def test_bytes_have_the_unit_that_fits(most, unit, factor):
 
 def test_ticks_of_bytes_are_plain_numbers():
     rows = [{"algorithm": "fedavg", "round": at, "bytes": 1e6 * at, "mean": at / 200} for at in range(10, 131, 10)]
-    drawn = vl_convert.vegalite_to_svg(accuracy_against("bytes", rows, ["fedavg"], width=300))
+    drawn = vl_convert.vegalite_to_svg(accuracy_against("bytes", rows, ["fedavg"]) | {"width": 300})
     ticks = re.findall(r">([^<>]*)</text>", drawn)
     assert "100" in ticks
     assert not [tick for tick in ticks if re.fullmatch(r"\d+e.*", tick)], ticks

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.charts.curves import in_percent
-from bench.charts.theme import HIDDEN, SHOWN, Spec, colour, dash, legend, shape, whole
+from bench.charts.theme import HIDDEN, SHOWN, Spec, colour, dash, shape, whole
 
 # What accuracy is shown against.
 COSTS = {
@@ -45,10 +45,6 @@ def accuracy_against(
     cost: str,
     rows: Sequence[Mapping[str, Any]],
     algorithms: Sequence[str],
-    *,
-    width: int | str = "container",
-    height: int = 240,
-    with_legend: bool = False,
 ) -> Spec:
     """Accuracy against a cost in one cell: a line per algorithm as it learns, or for `seconds` a point per run.
 
@@ -57,9 +53,6 @@ def accuracy_against(
         rows: `algorithm`, the cost, and `mean` (test accuracy so far reached, a fraction); `round`, or `seed` for
             `seconds`.
         algorithms: every name, in the order of the colours.
-        width: in pixels, or `container`.
-        height: in pixels.
-        with_legend: draw one; the page has buttons instead.
     """
     scale = scale_of(cost, rows)
     shown = {
@@ -67,11 +60,11 @@ def accuracy_against(
         "axis": {"grid": False, "tickCount": 6, "format": "~s" if cost == "steps" else _EXACT},
     }
     mark = {"type": "line", "strokeWidth": 2, "point": False, "order": False}
-    lines: Spec = {"mark": mark, "encoding": {"strokeDash": dash(algorithms, field="algorithm", **legend(with_legend))}}
+    lines: Spec = {"mark": mark, "encoding": {"strokeDash": dash(algorithms, field="algorithm")}}
     points: Spec = {
         "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.9},
         "encoding": {
-            "shape": shape(algorithms, field="algorithm", **legend(with_legend)),
+            "shape": shape(algorithms, field="algorithm"),
             "tooltip": _tips(cost, scale),
         },
     }
@@ -82,8 +75,8 @@ def accuracy_against(
     return whole(
         rows,
         f"Test accuracy against {scale.title}.",
-        width=width,
-        height=height,
+        width="container",
+        height=240,
         params=[HIDDEN],
         transform=[SHOWN, *in_mark],
         encoding={
@@ -94,7 +87,7 @@ def accuracy_against(
                 "title": "best test accuracy, %" if cost == "seconds" else "test accuracy, %",
                 "scale": {"zero": False},
             },
-            "color": colour(algorithms, field="algorithm", **legend(with_legend)),
+            "color": colour(algorithms, field="algorithm"),
         },
         layer=[points] if cost == "seconds" else [lines, points],
     )

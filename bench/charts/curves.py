@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.charts.theme import HIDDEN, SHOWN, Spec, colour, dash, legend, shape, whole
+from bench.charts.theme import HIDDEN, SHOWN, Spec, colour, dash, shape, whole
 
 _ROUNDS = {"tickMinStep": 1, "tickCount": 6, "grid": False, "labelOverlap": "greedy", "labelSeparation": 6}
 _MARKED = 24  # points of a line up to which each has its sign
@@ -14,30 +14,23 @@ _MARKED = 24  # points of a line up to which each has its sign
 def learning_curves(
     rows: Sequence[Mapping[str, Any]],
     algorithms: Sequence[str],
-    *,
-    width: int | str = "container",
-    height: int = 240,
-    with_legend: bool = False,
 ) -> Spec:
     """The curves of one cell.
 
     Args:
         rows: `algorithm`, `round`, `mean`, `low`, `high` (fractions; the band, None without one), `n`.
         algorithms: every name, in the order of the colours; those of other charts beside this one included.
-        width: in pixels, or `container`.
-        height: in pixels.
-        with_legend: draw one; the page has buttons instead.
     """
     line = {
         "x": {"field": "round", "type": "quantitative", "title": "round", "axis": _ROUNDS},
-        "color": colour(algorithms, field="algorithm", **legend(with_legend)),
+        "color": colour(algorithms, field="algorithm"),
     }
     mean = {"field": "accuracy", "type": "quantitative", "title": "test accuracy, %", "scale": {"zero": False}}
     return whole(
         rows,
         "Test accuracy of the global model by round: mean over seeds, band from the lowest to the highest seed.",
-        width=width,
-        height=height,
+        width="container",
+        height=240,
         params=[HIDDEN],
         transform=[SHOWN, *in_percent("mean", "low", "high")],
         encoding=line,
@@ -45,9 +38,9 @@ def learning_curves(
             *_band(rows, mean),
             {
                 "mark": {"type": "line", "strokeWidth": 2, "invalid": "break-paths-show-domains"},
-                "encoding": {"y": mean, "strokeDash": dash(algorithms, field="algorithm", **legend(with_legend))},
+                "encoding": {"y": mean, "strokeDash": dash(algorithms, field="algorithm")},
             },
-            _points(rows, algorithms, mean, with_legend),
+            _points(rows, algorithms, mean),
         ],
     )
 
@@ -66,7 +59,7 @@ def _band(rows: Sequence[Mapping[str, Any]], mean: Spec) -> list[Spec]:
     ]
 
 
-def _points(rows: Sequence[Mapping[str, Any]], algorithms: Sequence[str], mean: Spec, with_legend: bool) -> Spec:
+def _points(rows: Sequence[Mapping[str, Any]], algorithms: Sequence[str], mean: Spec) -> Spec:
     """Signs on the line, all of them where there is room, else only the one that is pointed at."""
     few = len({row["round"] for row in rows}) <= _MARKED
     tips = [
@@ -88,7 +81,7 @@ def _points(rows: Sequence[Mapping[str, Any]], algorithms: Sequence[str], mean: 
         "mark": {"type": "point", "filled": True, "size": 42},
         "encoding": {
             "y": mean,
-            "shape": shape(algorithms, field="algorithm", **legend(with_legend)),
+            "shape": shape(algorithms, field="algorithm"),
             "opacity": {"condition": {**pointed, "value": 1}, "value": 0.9 if few else 0},
             "size": {"condition": {**pointed, "value": 110}, "value": 42},
             "tooltip": tips,

@@ -8,23 +8,20 @@ from typing import Any
 from bench.charts.theme import Spec, colour, whole
 
 
-def importance(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str], cells: Sequence[str], *, width: int | str = "container"
-) -> Spec:
+def importance(rows: Sequence[Mapping[str, Any]], names: Sequence[str], cells: Sequence[str]) -> Spec:
     """A bar per hyper-parameter and cell, and a mark where one without any effect is expected.
 
     Args:
         rows: `name`, `cell` (as printed), `share` and `chance`, in [0, 1].
         names: of the hyper-parameters, from top to bottom.
         cells: as printed, in the order of the colours.
-        width: in pixels, or `container`.
     """
     title = "share of the variance that it explains alone, %"
     y = {"field": "name", "type": "nominal", "sort": list(names), "title": None, "scale": {"paddingInner": 0.3}}
     return whole(
         rows,
         "Share of the variance of mean validation accuracy that each hyper-parameter explains alone.",
-        width=width,
+        width="container",
         height=len(names) * (16 * len(cells) + 18),
         transform=[
             {"calculate": "100 * datum.share", "as": "percent"},

@@ -18,7 +18,6 @@ def response(
     *,
     values: Sequence[Any],
     continuous: bool = False,
-    width: int | str = "container",
     height: int = 200,
 ) -> Spec:
     """A point per configuration, and a line through the mean at each value.
@@ -31,7 +30,6 @@ def response(
         participations: as printed, in the order of the dashes.
         values: of `rows`, in order.
         continuous: values on a scale, no line: those of a random search never meet.
-        width: in pixels, or `container`.
         height: in pixels.
     """
     scale = {"type": "log"} if continuous and _spread(values) >= LOGARITHMIC else {"zero": False}
@@ -60,7 +58,7 @@ def response(
     return whole(
         rows,
         f"Validation accuracy against {name}: a point per configuration, lines through the means.",
-        width=width,
+        width="container",
         height=height,
         transform=[{"calculate": "100 * datum.accuracy", "as": "percent"}],
         encoding={"x": {"field": "value", "title": name, "axis": {"labelAngle": 0, "grid": False}, **x}},

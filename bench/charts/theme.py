@@ -60,11 +60,6 @@ def shape(names: Sequence[str], **more: Any) -> Spec:
     return {"scale": scale, "type": "nominal", "legend": None, **more}
 
 
-def legend(shown: bool) -> Spec:
-    """The legend of a channel: below, or none where the page has one for all charts."""
-    return {"legend": {"orient": "bottom", "title": None, "columns": 4} if shown else None}
-
-
 def whole(rows: Sequence[Any], description: str, **parts: Any) -> Spec:
     """A specification around `parts`: schema, description, data."""
     return {

@@ -14,13 +14,12 @@ from algorithms.sources import fingerprint
 from bench import outside
 from bench.data import paths
 from bench.data.dataset import MissingData, Source
-from bench.data.table import DatasetInfo
+from bench.data.table import GROUPS, DatasetInfo
 from bench.errors import UsageError
 from leaderboards.identity import digest
 
 KIND = outside.DATASETS
 KINDS = {"images": 3, "texts": 1, "vectors": 1}  # what samples may be, and the numbers in their shape
-GROUPS = ("", "source", "writer")
 
 
 @cache

@@ -19,6 +19,7 @@ from algorithms.sources import fingerprint
 from bench import outside
 from bench.data.dealing import PartitionError, Wanted
 from bench.data.partition import Partition
+from bench.data.table import GROUPS
 from bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 KIND = outside.PARTITIONS
 SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
-GROUPS = ("", "source", "writer")
 
 
 @cache

@@ -10,6 +10,7 @@ from bench.errors import UsageError
 Normalization = tuple[tuple[float, ...], tuple[float, ...]]
 
 SIDE = 32  # rows and columns after `pad32` and `resize32`
+GROUPS = ("", "source", "writer")  # what it may be known of a sample that it comes from
 TOKENS = 128  # what FedGKD (Yao et al. 2021) reads of a text
 
 
@@ -29,7 +30,7 @@ class DatasetInfo:
             pixel / scale; what is no image has none.
         loader: where its `Source` is, as "module:name".
         flip: whether a mirrored image still shows the same class.
-        groups: what a training sample comes from, `source` or `writer`; empty where that is not known.
+        groups: what a training sample comes from, one of `GROUPS`; empty where that is not known.
         download: bytes to fetch where nothing is here yet; 0 for none, None if the host alone knows.
         kind: what a sample is: `images`, `texts` (token ids) or `vectors`.
     """

@@ -29,9 +29,9 @@ from bench.engine.tasks import Job, Problem, Task, Trained, make_task
 from bench.engine.tracking import Tracker
 from bench.engine.trees import num_bytes, stack, tensors, to
 from bench.engine.view import FedView
+from bench.execution import BACKENDS
 from search_spaces.setting import Setting
 
-BACKENDS = ("loop", "stacked")
 Point = tuple[int, str, float]
 
 
@@ -303,7 +303,7 @@ def choose_backend(backend: str, device: torch.device) -> str:
     if backend == "auto":
         return "stacked" if device.type == "cuda" else "loop"
     if backend not in BACKENDS:
-        raise ValueError(f"backend must be auto, {' or '.join(BACKENDS)}, got {backend!r}")
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
     return backend
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from bench.charts.holdings import holdings
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
+from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
 from bench.figures.comparisons import Cell, Comparison, comparisons, file_name
 from bench.figures.runs import Runs
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     Counts = NDArray[np.int64]
 
 _LACKING = f"{untracked('the class counts of clients', 'classes')}; and the data are not here to count in"
-_DECIDING: tuple[str, ...] = ("dataset", "partition", "alpha", "num_clients", "fraction", "validation_fraction")
-_DECIDING += ("validation_rule", "auxiliary_per_class", "local_test_fraction")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ class Partitions:
     def __call__(self, runs: Runs, figure: str) -> Found:
         """The pictures that some runs make."""
         sketches = []
-        for one in comparisons(runs.records, ("alpha",), only=_DECIDING):
+        for one in comparisons(runs.records, ("alpha",), only=FIELDS):
             if found := [holding for cell in one.cells if (holding := held_by(runs, one, cell))]:
                 sketches.append(Sketch(file_name(figure, [one]), partial(self.spec, one, found)))
         return Found(tuple(sketches), _LACKING)
@@ -115,13 +114,13 @@ def _tracked(runs: Runs, run: Run) -> Counts | None:
 def _counted(run: Run) -> Counts | None:
     """What the run's setting and seed give, if it is what the run had."""
     setting = json.loads(run["setting_json"])
-    found = _shared_out(canonical_json({name: setting[name] for name in _DECIDING}), run["seed"])
+    found = _shared_out(canonical_json({name: setting[name] for name in FIELDS}), run["seed"])
     return found[0] if found and found[1] == run["partition_hash"] else None
 
 
 @lru_cache(maxsize=64)
 def _shared_out(fields: str, seed: int) -> tuple[Counts, str] | None:
-    """(K, C) counts and the hash of a partition; None where the data are not here. `fields`: `_DECIDING`, as JSON."""
+    """(K, C) counts and the hash of a partition; None where the data are not here. `fields`: `FIELDS`, as JSON."""
     from bench import data
     from bench.data.splits import split
     from search_spaces.setting import Setting

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench.mirror.place import MirrorProblem, Place, each
+from bench.mirror.place import FOLDERS, MirrorProblem, Place, each
 from bench.mirror.rows import Rows
 from bench.mirror.states import States
 
 PATIENCE = 120.0  # seconds without a byte moved, after which a push is given up
-FOLDERS = ("runs", "curves", "tracked", "state")
 _TRACKED = (".npz", ".safetensors")
 _Signs = dict[Path, tuple[int, int]]
 

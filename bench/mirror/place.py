@@ -24,6 +24,7 @@ from bench.whole import whole_file
 SILENT_SECONDS = 30.0  # without a byte moved, after which a mirror counts as out of reach
 _AT_ONCE = 8  # files on their way: an object store answers slowly, but many at a time
 _CHUNK = 2**22  # bytes
+FOLDERS = ("runs", "curves", "tracked", "state")  # of results
 DAY = 24 * 60 * 60  # seconds after which what has no owner is nobody's
 _TEMPORARY = ".tmp"
 _T = TypeVar("_T")
@@ -116,7 +117,7 @@ class Place:
 
     def check_results(self) -> None:
         """Raise MirrorProblem unless there are results here. Nothing is written."""
-        if not any(self.files(folder) for folder in ("runs", "curves", "tracked", "state")):
+        if not any(self.files(folder) for folder in FOLDERS):
             raise MirrorProblem(f"there are no results at {self.url}: check it, or push to it first")
 
     def probe(self) -> None:

@@ -137,10 +137,10 @@ def _body(results: Results, title: str, made: datetime, charts: Charts) -> Seque
     }
     sections = [section(anchor, _SECTIONS[anchor], *own) for anchor, own in parts.items()]
     intro = (summary(results.runs, groups, labels), legend(present), method())
-    return [_top(title), tag("main", tag("header", tag("h1", title), *intro), *sections), _foot(made)]
+    return [_top(), tag("main", tag("header", tag("h1", title), *intro), *sections), _foot(made)]
 
 
-def _top(title: str) -> Html:
+def _top() -> Html:
     links = [tag("a", name, href=f"#{anchor}") for anchor, name in _SECTIONS.items()]
     theme = tag("button", "Dark", type="button", id="theme", aria_pressed="false", hidden=True)
     return tag("div", tag("nav", *links, aria_label="Sections"), theme, class_="top")

@@ -51,7 +51,7 @@ class Line:
 def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str, pack: int) -> None:
     """Print the resolved setting and the table of trials. Downloads nothing, and asks nothing of the network."""
     store = Store(out)
-    mirror = _mirror(plan, given, _missing(plan, store, given))
+    mirror = _mirror(plan, given, missing_units(plan, store))
     lines = _lines(plan, {unit.key for unit in mirror.missing}, _rates(store, device), given.data_dir)
     summary = _summary(plan, given, pack, mirror, lines) | {"out": str(out)}
     if plan.cells:
@@ -119,12 +119,8 @@ def _mirror(plan: Plan, given: argparse.Namespace, missing: list[Unit]) -> _Mirr
     folder = local_folder(url) if url else None
     if folder is None:
         return _Mirrored(url, None, missing)
-    left = _missing(replace(plan, units=tuple(missing)), Store(folder), given)
+    left = missing_units(replace(plan, units=tuple(missing)), Store(folder))
     return _Mirrored(url, len(missing) - len(left), left)
-
-
-def _missing(plan: Plan, store: Store, given: argparse.Namespace) -> list[Unit]:
-    return missing_units(plan, store, given.force, plan.request.scheduler == "asha")
 
 
 def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str | None) -> list[Line]:

@@ -45,7 +45,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
 
     check_out(resolved.out)
     store = Store(resolved.out)
-    units = missing_units(plan, store, given.force, plan.request.scheduler == "asha")
+    units = missing_units(plan, store)
     tracking = Tracking(plan, units, resolved.out, given.track, given.force)
     _announce(plan, units)
     say(*tracking.before())

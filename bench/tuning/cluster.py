@@ -146,7 +146,7 @@ def _searcher(search: Search, known: list[tuple[dict[str, Any], float]], seed: i
 
 
 class _Sweep:
-    """One `Tuner.fit`, its results told as they come."""
+    """Runs spaces through `Tuner.fit`, one after another, and tells their results as they come."""
 
     def __init__(
         self, execution: Execution, resources: Resources, concurrent: int, events: Events, outcome: Outcome
@@ -212,7 +212,7 @@ class _Watcher(tune.Callback):
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """Say it."""
+        """Tell the display, which shows trials that run."""
         self._events.started(self._watched(trial))
 
     def on_trial_result(

@@ -92,18 +92,18 @@ class Table:
         self._columns: set[str] = set()  # those that have said something; they stay, so that nothing jumps about
 
     def started(self, trial: Watched) -> None:
-        """A row more."""
+        """Add the trial's row."""
         self._rows[trial.name] = Row(trial)
         self._columns |= {title for name, title in OWN_COLUMNS.items() if name in trial.varied.fields}
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Its row."""
+        """Renew the trial's row."""
         if trial.name not in self._rows:
             self.started(trial)
         self._rows[trial.name].update(report)
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A row less."""
+        """Take the trial's row away."""
         self._rows.pop(trial.name, None)
 
     @property

@@ -74,12 +74,12 @@ class Outcome:
         return EXIT_FAILED if "failed" in self.statuses else EXIT_OK
 
 
-def missing_units(plan: Plan, store: Store, force: bool, asha: bool) -> list[Unit]:
+def missing_units(plan: Plan, store: Store) -> list[Unit]:
     """The units whose rows are not stored yet; a scheduler's own stopped runs count as stored."""
-    if force:
+    if plan.request.force:
         return list(plan.units)
     statuses = store.status()
-    enough = ("finished", "stopped") if asha else ("finished",)
+    enough = ("finished",) if plan.request.scheduler == "none" else ("finished", "stopped")
     return [unit for unit in plan.units if not all(statuses.get(key) in enough for key in unit.rows.values())]
 
 
