@@ -16,7 +16,7 @@ from bench.engine.simulation import Simulation
 from bench.errors import UsageError
 from bench.models import num_parameters
 from bench.planning.needs import supply
-from bench.planning.problems import canonical
+from bench.planning.settings import canonical
 from bench.sweep.dry_run import _memory, _model_bytes
 from search_spaces import SETTINGS, Setting
 
@@ -53,7 +53,7 @@ def test_padding_puts_the_image_in_the_middle():
 def test_a_sized_data_set_is_another_one_and_is_made_once(image_size):
     toy = toy_dataset()
     found = toy.sized(image_size)
-    assert found.train_x.shape == (60, 1, 32, 32)
+    assert found.train_x.shape == (66, 1, 32, 32)
     assert found.test_x.shape == (30, 1, 32, 32)
     assert not found.train_x.flags.writeable
     np.testing.assert_array_equal(found.train_y, toy.train_y)

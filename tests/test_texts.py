@@ -26,7 +26,7 @@ from bench.engine.dropout import Masks, step_keys
 from bench.engine.simulation import Simulation
 from bench.engine.texts import Texts
 from bench.errors import EnvironmentProblem, UsageError
-from bench.planning.problems import canonical
+from bench.planning.settings import canonical
 from search_spaces import SETTINGS, Setting
 
 WORDS = ("it", "is", "a", "fine", "film", "##s", "##y", "bad", "(", ")", "news", ".")
@@ -272,7 +272,7 @@ def test_the_tokenizer_is_that_of_transformers():
 
 
 def toy_texts(longest: int = 24) -> Dataset:
-    """60 training and 30 test texts of 3 to `longest` words out of 50; a class has words of its own."""
+    """66 training and 30 test texts of 3 to `longest` words out of 50; a class has words of its own."""
     draw = np.random.RandomState(0)
 
     def part(count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -282,10 +282,10 @@ def toy_texts(longest: int = 24) -> Dataset:
             row[:length] = draw.randint(1, 30, length) + 10 * label
         return ids, labels.astype(np.int64)
 
-    return Dataset.of("toy_texts", part(60), part(30))
+    return Dataset.of("toy_texts", part(66), part(30))
 
 
-TEXT_INFO = replace(data.info("sst5"), name="toy_texts", num_classes=3, train_size=60, test_size=30)
+TEXT_INFO = replace(data.info("sst5"), name="toy_texts", num_classes=3, train_size=66, test_size=30)
 TEXT_SETTING = replace(
     TINY, dataset="sst5", model="distilbert_tiny", normalization="none", optimizer="adam", lr=1e-3, rounds=2
 )

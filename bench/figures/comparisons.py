@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.stored.groups import label_of
 from bench.stored.results import Record
+from bench.terminal.words import in_order, text
 from leaderboards.boards import base_model
 from leaderboards.captions import place_label, title
 from leaderboards.identity import canonical_json
@@ -67,7 +68,7 @@ class Comparison:
         """What tells this comparison from those beside it and the title does not say."""
         for name in self.differing:
             if name not in _SAID:
-                yield f"{name} {shown(self.setting[name])}" if name in self.setting else f"no {name}"
+                yield f"{name} {text(self.setting[name])}" if name in self.setting else f"no {name}"
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -128,7 +129,7 @@ def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
     usual = {"alpha": alike.get("alpha") is None, "local_epochs": "local_epochs" not in one.differing}
     told = {name: value for name, value in alike.items() if not usual.get(name)}
     parts = ["+".join(dict.fromkeys(str(value) for value in values["dataset"].values()))]
-    parts += [f"{name}{shown(value)}" for name, value in told.items() if name != "dataset"]
+    parts += [f"{name}{text(value)}" for name, value in told.items() if name != "dataset"]
     return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
 
 
@@ -194,19 +195,9 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
 
 
-def shown(value: Any) -> str:
-    """A field's value as printed."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def sortable(value: Any) -> tuple[int, float, str]:
+def sortable(value: Any) -> tuple[bool, bool, float, str]:
     """Nothing, then numbers, then text."""
-    plain = isinstance(value, int | float)
-    return 0 if value is None else 1 + (not plain), float(value) if plain else 0.0, str(value)
+    return value is not None, *in_order(value)
 
 
 def _differing(made: Iterable[Comparison]) -> dict[str, tuple[str, ...]]:

@@ -56,6 +56,10 @@ def _measure(given: argparse.Namespace, command: str) -> int:
     peers = read_peers(given.compare)
     known = read_records(given.sources)
     record = new_record(command, given.device, given.threads)
+    if given.cudnn_benchmark:  # from the beginning: cuDNN keeps what it has once chosen
+        import torch
+
+        torch.backends.cudnn.benchmark = True
     measured = {"throughput", "training"} & set(given.part)
     check_devices([*known, record] if measured else known)
     status = _parts(given, record, known)

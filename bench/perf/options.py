@@ -96,6 +96,11 @@ def _training(group: argparse._ArgumentGroup) -> None:
     known = ", ".join(PRECISIONS)
     add("--precision", nargs="+", default=["fp32"], metavar="NAME", help=f"of {known} (fp32); {several}")
     add("--compile", action="store_true", help="compile a GPU's steps; of programs, each as it is and compiled")
+    add(
+        "--cudnn-benchmark",
+        action="store_true",
+        help="let cuDNN time its kernels; sweeps do not, for a run that goes on shall take those it began with",
+    )
     add("--pack", nargs="+", default=["1"], metavar="N", help="runs side by side in one program (1); several likewise")
 
 

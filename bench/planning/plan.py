@@ -15,8 +15,8 @@ from bench.errors import UsageError
 from bench.planning.budget import tries
 from bench.planning.configurations import configurations_of
 from bench.planning.needs import supply
-from bench.planning.problems import choose_setting, given_grids, settings_of
 from bench.planning.request import Notes, Request, check_names, sort_values
+from bench.planning.settings import choose_setting, given_grids, settings_of
 from bench.planning.unit import Unit, distinct_runs
 from leaderboards.schema import SHORTENING
 from search_spaces import Grid, Range, Setting, Value, find, own_space

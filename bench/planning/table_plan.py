@@ -10,12 +10,13 @@ from typing import Any
 from algorithms import Entry, entry
 from bench.errors import UsageError
 from bench.planning.plan import Plan
-from bench.planning.problems import distinct, given_grids
 from bench.planning.request import Notes, Request, sort_values
+from bench.planning.settings import distinct, given_grids
 from bench.planning.tables import Cell, cells_of, fit
 from bench.planning.unit import Unit, distinct_runs
+from bench.terminal.words import text
 from leaderboards.schema import SHORTENING
-from search_spaces import Grid, Value, combinations, holds, setting_fields
+from search_spaces import Grid, combinations, holds, setting_fields
 
 # Fields that tell a table's cells apart. A value that a table does not have is an error: it would be no cell of it.
 _NARROWING = ("alpha", "participation", "num_clients")
@@ -137,8 +138,8 @@ def _having(cells: Sequence[Cell], name: str, values: Grid) -> list[Cell]:
     for value in values.values:
         if value not in there:
             option = "--" + _OPTIONS.get(name, name).replace("_", "-")
-            texts = ", ".join("none" if other is None else f"{other:g}" for other in there)
-            raise UsageError(f"{option} {_text(value)} is not in these cells of the table; they have: {texts}")
+            texts = ", ".join(map(text, there))
+            raise UsageError(f"{option} {text(value)} is not in these cells of the table; they have: {texts}")
     return [cell for cell in cells if getattr(cell.printed, name) in values]
 
 
@@ -164,7 +165,7 @@ def _variant(cell: Cell, found: Entry, values: Mapping[str, Any]) -> tuple[list[
     for name in SHORTENING:
         if name in values and values[name] > getattr(own, name):
             raise UsageError(
-                f"{name}={_text(values[name])} is more than the {_text(getattr(own, name))} of {cell.printed.printed} "
+                f"{name}={text(values[name])} is more than the {text(getattr(own, name))} of {cell.printed.printed} "
                 f"on {own.dataset}: a table's runs can be shortened, not lengthened; narrow it, or lower {name}"
             )
     try:
@@ -205,7 +206,3 @@ def _note_strangers(cells: Sequence[Cell], changed: Sequence[Cell], changes: Cha
             f"with values of {', '.join(dict.fromkeys(names))} that are not the table's: bench.compare --table shows "
             "these runs beside no cell"
         )
-
-
-def _text(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -12,7 +12,7 @@ from algorithms import Entry, entry
 from bench.data import DATASETS
 from bench.errors import UsageError
 from bench.planning.needs import supply
-from bench.planning.problems import canonical
+from bench.planning.settings import canonical
 from bench.planning.unit import Unit
 from bench.terminal.names import unknown
 from leaderboards.published import PrintedCell, PrintedMetric, printed_cells

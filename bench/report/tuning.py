@@ -12,7 +12,7 @@ from bench.report.html import Html, join, tag
 from bench.report.importance import Effects, main_effects
 from bench.stored.groups import Group, hyperparameters, label_of, number
 from bench.stored.results import Record
-from bench.terminal.words import counted
+from bench.terminal.words import counted, in_order
 
 _DISCRETE = 12  # different values from which those of a search are on a scale
 
@@ -76,7 +76,7 @@ def _usable(record: Record) -> bool:
 
 def _response(group: Group, label: str, name: str, cells: dict[str, list[Record]], charts: Charts) -> Html | None:
     records = [record for own in cells.values() for record in own]
-    values = sorted({hyperparameters(record).get(name) for record in records}, key=_value_order)
+    values = sorted({hyperparameters(record).get(name) for record in records}, key=in_order)
     if len(values) < 2:
         return None
     continuous = len(values) > _DISCRETE and all(_is_number(value) for value in values)
@@ -158,11 +158,6 @@ def text_of(record: Record, names: Sequence[str]) -> str:
     """The values of `names`, as printed: `gamma=0.2 buffer=5`."""
     values = hyperparameters(record)
     return " ".join(f"{name}={number(values[name])}" for name in names if name in values)
-
-
-def _value_order(value: Any) -> tuple[bool, float, str]:
-    plain = _is_number(value)
-    return not plain, float(value) if plain else 0.0, str(value)
 
 
 def _is_number(value: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.stored.results import Record
-from bench.terminal.words import counted
+from bench.terminal.words import counted, exact, in_order
 from leaderboards import boards
 from leaderboards.boards import REFERENCES, base_model
 from leaderboards.identity import canonical_json
@@ -107,7 +107,7 @@ def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
         places.setdefault((record["alpha"], record["participation"]), []).append(record)
     settings = {key: json.loads(key) for key in found}
     first = ("dataset", "model", "num_clients", "rounds")
-    order = sorted(settings, key=lambda key: [_sortable(settings[key][name]) for name in first] + [_sortable(key)])
+    order = sorted(settings, key=lambda key: [in_order(settings[key][name]) for name in first] + [in_order(key)])
     return tuple(
         Group(f"s{position}", settings[key], _differing(settings[key], settings.values()), _cells(found[key]))
         for position, key in enumerate(order, start=1)
@@ -140,12 +140,8 @@ def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def number(value: Any) -> str:
-    """A field's value as printed: `0.1`, `true`, `–` for none."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    """A field's value as the page prints it: `0.1`, `true`, `–` for none."""
+    return "–" if value is None else exact(value)
 
 
 def hyperparameters(record: Record) -> dict[str, Any]:
@@ -163,9 +159,3 @@ def _shared(record: Record) -> str:
     setting = json.loads(record["setting_json"])
     setting["model"] = base_model(setting["model"])
     return canonical_json({name: value for name, value in setting.items() if name not in ("alpha", "participation")})
-
-
-def _sortable(value: Any) -> tuple[bool, float, str]:
-    """Numbers before text."""
-    plain = isinstance(value, int | float)
-    return not plain, float(value) if plain else 0.0, str(value)

@@ -12,7 +12,8 @@ from bench.errors import UsageError
 from bench.planning.plan import Plan
 from bench.planning.request import find_algorithm
 from bench.terminal.console import console
-from search_spaces import PAPERS, SPACES, Space, Value
+from bench.terminal.words import text
+from search_spaces import PAPERS, SPACES, Space
 
 
 def print_registry(names: Sequence[str], as_json: bool) -> None:
@@ -80,7 +81,7 @@ def print_spaces(plan: Plan, as_json: bool) -> None:
             PAPERS[paper].title,
             space.setting.dataset,
             "\n".join(f"{name} {grid}" for name, grid in space.grid.items()) or "–",
-            "\n".join(f"{name} = {_text(value)}" for name, value in space.fixed.items()) or "–",
+            "\n".join(f"{name} = {text(value)}" for name, value in space.fixed.items()) or "–",
             "\n".join(space.where) or "–",
             space.source,
         )
@@ -90,7 +91,7 @@ def print_spaces(plan: Plan, as_json: bool) -> None:
 def _field_line(entry: Entry, field: Field) -> str:
     """A hyper-parameter with its default, and under it each grid with the papers that tried it."""
     grids = [f"  [dim]{grid}: {_where(places)}[/dim]" for grid, places in tried(entry.name, field.name).items()]
-    return "\n".join([f"{field.name} = {_text(field.default)}", *grids])
+    return "\n".join([f"{field.name} = {text(field.default)}", *grids])
 
 
 def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:
@@ -130,10 +131,6 @@ def _paper(entry: Entry) -> str:
     if entry.paper in PAPERS:
         return f"{PAPERS[entry.paper].authors} {PAPERS[entry.paper].year}"
     return entry.paper
-
-
-def _text(value: Value) -> str:
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:

@@ -30,8 +30,18 @@ def duration(seconds: float) -> str:
 
 
 def text(value: Any) -> str:
-    """A value of a setting or a hyper-parameter, as printed: `0.1`, `sgd`, `none`."""
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    """A value of a setting or a hyper-parameter in short, as it is typed: `0.1`, `sgd`, `true`, `none`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def exact(value: Any) -> str:
+    """As `text`, with all digits that a number has."""
+    short = text(value)
+    return repr(value) if isinstance(value, float) and float(short) != value else short
 
 
 def spread(values: Iterable[Any]) -> str:
