@@ -111,6 +111,7 @@ def captured() -> Iterator[None]:
     """Every step is captured: what falls back says so in a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
+        warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION")  # Triton's own, of what torch has it compile
         yield
 
 

@@ -239,6 +239,7 @@ class Toy:
 
     seconds: dict[str, float]
     expected: int = 1
+    pieces: dict[str, int] = field(default_factory=dict)
     wrong: str = ""
     failing: dict[str, Exception] = field(default_factory=dict)
     now: float = 0.0
@@ -259,6 +260,7 @@ class Toy:
 
     def compile(self, act: Act) -> Act:
         """Ten times as fast."""
+        assert self.acts, "what a first step makes must not become part of the program"
 
         def fast() -> None:
             before = self.now
@@ -270,7 +272,7 @@ class Toy:
 
     def prepare(self, choices: Choices, compiler: Any = None) -> str:
         """The way of the program that is chosen."""
-        step = Step(self.act, list(self.seconds), "the work", self.expected)
+        step = Step(self.act, list(self.seconds), "the work", self.expected, self.pieces)
         program = Preparer(lambda act: act, compiler, choices, "a device")(step, self.room)
         assert bool((self.local == 5).all()), "preparing changes nothing"
         assert not self.clock
@@ -384,6 +386,12 @@ def test_a_wrong_convolution_is_left_out_of_a_run(monkeypatch: pytest.MonkeyPatc
         stacked.advance(1)
 
 
+def test_a_program_chosen_before_is_compiled_after_a_first_step(timed: Callable[..., Toy]) -> None:
+    toy, choices = timed(seconds={"a": 3e-3, "b": 1e-3}), Choices()
+    choices.adopt({"a device: the work": "a, compiled"})
+    assert toy.prepare(choices, toy.compile) == "a"
+
+
 def test_what_is_no_number_is_not_compared() -> None:
     """A diverging run's first result, say, or flags; a result that alone is none is as far away as can be."""
     nan, begun = math.nan, [torch.zeros(2), torch.tensor([True, False])]
@@ -440,11 +448,15 @@ def test_what_was_compiled_elsewhere_may_run_uncompiled(timed: Callable[..., Toy
         assert toy.prepare(choices, missing) == "a"
 
 
-@pytest.mark.parametrize(("expected", "fastest"), [(10_000, "b"), (1_000_000, "b, compiled")])
+@pytest.mark.parametrize(
+    ("expected", "pieces", "fastest"),
+    [(10_000, 1, "b"), (1_000_000, 1, "b, compiled"), (1_000_000, 2, "b"), (2_000_000, 2, "b, compiled")],
+)
 def test_what_is_long_enough_is_compiled(
-    expected: int, fastest: str, timed: Callable[..., Toy], tmp_path: Path
+    expected: int, pieces: int, fastest: str, timed: Callable[..., Toy], tmp_path: Path
 ) -> None:
-    toy, path = timed(seconds={"a": 3e-3, "b": 1e-3}, expected=expected), tmp_path / "programs.json"
+    toy = timed(seconds={"a": 3e-3, "b": 1e-3}, expected=expected, pieces={"b": pieces})
+    path = tmp_path / "programs.json"
     assert toy.prepare(Choices(path), toy.compile) == "b"
     kept = json.loads(path.read_text())["a device: the work"]
     assert kept["fastest"] == fastest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -88,6 +89,9 @@ class Simulation:
         choices: Choices | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
+        # Nothing of it refers to it: when it is done with, so is at once what it holds of a GPU. Were that left to the
+        # garbage collector, captured programs would stay for long, and go while another one is being captured.
+        weakly = weakref.proxy(self)
         self.device = torch.device(device)
         set_precision(setting.precision, self.device)
         self.backend = choose_backend(backend, self.device)
@@ -106,7 +110,7 @@ class Simulation:
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
-            steps=ServerSteps(self.net, self.device, self.net.dtype, lambda: self.trainer.server),
+            steps=ServerSteps(self.net, self.device, self.net.dtype, lambda: weakly.trainer.server),
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
         self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
@@ -115,7 +119,7 @@ class Simulation:
         self._check_rows()
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
-        self.tracker = Tracker(track, self.net, self.federation, self.local_model)
+        self.tracker = Tracker(track, self.net, self.federation, lambda *given: weakly.local_model(*given))
         self._changed: set[int] = set()
         self._scores: dict[str, Scores] = {}
         self._sent: tuple[Server, Message] | None = None

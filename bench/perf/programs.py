@@ -65,6 +65,7 @@ def _of_case(case: Case, compiles: bool, rounds: int, say: Callable[[str], None]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)  # whatever runs instead has another name
+                warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION")  # Triton's own
                 ready[name] = _prepared(case, name)
         except Exception as error:
             failed[name] = failure(error)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 
 from algorithms import build
@@ -17,6 +16,7 @@ from bench import data, provenance
 from bench.data.splits import split
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.choices import Choices
+from bench.engine.stacked.memory import largest_peak
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
 from bench.errors import own_line
@@ -216,9 +216,9 @@ class Run:
 
 
 def peak_memory(device: str) -> int:
-    """Bytes: the accelerator's largest allocation, or the process's largest resident size."""
+    """Bytes: the most that was held of the accelerator, or the process's largest resident size."""
     if device == "cuda":
-        return int(torch.cuda.max_memory_allocated())
+        return largest_peak()
     import resource
 
     return largest_resident(resource.getrusage(resource.RUSAGE_SELF))

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.engine.pack import Pack
 from bench.engine.process import give_back_memory, prepare_process
+from bench.engine.stacked.memory import release
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.planning.unit import Unit
@@ -123,6 +124,7 @@ class Trial:
                 self._guard(run, run.stop)
             run.release()
         self._packs.clear()
+        release()
         give_back_memory()
 
     def _active(self) -> list[Run]:

@@ -38,6 +38,7 @@ class Graph:
         self._operations: list[tuple[Any, Any, Any, list[Tensor]]] = []
         self._before: dict[int, tuple[Tensor, Tensor]] = {}  # of storages that are written to: the bytes, and a copy
         self._made: set[int] = set()
+        self._broken = False
 
     def capture_begin(self, pool: object = None) -> None:
         """Record from now on."""
@@ -51,6 +52,8 @@ class Graph:
     def __del__(self) -> None:
         if self._pool is not None:
             Graph._sharing[self._pool] -= 1
+        if Graph.recording not in (None, self):
+            Graph.recording._broken = True  # type: ignore[union-attr]
 
     def record(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Make an operation of CPU tensors, and remember it."""
@@ -69,8 +72,14 @@ class Graph:
         return out
 
     def capture_end(self) -> None:
-        """Record no more."""
+        """Record no more.
+
+        Raises:
+            RuntimeError: another graph went meanwhile, which CUDA does not permit.
+        """
         Graph.recording = None
+        if self._broken:
+            raise RuntimeError("operation not permitted when stream is capturing")
         with torch._C._DisableTorchDispatch():
             for raw, copy in self._before.values():
                 raw.copy_(copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from bench.engine.stacked.captures import cuda_graphs
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.convolutions import usual
-from bench.engine.stacked.memory import CudaMeter, Meter, clients_that_fit
+from bench.engine.stacked.memory import CudaMeter, Meter, clients_that_fit, is_out_of_memory
 from bench.engine.stacked.numbers import Differences, constants
 from bench.engine.stacked.probe import Make, Preparer
 from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Program
@@ -110,8 +111,8 @@ class Stacked:
             self._meter.begin()
         try:
             done = self._run(part, apart)
-        except torch.OutOfMemoryError:
-            if len(part) == 1:
+        except Exception as error:
+            if len(part) == 1 or not is_out_of_memory(error):
                 raise
             return None
         if self._meter and measures:
@@ -148,6 +149,7 @@ class Stacked:
         self.limit = (clients + 1) // 2
         self._programs.clear()
         if torch.cuda.is_available():
+            gc.collect()
             torch.cuda.empty_cache()
         warnings.warn(
             f"out of memory with {clients} clients in one program: going on with {self.limit} at a time", stacklevel=2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +28,8 @@ def cuda_graphs() -> Callable[[Act], Act]:
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         _give_back()  # what the steps before left: while a capture is under way nothing of it is given back
-        with torch.cuda.stream(_side_stream(torch.cuda.current_device())), pool.taken_by(graph) as number:
+        side = torch.cuda.stream(_side_stream(torch.cuda.current_device()))
+        with side, _uncollected(), pool.taken_by(graph) as number:
             try:
                 graph.capture_begin(pool=number)
                 step()
@@ -40,6 +42,18 @@ def cuda_graphs() -> Callable[[Act], Act]:
         return graph.replay
 
     return capture
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Within it nothing is freed by the garbage collector: what that destroyed of a device would end a capture."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _Pool:

@@ -25,6 +25,7 @@ WAYS = {
     "channels_last": "one convolution a client, channels last in memory; on a CPU small ones grouped",
     "matmul": "the patches of all clients' images, and one batched matrix product",
 }
+ONE_BY_ONE = ("separate", "channels_last")
 AUTOCAST = frozenset(
     (torch.conv1d, torch.conv2d, torch.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 )

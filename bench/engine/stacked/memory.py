@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +11,39 @@ import torch
 SHARE_OF_FREE = (
     0.8  # of what is free: later rounds may have larger tables of teachers' answers, and the allocator has gaps
 )
+
+
+_SIGNS = ("out of memory", "unable to find an engine", "Unable to find a valid cuDNN algorithm", "ALLOC_FAILED")
+_forgotten = 0  # bytes: the largest peak of this process before torch's own was reset
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin a peak of one's own; that of the process stays known."""
+    global _forgotten
+    _forgotten = largest_peak()
+    torch.cuda.reset_peak_memory_stats(device)
+
+
+def largest_peak() -> int:
+    """The most bytes that the allocator held of the current device since `release`, captured programs' gaps with it."""
+    return max(_forgotten, torch.cuda.max_memory_reserved())
+
+
+def release() -> None:
+    """Give back what nothing uses of a device, and forget all peaks."""
+    global _forgotten
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    _forgotten = 0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that: CUDA's own, and cuDNN's where it gets no room to work in, are of no class."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
 
 
 class Meter(Protocol):
@@ -46,7 +80,7 @@ class CudaMeter:
     def settle(self) -> None:
         """As `Meter` says."""
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(self.device)
+        forget_peak(self.device)
 
     def peak(self) -> int:
         """As `Meter` says."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ from bench.engine.stacked.rooms import FixedRoom
 RESULTS = ("local", "state", "total")  # the places in a room that a step writes
 CHANGING = (*RESULTS, "clock")  # and its own clock
 COMPILED = ", compiled"  # ends the name of a way of computing convolutions
-WORTH_COMPILING = 600.0  # seconds of a run's steps: the compiler takes up to a minute
+WORTH_COMPILING = 600.0  # seconds of a run's steps: the compiler takes up to a minute, and as much for each piece
 TURNS, STEPS = 3, 5  # timed; the fastest turn counts
 MOST_APART = 0.5  # of what a step changes: ways differ in rounding, bfloat16's too; a wrong one in more than that
 
@@ -38,6 +38,7 @@ class Step:
         ways: of `bench.engine.stacked.convolutions.WAYS`; one where there is nothing to choose.
         work: what decides how long it takes, in words: algorithm, model, shapes; empty for a step that is not timed.
         expected: steps like it in a whole run, about.
+        pieces: by way, how many times it has all operations, for each client again; the compiler's time grows with it.
         reads: what it reads beside the tensors of its room: kept as long as a program of it.
     """
 
@@ -45,6 +46,7 @@ class Step:
     ways: Sequence[str] = ("",)
     work: str = ""
     expected: int = 0
+    pieces: Mapping[str, int] = field(default_factory=dict)
     reads: object = None
 
 
@@ -95,7 +97,8 @@ class Preparer:
         for way in others:
             seconds[way] = trial.attempt(partial(trial.seconds, way), way) or math.inf
         fastest = min(seconds, key=lambda name: seconds[name])
-        if self.compiler and seconds[fastest] * trial.step.expected >= WORTH_COMPILING:
+        ahead = seconds[fastest] * trial.step.expected
+        if self.compiler and ahead >= WORTH_COMPILING * trial.step.pieces.get(fastest, 1):
             name = fastest + COMPILED
             seconds[name] = trial.attempt(partial(trial.seconds, name), name) or math.inf
         trial.forget()
@@ -118,6 +121,7 @@ class _Trial:
         if way != name:
             if self.preparer.compiler is None:
                 raise ValueError("there is no compiler")
+            self._undone(partial(make_beside, act, waits=True))  # or what a first step makes would be compiled with it
             act = self._undone(partial(self.preparer.compiler, act))
             self._undone(act)  # compiles, for which a warm-up has no patience
         for turn in range(self.preparer.warm_up):

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from bench.engine.stacked.memory import is_out_of_memory
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.rooms import Anywhere, FixedRoom, Room
 
@@ -103,4 +104,6 @@ class Captured:
         except (torch.OutOfMemoryError, NotCapturable):
             raise
         except Exception as error:
+            if is_out_of_memory(error):
+                raise torch.OutOfMemoryError(str(error)) from error
             raise NotCapturable(f"{type(error).__name__}: {error}") from error

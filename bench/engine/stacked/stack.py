@@ -23,7 +23,7 @@ from torch.func import vmap
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
 from algorithms.statements import layers
 from bench.engine.loop import masked_mean
-from bench.engine.stacked.convolutions import WAYS, computed
+from bench.engine.stacked.convolutions import ONE_BY_ONE, WAYS, computed
 from bench.engine.stacked.numbers import RATES, Differences, packable_numbers, values_of, with_numbers
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
@@ -88,7 +88,8 @@ class Stack:
         for size, staying, end in self._spans():
             width = self._width(size)
             steps = expected[_like(width)]
-            step = Step(_Active(self, width).step, self._ways(), self._work(width, steps), steps, self.problem)
+            pieces, work = dict.fromkeys(ONE_BY_ONE, width), self._work(width, steps)
+            step = Step(_Active(self, width).step, self._ways(), work, steps, pieces, self.problem)
             self.program.run((width, shared, self.weight_decay), step, end - made)
             done += self._finish(staying, size)
             made = end

@@ -1,0 +1,52 @@
+"""What is done with is gone at once, not when Python's garbage collector comes to it: it may hold a GPU's memory."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+from conftest import simulate
+
+from bench.engine.pack import Pack
+from bench.engine.stacked.captures import _uncollected
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@pytest.mark.parametrize("name", ["fedavg", "fedgen", "moon", "fedkf", "feddkd", "fedavg_t1", "local"])
+@pytest.mark.usefixtures("no_collector")
+def test_a_run_that_is_done_with_is_gone(name: str, backend: str) -> None:
+    run = simulate(name, backend)
+    run.advance(1)
+    held = [weakref.ref(run), weakref.ref(run.trainer), weakref.ref(run.net)]
+    del run
+    assert [found() for found in held] == [None] * 3
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_pack_that_is_done_with_is_gone() -> None:
+    pack = Pack([simulate("fedgen", "stacked", seed=seed) for seed in (0, 1)])
+    pack.advance(1)
+    held = [weakref.ref(pack), weakref.ref(pack.trainer), *(weakref.ref(member) for member in pack.members)]
+    del pack
+    assert [found() for found in held] == [None] * 4
+
+
+def test_nothing_is_collected_in_a_capture() -> None:
+    def fail() -> None:
+        with _uncollected():
+            assert not gc.isenabled()
+            raise RuntimeError("failed")
+
+    with pytest.raises(RuntimeError, match="failed"):
+        fail()
+    assert gc.isenabled()
