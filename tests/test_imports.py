@@ -21,6 +21,11 @@ ALLOWED = {
     "leaderboards": {"leaderboards"},
     "bench": OURS,
 }
+# Within bench, each imports only from those before it, at whatever level.
+LAYERS = ("errors", "outside", "whole", "execution", "provenance", "terminal", "tracked", "models", "data", "identity")
+LAYERS += ("planning", "engine", "tuning", "mirror", "stored", "charts", "compare", "figures", "report", "boards")
+LAYERS += ("sweep", "status", "selftest", "perf", "cli")
+UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}
 CLAIM = "neither torch nor ray"  # what the docstring of a light module says, some with ", nor numpy" after it
 # Reads lines, each a module and what it must not bring; imports the modules and prints what came that must not.
@@ -43,7 +48,7 @@ def imported(file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            found |= {f"bench.{alias.name}" for alias in node.names} if node.module == "bench" else {node.module}
     return found
 
 
@@ -65,6 +70,20 @@ def test_packages_import_what_the_diagram_allows(package: str) -> None:
             if module.split(".")[0] in OURS:
                 allowed = any(module == name or module.startswith(name + ".") for name in ALLOWED[package])
                 assert allowed, f"{file.relative_to(ROOT)} imports {module}"
+
+
+def test_parts_of_bench_import_what_stands_below_them() -> None:
+    bench = ROOT / "bench"
+    for file in bench.rglob("*.py"):
+        own = file.relative_to(bench).with_suffix("").parts[0]
+        if own.startswith("__"):
+            continue
+        assert own in LAYERS, f"{own} has no place among them"
+        for module in imported(file):
+            root, _, rest = module.partition(".")
+            other = rest.split(".")[0]
+            if root == "bench" and other in LAYERS and other != own and (own, other) not in UPWARD:
+                assert LAYERS.index(other) < LAYERS.index(own), f"{file.relative_to(ROOT)} imports {module}"
 
 
 def test_information_is_light() -> None:
