@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
@@ -51,7 +50,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from bench.tuning.trial import Trial
 
     out = result_folder(arguments.out)
-    into = Path(arguments.into).resolve() if arguments.into else out / "reproduced"
+    into = result_folder(arguments.into or out / "reproduced", "--into")
     found = run_of_key(Store(out).runs(), arguments.run_key, [out])
     row = {str(name): value for name, value in found.iloc[0].items()}
     unit = unit_of_row(row)

@@ -35,15 +35,19 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
     return found or [default_out()]
 
 
-def result_folder(given: str | Path | None) -> Path:
+def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
     """The result folder that was named, or the usual one, whether or not it is there.
+
+    Args:
+        given: as named.
+        option: by which another is.
 
     Raises:
         UsageError: it is a file.
     """
     out = Path(given or default_out()).resolve()
     if out.is_file():
-        raise UsageError(f"{out} is a file, and results are a folder: name another with --out or FEDKD_OUT")
+        raise UsageError(f"{out} is a file, and results are a folder: name another with {option}")
     return out
 
 
