@@ -123,6 +123,16 @@ def _said(mark: str) -> str:
     return f"{mark}:" if mark.isalpha() else mark
 
 
+def typed(value: Any) -> str:
+    """A value of a field as it is typed, with all digits that it has: `0.1`, `true`, `none`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) and float(short) != value else short
+
+
 def place_label(place: Place, by: Sequence[str], varying: Collection[str]) -> str:
     """What tells one group of columns from the others: its value of each field that has several."""
     return ", ".join(_value(name, value) for name, value in zip(by, place, strict=True) if name in varying)
@@ -132,7 +142,7 @@ def _value(name: str, value: Any) -> str:
     symbol = SYMBOLS.get(name, name)
     if value is None:
         return f"no {symbol}"
-    return f"{symbol} = {value:g}" if isinstance(value, float) else f"{symbol} = {value}"
+    return f"{symbol} = {typed(value)}"
 
 
 def _measured(metrics: Sequence[Metric], intervals: bool) -> str:

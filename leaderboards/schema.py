@@ -148,6 +148,11 @@ _NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting
 SETTING_COLUMNS = tuple(c.name for c in COLUMNS if c.group == "identity" and c.name not in _NOT_SETTING)
 
 
+def own_name(algorithm: str, name: str) -> str:
+    """A hyper-parameter as the command line takes it: FedDKD's `lr` is `feddkd.lr`, for settings have an `lr`, too."""
+    return f"{algorithm}.{name}" if name in SETTING_COLUMNS else name
+
+
 def hyperparameter_columns(names: Iterable[str]) -> list[str]:
     """Those of `names` that are a hyper-parameter's column: `hp_<name>`, but not `hp_json`."""
     return [name for name in names if name.startswith(HP_PREFIX) and name != "hp_json"]

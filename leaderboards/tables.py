@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards import frames
 from leaderboards.boards import base_model
-from leaderboards.captions import captions, notes, place_label, title
+from leaderboards.captions import captions, notes, place_label, title, typed
 from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
 from leaderboards.ranks import rankable, shared_ranks
+from leaderboards.schema import own_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,7 +189,7 @@ def _hyperparameters(shown: Mapping[Place, Record], names: Sequence[str]) -> str
     """
     values = [shown[place]["chosen"] for place in sorted(shown, key=_order)]
     names = [name for name in names if any(not _off(value.get(name)) for value in values)]
-    texts = {name: [_show(value[name]) for value in values if name in value] for name in names}
+    texts = {name: [typed(value[name]) for value in values if name in value] for name in names}
     return " ".join(
         f"{name}={found[0] if len(set(found)) == 1 else '|'.join(found)}" for name, found in texts.items() if found
     )
@@ -208,14 +209,15 @@ def _tuned(records: Sequence[Record], defaults: Mapping[str, Mapping[str, Any]])
     for record in records:
         names = every.setdefault(record["algorithm"], {})
         for name, value in json.loads(record["hp_json"]).items():
-            names.setdefault(name, set()).add(_show(value))
+            names.setdefault(name, set()).add(typed(value))
     several = {key: [name for name, values in names.items() if len(values) > 1] for key, names in every.items()}
     plain = several if any(several.values()) else {key: list(names) for key, names in every.items()}
-    return {key: _unlike(names, defaults[key]) if key in defaults else plain[key] for key, names in every.items()}
+    found = {key: _unlike(names, defaults[key]) if key in defaults else plain[key] for key, names in every.items()}
+    return {key: [own_name(key, name) for name in names] for key, names in found.items()}
 
 
 def _unlike(names: Mapping[str, set[str]], defaults: Mapping[str, Any]) -> list[str]:
-    return [name for name, values in names.items() if values != {_show(defaults.get(name))}]
+    return [name for name, values in names.items() if values != {typed(defaults.get(name))}]
 
 
 def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, list[Record]]:
@@ -244,7 +246,8 @@ def _sortable(value: Any) -> tuple[bool, float, str]:
 def _with_fields(record: Record, tuned: Sequence[str]) -> Record:
     """The record with what was chosen for it: its hyper-parameters, and the tuned fields of its setting."""
     setting = _setting(record["setting_json"])
-    return {**record, "chosen": {**json.loads(record["hp_json"]), **{name: setting[name] for name in tuned}}}
+    own = {own_name(record["algorithm"], name): value for name, value in json.loads(record["hp_json"]).items()}
+    return {**record, "chosen": {**own, **{name: setting[name] for name in tuned}}}
 
 
 def _shared(record: Record, apart: Collection[str]) -> str:
@@ -258,8 +261,3 @@ def _setting(text: str) -> dict[str, Any]:
     """A setting without the variant of its model, which tells rows apart, not tables."""
     setting: dict[str, Any] = json.loads(text)
     return setting | {"model": base_model(setting["model"])}
-
-
-def _show(value: Any) -> str:
-    short = f"{value:g}" if isinstance(value, float) else str(value)
-    return short if not isinstance(value, float) or float(short) == value else repr(value)

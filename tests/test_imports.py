@@ -41,6 +41,18 @@ for line in sys.stdin:
 """
 
 
+# An algorithm that reads a file beside it by a relative path.
+MINE = """
+from pathlib import Path
+from algorithms.base import Algorithm
+
+class Mine(Algorithm):
+    def init_server(self, fed, params):
+        float(Path("rates.txt").read_text())
+        return super().init_server(fed, params)
+"""
+
+
 def imported(file: Path) -> set[str]:
     """Modules that a file imports, at whatever level."""
     found = set()
@@ -133,12 +145,22 @@ def test_rays_workers_find_the_suite_where_a_package_of_the_users_own_hides_it(t
     for name in OURS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
-    (tmp_path / "mine.py").write_text("from algorithms.fedavg import FedAvg\n\nmake = FedAvg\n")
+    (tmp_path / "mine.py").write_text(MINE)
+    (tmp_path / "rates.txt").write_text("0.5")
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     code = "import sys; from bench.cli import main; sys.exit(main())"
-    asked = ["sweep", "--algo", "mine:make", "--rounds", "1", "-q", "--out", "results"]
+    asked = ["sweep", "--algo", "mine:Mine", "--rounds", "1", "-q", "--out", "results"]
     done = subprocess.run(
         [sys.executable, "-P", "-c", code, *asked], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "failed" not in done.stdout
+    joined = subprocess.run(
+        [sys.executable, "-P", "-c", code, *asked, "--force", "--address", "auto"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert joined.returncode == 3
+    assert f"{tmp_path} has a package `bench` of its own" in joined.stderr

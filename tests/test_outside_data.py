@@ -51,6 +51,14 @@ def test_ray_and_inline_run_it_alike(world: Path) -> None:
     assert "bit for bit" in reproduced.stdout
 
 
+def test_a_short_run_on_it_is_no_shortened_one_and_has_not_diverged(world: Path) -> None:
+    """No paper says how long it should be; and what has hardly begun may do no better than guessing."""
+    short = ("--rounds", "1", "--local-epochs", "1", "--lr", "1e-6", "--executor", "inline", "--out", "short")
+    assert sweep.main(["--algo", "fedavg", *OWN, *short]) == 0
+    (row,) = Store(world / "short").runs().to_dict("records")
+    assert (row["status"], row["diverged"], row["shortened"]) == ("finished", False, False)
+
+
 def test_information_commands_take_it(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
     assert planned.returncode == 0, planned.stderr

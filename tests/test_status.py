@@ -67,7 +67,7 @@ def test_a_field_and_a_hyper_parameter_of_one_name_are_both_said(
         Store(tmp_path).write(make_row("feddkd", {"lr": 0.5}, {"lr": lr, "dataset": "digits"}), CURVE)
     assert status.main(["--out", str(tmp_path), "--json"]) == 0
     named = [run["run"] for run in json.loads(capsys.readouterr().out)["runs"]]
-    assert [name.split(" lr=")[1:] for name in named] == [["0.05", "0.5 seed 0"], ["0.1", "0.5 seed 0"]]
+    assert [name.partition(" lr=")[2] for name in named] == ["0.05 feddkd.lr=0.5 seed 0", "0.1 feddkd.lr=0.5 seed 0"]
 
 
 def test_status_of_a_file_names_what_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

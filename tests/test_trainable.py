@@ -74,6 +74,23 @@ def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:
     assert unit_of("fedcad", given | {"gamma": 0.6}).hyperparameters["gamma"] == 0.6
 
 
+@pytest.mark.parametrize(
+    ("defaults", "config", "lr", "rounds"),
+    [
+        ({"lr": 0.3, "rounds": 2}, {"setting": {"lr": 0.05}}, 0.05, 2),
+        ({"setting": {"lr": 0.3, "rounds": 2}}, {"setting": {"lr": 0.05}}, 0.05, 2),
+        ({"setting": {"lr": 0.3, "rounds": 2}}, {"lr": 0.05}, 0.05, 2),
+    ],
+)
+def test_a_trials_setting_goes_over_the_defaults_field_by_field(
+    defaults: dict[str, Any], config: dict[str, Any], lr: float, rounds: int
+) -> None:
+    from bench.tuning.tune_trial import merged, unit_of
+
+    unit = unit_of("fedavg", merged("fedavg", {"dataset": "digits", **defaults}, config))
+    assert (unit.setting.lr, unit.setting.rounds) == (lr, rounds)
+
+
 def test_a_name_that_setting_and_algorithm_have_is_in_the_setting_the_settings() -> None:
     from bench.tuning.tune_trial import unit_of
 

@@ -31,14 +31,8 @@ def mirror_url(given: str | None, offline: bool = False) -> str | None:
     return url
 
 
-@contextmanager
-def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
-    """The mirror of a folder, found to be readable and writable; or to have results, if it shall only be read.
-
-    Raises:
-        UsageError: no such URL, or one that lies within the folder or around it, or is a result folder to be written.
-        MirrorProblem: it cannot be reached or written.
-    """
+def check_place(url: str, out: Path, read_only: bool = False) -> None:
+    """Raise UsageError for a mirror that lies within the folder or around it, or is a result folder to be written."""
     near = local_folder(url)
     if near and (near.is_relative_to(out) or out.is_relative_to(near)):
         raise UsageError(f"the mirror {url} and the result folder {out} lie in one another: choose another place")
@@ -47,6 +41,17 @@ def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
             f"{url} is a result folder, not a mirror of {out}: name another place, or bring the rows into it by "
             f"`{shell_command('bench.boards', 'merge', out, '--out', near)}`"
         )
+
+
+@contextmanager
+def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
+    """The mirror of a folder, found to be readable and writable; or to have results, if it shall only be read.
+
+    Raises:
+        UsageError: no such URL, or one that lies within the folder or around it, or is a result folder to be written.
+        MirrorProblem: it cannot be reached or written.
+    """
+    check_place(url, out, read_only)
     with tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True) as scratch:
         with _advised():
             place = patiently(lambda: open_place(url), url)

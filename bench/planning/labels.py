@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.planning.unit import Unit
 from bench.terminal.words import text
+from leaderboards.schema import own_name
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
     inside = varied_names(units)[unit.algorithm]
     parts = [f"{name}={text(fields[name])}" for name in own.fields if name not in inside.fields]
     parts += [
-        f"{name}={text(unit.hyperparameters[name])}"
+        f"{own_name(unit.algorithm, name)}={text(unit.hyperparameters[name])}"
         for name in own.hyperparameters
         if name not in inside.hyperparameters
     ]

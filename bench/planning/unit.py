@@ -10,6 +10,7 @@ from algorithms import ALGORITHMS, Entry, entry
 from bench.identity import identity
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
+from leaderboards.schema import own_name
 from search_spaces import Setting, Value
 
 
@@ -62,7 +63,7 @@ class Unit:
     @property
     def label(self) -> str:
         """Short and readable: `fedcad beta=0 gamma=0.7 seed 0`."""
-        values = [f"{name}={text(value)}" for name, value in self.hyperparameters.items()]
+        values = [f"{own_name(self.algorithm, name)}={text(value)}" for name, value in self.hyperparameters.items()]
         return " ".join([self.algorithm, *values, f"seed {self.seed}"])
 
 

@@ -81,7 +81,7 @@ class Group:
             f"{setting['dataset']} · {setting['model']}",
             f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
             f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
-            f"{setting['optimizer']}, lr {setting['lr']:g}, batch size {setting['batch_size']}",
+            f"{setting['optimizer']}, lr {exact(setting['lr'])}, batch size {setting['batch_size']}",
         ]
         return " · ".join(parts + [self._field(name) for name in self.differing if name not in known])
 

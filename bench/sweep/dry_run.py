@@ -19,7 +19,7 @@ from typing import Any
 from algorithms import entry
 from bench.data import groups, info, labels
 from bench.execution import cpu_count
-from bench.mirror.opening import mirror_url
+from bench.mirror.opening import check_place, mirror_url
 from bench.mirror.place import local_folder
 from bench.models import num_parameters
 from bench.planning.labels import trial_name, varied_names
@@ -27,7 +27,7 @@ from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.sweep.dry_run_summary import print_summary
 from bench.terminal.console import console
-from bench.terminal.words import duration
+from bench.terminal.words import duration, exact
 from bench.tuning.runner import missing_units, trials_of
 from leaderboards import Store
 from search_spaces import Setting
@@ -51,7 +51,7 @@ class Line:
 def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str, pack: int) -> None:
     """Print the resolved setting and the table of trials. Downloads nothing, and asks nothing of the network."""
     store = Store(out)
-    mirror = _mirror(plan, given, missing_units(plan, store))
+    mirror = _mirror(plan, given, out, missing_units(plan, store))
     lines = _lines(plan, {unit.key for unit in mirror.missing}, _rates(store, device), given.data_dir)
     summary = _summary(plan, given, pack, mirror, lines) | {"out": str(out)}
     if plan.cells:
@@ -113,14 +113,20 @@ class _Mirrored:
     missing: list[Unit]
 
 
-def _mirror(plan: Plan, given: argparse.Namespace, missing: list[Unit]) -> _Mirrored:
-    """What a mirror changes: a folder of this machine is looked into as the result folder is, others are not asked."""
+def _mirror(plan: Plan, given: argparse.Namespace, out: Path, missing: list[Unit]) -> _Mirrored:
+    """What a mirror changes: a folder of this machine is looked into as the result folder is, others are not asked.
+
+    Raises:
+        UsageError: it cannot be the mirror of `out`.
+    """
     url = mirror_url(given.mirror, given.offline)
     folder = local_folder(url) if url else None
-    if folder is None:
+    if url is None or folder is None:
         return _Mirrored(url, None, missing)
-    left = missing_units(replace(plan, units=tuple(missing)), Store(folder))
-    return _Mirrored(url, len(missing) - len(left), left)
+    check_place(url, out)
+    request = replace(plan.request, force=False)  # rows are brought, whether or not they are made again
+    left = missing_units(replace(plan, request=request, units=tuple(missing)), Store(folder))
+    return _Mirrored(url, len(missing) - len(left), missing if plan.request.force else left)
 
 
 def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str | None) -> list[Line]:
@@ -129,7 +135,8 @@ def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str
     for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
         units = tuple(members)
         unit = units[0]
-        rate = rates.get(f"{unit.setting.model} {unit.algorithm}", rates.get(unit.setting.model, math.nan))
+        problem = f"{unit.setting.dataset} {unit.setting.model}"
+        rate = rates.get(f"{problem} {unit.algorithm}", rates.get(problem, math.nan))
         to_do = sum(member.key in missing for member in units)
         made.append(
             Line(
@@ -167,13 +174,14 @@ def _feasible(setting: Setting, seed: int, data_dir: str | None) -> str:
 
 
 def _rates(store: Store, device: str) -> dict[str, float]:
-    """Recorded samples per second on this kind of device, by model and by model and algorithm: medians."""
+    """Recorded samples per second on this kind of device, by data set and model, and by algorithm as well: medians."""
     if not store.finished():
         return {}
     runs = store.runs()
     known = runs[runs.samples_per_second.notna() & ((runs.device == "cpu") == (device == "cpu"))]
-    by_model = known.groupby(known.model).samples_per_second.median()
-    by_both = known.groupby(known.model + " " + known.algorithm).samples_per_second.median()
+    problem = known.dataset + " " + known.model
+    by_model = known.groupby(problem).samples_per_second.median()
+    by_both = known.groupby(problem + " " + known.algorithm).samples_per_second.median()
     return {str(name): float(rate) for medians in (by_model, by_both) for name, rate in medians.items()}
 
 
@@ -214,7 +222,7 @@ def _print_setting(plan: Plan) -> None:
     table = Table("setting", "value", "from")
     preset = f"preset {plan.paper}" if plan.paper else "default"
     for name in plan.settings[0].as_dict():
-        values = dict.fromkeys(str(setting.as_dict()[name]) for setting in plan.settings)
+        values = dict.fromkeys(exact(setting.as_dict()[name]) for setting in plan.settings)
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     console().print(table)
 
@@ -226,10 +234,10 @@ def _print_hyperparameters(plan: Plan) -> None:
     values: dict[tuple[str, str], dict[str, None]] = {}
     for unit in plan.units:
         for name, value in unit.hyperparameters.items():
-            values.setdefault((unit.algorithm, name), {})[str(value)] = None
+            values.setdefault((unit.algorithm, name), {})[exact(value)] = None
     table = Table("algorithm", "hyper-parameter", "value", "default")
     for (algorithm, name), found in values.items():
-        default = str(entry(algorithm).defaults()[name])
+        default = exact(entry(algorithm).defaults()[name])
         table.add_row(algorithm, name, ", ".join(found), "" if list(found) == [default] else default)
     if values:
         console().print(table)

@@ -19,6 +19,7 @@ from bench.execution import cpu_count
 from bench.tuning.runner import Resources
 
 CONNECT_SECONDS = 5.0
+FOLDER = "FEDKD_WORKING_FOLDER"  # tells workers that were started elsewhere where the command was given
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
 
 
@@ -43,7 +44,16 @@ def start(resources: Resources) -> None:
     """
     check_address(resources.address)
     here = Path.cwd()
-    paths = (str(ROOT), os.environ.get("PYTHONPATH"), str(here))
+    hidden = _hidden_in(here)
+    if hidden and resources.address:
+        raise EnvironmentProblem(
+            f"{here} has a package `bench` of its own, which the workers of a cluster would import instead of "
+            "fedkd-bench: give the command in another folder"
+        )
+    paths = [str(ROOT), os.environ.get("PYTHONPATH")]
+    if hidden:  # where Ray is to start elsewhere, what an algorithm of the user's imports and reads is still here
+        os.environ[FOLDER] = str(here)
+        paths.append(str(here))
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     local: dict[str, Any] = (
         {}
@@ -56,9 +66,9 @@ def start(resources: Resources) -> None:
     )
     try:
         # Its workers import from the folder that it was started in first of all.
-        with chdir(ROOT if local and _hidden_in(here) else here):
+        with chdir(ROOT if hidden else here):
             ray.init(address=resources.address, log_to_driver=False, logging_level=logging.ERROR, **local)
-    except (ConnectionError, RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+    except Exception as error:  # Ray has no class of its own for a start that fails
         where, known = "Ray cannot start", os.environ.get("RAY_ADDRESS")
         if resources.address:
             where = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"

@@ -27,7 +27,7 @@ def make_tools(names: Sequence[str], out: Path, offline: bool) -> dict[str, Tool
     """The tools of these names.
 
     Args:
-        names: of `bench.tuning.logs.LOGS`.
+        names: of `bench.execution.LOGS`.
         out: results folder; files lie in `OUT/logs`.
         offline: never touch the network.
 

@@ -19,6 +19,7 @@ from bench.identity import identity_json
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.terminal.console import say
+from bench.terminal.words import counted
 from bench.tuning.logs import Log, Point, Rounds, Series, Tool, make_series, series_of
 from bench.tuning.progress import Observer, Watched
 from leaderboards import Store
@@ -215,7 +216,7 @@ def logged(
     """The observers that `--log` asks for; what they lack of stored rows is written, and at the end all is closed.
 
     Args:
-        names: of `bench.tuning.logs.LOGS`.
+        names: of `bench.execution.LOGS`.
         plan: the sweep.
         to_do: its runs that are not stored.
         store: of the results.
@@ -234,7 +235,7 @@ def logged(
     try:
         late = writer.catch_up(store, _stored_keys(plan, to_do, store))
         if late:
-            say(f"curves of {late} stored runs are logged, too")
+            say(f"curves of {counted(late, 'stored run')} are logged, too")
         yield [writer]
     finally:
         writer.close()

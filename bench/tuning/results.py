@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.planning.unit import Unit, row_entry
 from leaderboards import SCHEMA_VERSION, identity_columns
+from search_spaces import Setting
 
 if TYPE_CHECKING:
     from bench.engine.simulation import Progress
@@ -105,6 +106,11 @@ def at_chance(accuracy: float, num_classes: int, samples: int) -> bool:
     return accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / samples)
 
 
+def _short(unit: Unit) -> bool:
+    """Whether a run was cut short; where no paper says how long it should be, by the usual number of rounds."""
+    return unit.shortened or (unit.paper is None and unit.setting.rounds < Setting.rounds)
+
+
 def rows_of(
     unit: Unit, progress: Progress, facts: Mapping[str, Any], *, num_classes: int, test_samples: int
 ) -> list[tuple[dict[str, Any], list[Point]]]:
@@ -123,7 +129,7 @@ def rows_of(
         results = summarise(curve)
         # A run that was cut short may be at chance because it has hardly begun; a client that has one class and nobody
         # to learn from is there by right.
-        telling = not unit.shortened and not row_entry(unit.algorithm, suffix).reference
+        telling = not _short(unit) and not row_entry(unit.algorithm, suffix).reference
         lost = telling and at_chance(results["final_accuracy"], num_classes, test_samples)
         diverged = progress.diverged or lost
         made.append(

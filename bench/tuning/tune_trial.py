@@ -24,6 +24,7 @@ from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.terminal.names import unknown
 from bench.terminal.values import tracks_of
+from bench.tuning.connect import FOLDER
 from bench.tuning.trial import Trial
 from search_spaces import cast, setting_fields
 
@@ -45,11 +46,12 @@ class FederatedTrial(tune.Trainable):
         if _is_worker():
             # Ctrl-C reaches workers as well; they are told to end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+            os.chdir(os.environ.get(FOLDER, "."))
         self.trial = Trial(*self.resolve(config))
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         """The runs of a configuration and how to execute them."""
-        given = {**self.defaults, **config}
+        given = merged(self.algorithm, self.defaults, config)
         return [unit_of(self.algorithm, given)], execution_of(given)
 
     def step(self) -> dict[str, Any]:
@@ -120,13 +122,21 @@ def _check(algorithm: str, bound: Mapping[str, Any]) -> None:
     known = {*SPECIAL_KEYS, *entry(algorithm).defaults(), *setting_fields()}
     for key in bound.keys() - known:
         raise unknown("configuration key", key, known)
-    if not isinstance(bound.get("setting", {}), Mapping):
+    if not isinstance(bound.get("setting") or {}, Mapping):
         raise UsageError(f"setting must be a mapping of fields of the setting, got {bound['setting']!r}")
     for key, names in CHOICES.items():
         if bound.get(key) not in (None, *names):
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
     unit_of(algorithm, bound)
     _tracks(bound)
+
+
+def merged(algorithm: str, defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of a trainable with a trial's configuration over them, the fields of `setting` one by one."""
+    inner, own = dict(config.get("setting") or {}), entry(algorithm).defaults().keys()
+    both = own & setting_fields().keys()  # outside of `setting` these are the algorithm's
+    kept = {name: value for name, value in defaults.items() if name not in inner or name in both}
+    return {**kept, **config, "setting": {**(defaults.get("setting") or {}), **inner}}
 
 
 def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
@@ -138,7 +148,7 @@ def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
         UsageError: an unknown name or a value that is not allowed.
     """
     own = entry(algorithm).defaults()
-    in_setting = dict(given.get("setting", {}))
+    in_setting = dict(given.get("setting") or {})
     dataset = given.get("dataset", in_setting.pop("dataset", "digits"))
     flat = {name: value for name, value in given.items() if name not in SPECIAL_KEYS}
     # What both have (FedDKD's lr) is the setting's in `setting`, else the algorithm's own.

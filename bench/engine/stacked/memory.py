@@ -13,7 +13,11 @@ SHARE_OF_FREE = (
 )
 
 
-_SIGNS = ("out of memory", "unable to find an engine", "Unable to find a valid cuDNN algorithm", "ALLOC_FAILED")
+_SIGNS = ("out of memory", "ALLOC_FAILED")
+_NO_ROOM = (
+    "unable to find an engine",
+    "Unable to find a valid cuDNN algorithm",
+)  # for cuDNN, or nothing that it can do
 _forgotten = 0  # bytes: the largest peak of this process before torch's own was reset
 
 
@@ -39,11 +43,17 @@ def release() -> None:
     _forgotten = 0
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that: CUDA's own, and cuDNN's where it gets no room to work in, are of no class."""
+def is_out_of_memory(error: BaseException, perhaps: bool = False) -> bool:
+    """Whether an error says that: CUDA's own have no class for it.
+
+    Args:
+        error: what was raised.
+        perhaps: whether it is enough that it may say so, as cuDNN's do.
+    """
     if isinstance(error, torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+    signs = (*_SIGNS, *_NO_ROOM) if perhaps else _SIGNS
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
 
 
 class Meter(Protocol):
