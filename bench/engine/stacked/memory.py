@@ -8,16 +8,11 @@ from typing import Protocol
 
 import torch
 
-SHARE_OF_FREE = (
-    0.8  # of what is free: later rounds may have larger tables of teachers' answers, and the allocator has gaps
-)
-
-
+# Of what is free: later rounds may have larger tables of teachers' answers, and the allocator has gaps.
+SHARE_OF_FREE = 0.8
 _SIGNS = ("out of memory", "ALLOC_FAILED")
-_NO_ROOM = (
-    "unable to find an engine",
-    "Unable to find a valid cuDNN algorithm",
-)  # for cuDNN, or nothing that it can do
+# cuDNN has no room to work in, or no kernel for what it is asked.
+_NO_ROOM = ("unable to find an engine", "Unable to find a valid cuDNN algorithm")
 _forgotten = 0  # bytes: the largest peak of this process before torch's own was reset
 
 
