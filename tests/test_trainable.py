@@ -85,9 +85,9 @@ def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:
 def test_a_trials_setting_goes_over_the_defaults_field_by_field(
     defaults: dict[str, Any], config: dict[str, Any], lr: float, rounds: int
 ) -> None:
-    from bench.tuning.tune_trial import merged, unit_of
+    from bench.tuning.tune_trial import unit_of
 
-    unit = unit_of("fedavg", merged("fedavg", {"dataset": "digits", **defaults}, config))
+    unit = unit_of("fedavg", {"dataset": "digits", **defaults}, config)
     assert (unit.setting.lr, unit.setting.rounds) == (lr, rounds)
 
 

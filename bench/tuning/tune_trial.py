@@ -51,8 +51,7 @@ class FederatedTrial(tune.Trainable):
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         """The runs of a configuration and how to execute them."""
-        given = merged(self.algorithm, self.defaults, config)
-        return [unit_of(self.algorithm, given)], execution_of(given)
+        return [unit_of(self.algorithm, self.defaults, config)], execution_of({**self.defaults, **config})
 
     def step(self) -> dict[str, Any]:
         """Some rounds, then a report."""
@@ -122,8 +121,6 @@ def _check(algorithm: str, bound: Mapping[str, Any]) -> None:
     known = {*SPECIAL_KEYS, *entry(algorithm).defaults(), *setting_fields()}
     for key in bound.keys() - known:
         raise unknown("configuration key", key, known)
-    if not isinstance(bound.get("setting") or {}, Mapping):
-        raise UsageError(f"setting must be a mapping of fields of the setting, got {bound['setting']!r}")
     for key, names in CHOICES.items():
         if bound.get(key) not in (None, *names):
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
@@ -131,28 +128,17 @@ def _check(algorithm: str, bound: Mapping[str, Any]) -> None:
     _tracks(bound)
 
 
-def merged(algorithm: str, defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults of a trainable with a trial's configuration over them, the fields of `setting` one by one."""
-    inner, own = dict(config.get("setting") or {}), entry(algorithm).defaults().keys()
-    both = own & setting_fields().keys()  # outside of `setting` these are the algorithm's
-    kept = {name: value for name, value in defaults.items() if name not in inner or name in both}
-    return {**kept, **config, "setting": {**(defaults.get("setting") or {}), **inner}}
+def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> Unit:
+    """One run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
 
-
-def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
-    """One run from a flat configuration: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
-
-    A parameter of the Tuner goes over the same one in `setting`.
+    A later configuration goes over an earlier one, and within one a name over the same one in `setting`.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
-    own = entry(algorithm).defaults()
-    in_setting = dict(given.get("setting") or {})
-    dataset = given.get("dataset", in_setting.pop("dataset", "digits"))
-    flat = {name: value for name, value in given.items() if name not in SPECIAL_KEYS}
-    # What both have (FedDKD's lr) is the setting's in `setting`, else the algorithm's own.
-    values = _named(algorithm, in_setting, own.keys() - setting_fields().keys()) | _named(algorithm, flat, own.keys())
+    given = {name: value for layer in layers for name, value in layer.items()}
+    values = {name: value for layer in layers for name, value in _values_of(algorithm, layer).items()}
+    (dataset,) = values.pop("dataset", ("digits",))
     plan = make_plan(Request((algorithm,), dataset, given.get("paper"), _whole_configuration(algorithm, values)))
     try:
         seed: Any = cast("seed", given.get("seed", 0), "int")
@@ -161,6 +147,17 @@ def unit_of(algorithm: str, given: Mapping[str, Any]) -> Unit:
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
     return replace(plan.units[0], seed=seed)
+
+
+def _values_of(algorithm: str, layer: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What one configuration says of the run, as a `Request` has it."""
+    in_setting = layer.get("setting") or {}
+    if not isinstance(in_setting, Mapping):
+        raise UsageError(f"setting must be a mapping of fields of the setting, got {in_setting!r}")
+    flat = {name: value for name, value in layer.items() if name == "dataset" or name not in SPECIAL_KEYS}
+    own = entry(algorithm).defaults().keys()
+    # What both have (FedDKD's lr) is the setting's in `setting`, else the algorithm's own.
+    return _named(algorithm, in_setting, own - setting_fields().keys()) | _named(algorithm, flat, own)
 
 
 def _named(algorithm: str, given: Mapping[str, Any], own: Collection[str]) -> dict[str, tuple[str, ...]]:
