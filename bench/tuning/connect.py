@@ -51,6 +51,7 @@ def start(resources: Resources) -> None:
             "fedkd-bench: give the command in another folder"
         )
     paths = [str(ROOT), os.environ.get("PYTHONPATH")]
+    os.environ.pop(FOLDER, None)  # of an earlier command of this process
     if hidden:  # where Ray is to start elsewhere, what an algorithm of the user's imports and reads is still here
         os.environ[FOLDER] = str(here)
         paths.append(str(here))
