@@ -7,7 +7,7 @@ from typing import Any
 
 from leaderboards.beside import Beside
 from leaderboards.cells import Cell, Head, Row, Table, Words
-from leaderboards.metrics import Metric
+from leaderboards.metrics import METRICS, Metric
 from leaderboards.published import UNITS, PrintedCell
 from leaderboards.schema import WHEN_DIVERGED
 
@@ -153,7 +153,7 @@ def _captions(found: Sequence[Beside], common: Sequence[int]) -> Iterator[str]:
     if shared:
         yield ", ".join(shared)
     yield "Ours: mean ± std (n seeds); printed: as in the paper; difference: ours less printed"
-    units = {"fraction": ", in %", "fraction^2": ", x 1e-3"}
+    units = {"fraction": ", in %", "fraction^2": f", {METRICS['fm'].unit}"}
     metrics = dict.fromkeys(one.asked.printed.measured for one in found)
     yield from dict.fromkeys(metric.meaning + units.get(UNITS[metric.quantity], "") for metric in metrics)
     cells = {one.asked.printed for one in found}

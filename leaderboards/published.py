@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leaderboards.metrics import METRICS
+
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
@@ -77,12 +79,12 @@ class PrintedMetric:
     @property
     def scale(self) -> float:
         """Number to show = scale x stored number: percent for accuracies, thousandths for FM."""
-        return {"fraction": 100.0, "fraction^2": 1000.0}.get(UNITS[self.quantity], 1.0)
+        return {"fraction": 100.0, "fraction^2": METRICS["fm"].scale}.get(UNITS[self.quantity], 1.0)
 
     @property
     def decimals(self) -> int:
         """Digits after the point to show."""
-        return {"fraction": 2, "fraction^2": 3}.get(UNITS[self.quantity], 0)
+        return {"fraction": 2, "fraction^2": METRICS["fm"].decimals}.get(UNITS[self.quantity], 0)
 
 
 _PLAIN = {

@@ -7,6 +7,7 @@ from dataclasses import replace
 from bench.charts.lines import Axis
 from bench.figures.curves import COMMUNICATIONS, STEPS, Curves
 from bench.figures.sketch import untracked
+from leaderboards.metrics import METRICS
 
 _ACCURACY = "Test accuracy of the global model"
 _NO_CURVE = "no finished run here has a curve of test accuracy"
@@ -53,7 +54,7 @@ fairness = Curves(
     "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between clients; WLP, the worst "
     "client's accuracy",
     "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
-    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", 1000), Axis("wlp", "WLP, %", 100)),
+    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", METRICS["fm"].scale), Axis("wlp", "WLP, %", 100)),
     across=("alpha",),
     whole=True,
 )
