@@ -14,15 +14,13 @@ _PROCESS = Path("/proc/self")
 
 def begin(device: str) -> bool:
     """Start to watch; False where only the peak since the process began can be told."""
-    gc.collect()  # what was measured before refers to itself
-    if device == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        return True
+    gc.collect()  # what was measured before may refer to itself
     from bench.engine.process import give_back_memory
+    from bench.engine.stacked.memory import release
 
+    if device == "cuda":
+        release()
+        return True
     give_back_memory()  # what earlier work left would hide what this one takes
     try:
         (_PROCESS / "clear_refs").write_text("5")  # sets Linux's high-water mark to what is held now
@@ -34,12 +32,12 @@ def begin(device: str) -> bool:
 def peak(device: str) -> Figure:
     """The most since `begin`, in MB.
 
-    Of a GPU it is what tensors held; of the CPU the whole process, with its libraries.
+    Of a GPU it is what its allocator held, as in the rows of a sweep; of the CPU the whole process, with its libraries.
     """
     if device == "cuda":
-        import torch
+        from bench.engine.stacked.memory import largest_peak
 
-        return figure([torch.cuda.max_memory_allocated() / 1e6], "MB")
+        return figure([largest_peak() / 1e6], "MB")
     largest = _high_water() or largest_resident(resource.getrusage(resource.RUSAGE_SELF))
     return figure([largest / 1e6], "MB")
 
