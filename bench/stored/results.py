@@ -1,4 +1,4 @@
-"""What the page is made of: the runs and curves of one or several folders, and their leaderboard."""
+"""What folders hold, as page and figures take it: runs and curves of one or several, and their leaderboard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Record = Mapping[str, Any]  # a row of the leaderboard; likewise
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that the page shows, as read.
+    """The content of some folders, as read.
 
     Args:
         folders: where from.

@@ -68,7 +68,11 @@ def make_parser(prog: str = SWEEP) -> Parser:
 def _what(group: argparse._ArgumentGroup) -> None:
     _list(group, "--algo", "NAME", "one algorithm, several, or all")
     group.add_argument("--dataset", metavar="NAME", help=f"data set (default {EMBEDDED_DATASET}, which is embedded)")
-    group.add_argument("--paper", metavar="NAME", help="whose setting and grids (default: the algorithm's own paper)")
+    group.add_argument(
+        "--paper",
+        metavar="NAME",
+        help="whose setting and grids (default: the first algorithm's whose own has the data set)",
+    )
     group.add_argument(
         "--table",
         metavar="T",
