@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from leaderboards.commands import typed
 from leaderboards.intervals import INTERVAL_FROM
 from leaderboards.metrics import Metric
 from leaderboards.schema import WHEN_DIVERGED
@@ -121,16 +122,6 @@ def _few_seeds(cells: Sequence[Cell]) -> list[str]:
 def _said(mark: str) -> str:
     """A mark as its note begins: a word needs a colon to be told from the note's own."""
     return f"{mark}:" if mark.isalpha() else mark
-
-
-def typed(value: Any) -> str:
-    """A value of a field as it is typed, with all digits that it has: `0.1`, `true`, `none`."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    short = f"{value:g}" if isinstance(value, float) else str(value)
-    return repr(value) if isinstance(value, float) and float(short) != value else short
 
 
 def place_label(place: Place, by: Sequence[str], varying: Collection[str]) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards import frames
 from leaderboards.boards import base_model
-from leaderboards.captions import captions, notes, place_label, title, typed
+from leaderboards.captions import captions, notes, place_label, title
 from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
+from leaderboards.commands import typed
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
 from leaderboards.ranks import rankable, shared_ranks

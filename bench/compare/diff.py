@@ -16,7 +16,7 @@ from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import PLAIN_WIDTH
 from bench.terminal.values import folders_of
-from bench.terminal.words import exact
+from leaderboards.commands import typed
 
 if TYPE_CHECKING:
     from leaderboards.folders import Folders
@@ -149,4 +149,4 @@ def _text(value: Any) -> str:
         return "–"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {item}" for key, item in value.items())
-    return exact(value)
+    return typed(value)

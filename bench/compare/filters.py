@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import UsageError
 from bench.terminal.values import split_list
-from leaderboards.commands import shell_command
+from leaderboards.commands import shell_command, typed
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
@@ -117,12 +117,10 @@ def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.Da
 
 
 def show(value: Any) -> str:
-    """A value of a field as it is typed."""
-    if value is None or value != value:  # NaN, an empty alpha, is unlike itself
+    """A value of a field as it is typed; 1 and 1.0 are one."""
+    if value != value:  # NaN, an empty alpha, is unlike itself
         return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
+    return typed(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def _reader(name: str) -> Callable[[str], Any]:

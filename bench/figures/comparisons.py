@@ -11,9 +11,10 @@ from typing import Any
 
 from bench.stored.groups import label_of
 from bench.stored.results import Record
-from bench.terminal.words import exact, in_order
+from bench.terminal.words import in_order
 from leaderboards.boards import base_model
 from leaderboards.captions import place_label, title
+from leaderboards.commands import typed
 from leaderboards.identity import canonical_json
 from leaderboards.schema import WHEN_DIVERGED
 
@@ -68,7 +69,7 @@ class Comparison:
         """What tells this comparison from those beside it and the title does not say."""
         for name in self.differing:
             if name not in _SAID:
-                yield f"{name} {exact(self.setting[name])}" if name in self.setting else f"no {name}"
+                yield f"{name} {typed(self.setting[name])}" if name in self.setting else f"no {name}"
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -129,7 +130,7 @@ def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
     usual = {"alpha": alike.get("alpha") is None, "local_epochs": "local_epochs" not in one.differing}
     told = {name: value for name, value in alike.items() if not usual.get(name)}
     parts = ["+".join(dict.fromkeys(str(value) for value in values["dataset"].values()))]
-    parts += [f"{name}{exact(value)}" for name, value in told.items() if name != "dataset"]
+    parts += [f"{name}{typed(value)}" for name, value in told.items() if name != "dataset"]
     return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.stored.results import Record
-from bench.terminal.words import counted, exact, in_order
+from bench.terminal.words import counted, in_order
 from leaderboards import boards
 from leaderboards.boards import REFERENCES, base_model
+from leaderboards.commands import typed
 from leaderboards.identity import canonical_json
 
 
@@ -81,7 +82,7 @@ class Group:
             f"{setting['dataset']} · {setting['model']}",
             f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
             f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
-            f"{setting['optimizer']}, lr {exact(setting['lr'])}, batch size {setting['batch_size']}",
+            f"{setting['optimizer']}, lr {typed(setting['lr'])}, batch size {setting['batch_size']}",
         ]
         return " · ".join(parts + [self._field(name) for name in self.differing if name not in known])
 
@@ -141,7 +142,7 @@ def labels_of(records: Sequence[Record]) -> tuple[str, ...]:
 
 def number(value: Any) -> str:
     """A field's value as the page prints it: `0.1`, `true`, `–` for none."""
-    return "–" if value is None else exact(value)
+    return "–" if value is None else typed(value)
 
 
 def hyperparameters(record: Record) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms import ALGORITHMS
-from bench.terminal.words import exact, in_order
+from bench.terminal.words import in_order
+from leaderboards.commands import typed
 from leaderboards.schema import own_name
 
 _PLACE = ("dataset", "model")  # said by their values
@@ -48,7 +49,7 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         told += [(name, setting[name]) for name in setting if name in fields[setting["dataset"]] and name not in _SAID]
         told += [(own_name(row["algorithm"], name), own[name]) for name in own if name in worth]
         place = [str(setting[name]) for name in _PLACE]
-        words = [row["algorithm"], *place, *(f"{name}={exact(value)}" for name, value in told)]
+        words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in told)]
         order = (*place, row["algorithm"], [in_order(value) for _, value in told], row["seed"])
         yield Named(row, " ".join([*words, f"seed {row['seed']}"]), order)
 

@@ -27,9 +27,10 @@ from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.sweep.dry_run_summary import print_summary
 from bench.terminal.console import console
-from bench.terminal.words import duration, exact
+from bench.terminal.words import duration
 from bench.tuning.runner import missing_units, trials_of
 from leaderboards import Store
+from leaderboards.commands import typed
 from search_spaces import Setting
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
@@ -222,7 +223,7 @@ def _print_setting(plan: Plan) -> None:
     table = Table("setting", "value", "from")
     preset = f"preset {plan.paper}" if plan.paper else "default"
     for name in plan.settings[0].as_dict():
-        values = dict.fromkeys(exact(setting.as_dict()[name]) for setting in plan.settings)
+        values = dict.fromkeys(typed(setting.as_dict()[name]) for setting in plan.settings)
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     console().print(table)
 
@@ -234,10 +235,10 @@ def _print_hyperparameters(plan: Plan) -> None:
     values: dict[tuple[str, str], dict[str, None]] = {}
     for unit in plan.units:
         for name, value in unit.hyperparameters.items():
-            values.setdefault((unit.algorithm, name), {})[exact(value)] = None
+            values.setdefault((unit.algorithm, name), {})[typed(value)] = None
     table = Table("algorithm", "hyper-parameter", "value", "default")
     for (algorithm, name), found in values.items():
-        default = exact(entry(algorithm).defaults()[name])
+        default = typed(entry(algorithm).defaults()[name])
         table.add_row(algorithm, name, ", ".join(found), "" if list(found) == [default] else default)
     if values:
         console().print(table)

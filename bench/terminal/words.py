@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from leaderboards.commands import typed
+
 # Help of options that several commands have.
 DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
 OUT = "results (default $FEDKD_OUT, else leaderboards)"
@@ -31,17 +33,7 @@ def duration(seconds: float) -> str:
 
 def text(value: Any) -> str:
     """A value of a setting or a hyper-parameter in short, as it is typed: `0.1`, `sgd`, `true`, `none`."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def exact(value: Any) -> str:
-    """As `text`, with all digits that a number has."""
-    short = text(value)
-    return repr(value) if isinstance(value, float) and float(short) != value else short
+    return f"{value:g}" if isinstance(value, float) else typed(value)
 
 
 def spread(values: Iterable[Any]) -> str:
