@@ -70,6 +70,23 @@ def test_a_field_and_a_hyper_parameter_of_one_name_are_both_said(
     assert [name.partition(" lr=")[2] for name in named] == ["0.05 feddkd.lr=0.5 seed 0", "0.1 feddkd.lr=0.5 seed 0"]
 
 
+def test_status_says_why_runs_failed_or_diverged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = make_plan(Request(("fedavg", "fedprox"), values={"mu": ("1",)}, seeds=8)).units
+    for unit in planned[:8]:
+        Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedavg"))), CURVE)
+    diverged = {"diverged": True, "error": "round 3, client 1: loss"}
+    Store(tmp_path).write(make_row() | identity_columns(*planned[8].identity(entry("fedprox"))) | diverged, CURVE)
+    keys = [unit.key[:16] for unit in planned]
+    for words in ([], ["--algo", "fedavg,fedprox", "--set", "mu=1", "--seeds", "8"]):
+        assert status.main(["--out", str(tmp_path), *words]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert f"failed: {', '.join(keys[:5])} and 3 more: out of memory" in said
+        assert f"diverged: {keys[8]}: round 3, client 1: loss" in said
+        assert status.main(["--out", str(tmp_path), "--json", *words]) == 0
+        errors = [run["error"] for run in json.loads(capsys.readouterr().out)["runs"]]
+        assert errors[:9] == ["out of memory"] * 8 + ["round 3, client 1: loss"]
+
+
 def test_status_of_a_file_names_what_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.parquet"
     file.touch()

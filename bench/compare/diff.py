@@ -11,11 +11,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench.compare.filters import KEY_SHOWN, run_of_key
+from bench.compare.filters import run_of_key
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import PLAIN_WIDTH
 from bench.terminal.values import folders_of
+from bench.terminal.words import KEY_SHOWN
 from leaderboards.commands import typed
 
 if TYPE_CHECKING:

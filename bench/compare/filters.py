@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import UsageError
 from bench.terminal.values import split_list
+from bench.terminal.words import run_keys
 from leaderboards.commands import shell_command, typed
 from search_spaces.setting import Setting
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
-KEY_SHOWN = 16  # characters of a run key, as bench.status shows it
-MANY = 5  # run keys up to which a message names each
 SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
@@ -110,10 +109,8 @@ def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.Da
             f"`{shell_command('bench.status', '--out', out)}`" for out in folders if not out.is_file()
         )
         raise UsageError(f"no run begins with {start!r} in {source}" + (commands and f"; the keys are in {commands}"))
-    keys = [key[:KEY_SHOWN] for key in found["run_key"]]
-    more = f" and {len(keys) - MANY} more" if len(keys) > MANY else ""
-    listed = ", ".join(keys[:MANY]) + more
-    raise UsageError(f"{len(keys)} runs begin with {start!r} in {source}, give more characters: {listed}")
+    listed = run_keys(list(found["run_key"]))
+    raise UsageError(f"{len(found)} runs begin with {start!r} in {source}, give more characters: {listed}")
 
 
 def show(value: Any) -> str:

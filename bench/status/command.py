@@ -21,7 +21,7 @@ from bench.stored.under_way import OTHER_VERSION, UnderWay, under_way, whose
 from bench.sweep.layers import Layer, parse
 from bench.sweep.request import make_request
 from bench.terminal.console import Parser, console, exit_status, say
-from bench.terminal.words import OUT
+from bench.terminal.words import KEY_SHOWN, OUT, run_keys
 from leaderboards import Store
 from leaderboards.commands import shell_command
 
@@ -68,14 +68,17 @@ def _of_plan(given: argparse.Namespace, layers: Sequence[Layer], out: Path) -> l
     plan = make_plan(make_request(given, layers))
     store = Store(out)
     statuses, varied, states = store.status(), varied_names(plan.units), under_way(out)
+    stored = _rows(store)
+    errors = {row["run_key"]: row.get("error") for row in stored}
     rows = []
     for unit in plan.units:
         found = {statuses.get(key, "missing") for key in unit.rows.values()}
         status = found.pop() if len(found) == 1 else "missing"
         named = {"run_key": unit.key, "run": trial_name([unit], varied)}
-        rows.append(named | asdict(states.standing(unit.key, status)))
+        error = next(filter(None, map(errors.get, unit.rows.values())), None)
+        rows.append(named | asdict(states.standing(unit.key, status)) | {"error": error})
     wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
-    return rows + [row for identity, row in _stored(store, states) if identity in wanted]
+    return rows + [row for identity, row in _lines(stored, states) if identity in wanted]
 
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:
@@ -90,15 +93,18 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     named = [{"run_key": key, **run} for key, run in others.items() if run]
     rows = [_line(one, states) for one in _in_order([*runs, *named])]
     nameless = [key for key, run in others.items() if not run]
-    rows += [{"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing"))} for key in nameless]
+    rows += [
+        {"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing")), "error": None}
+        for key in nameless
+    ]
     if not rows:
         raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
     return rows
 
 
-def _stored(store: Store, states: UnderWay) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
+def _lines(stored: Sequence[Mapping[str, Any]], states: UnderWay) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
     """(algorithm, setting as JSON) and the line of every stored run, like beside like."""
-    for one in _in_order(_rows(store)):
+    for one in _in_order(stored):
         yield (one.row["algorithm"], one.row["setting_json"]), _line(one, states)
 
 
@@ -116,8 +122,8 @@ def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
 
 
 def _line(one: Named, states: UnderWay) -> dict[str, Any]:
-    key = one.row["run_key"]
-    return {"run_key": key, "run": one.name, **asdict(states.standing(key, one.row.get("status", "missing")))}
+    key, standing = one.row["run_key"], states.standing(one.row["run_key"], one.row.get("status", "missing"))
+    return {"run_key": key, "run": one.name, **asdict(standing), "error": one.row.get("error")}
 
 
 def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
@@ -132,11 +138,24 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     for row in rows:
         saved = "" if row["saved_round"] is None else str(row["saved_round"])
         status = f"{row['status']}, {row['before']} before" if row["before"] else row["status"]
-        table.add_row(row["run_key"][:16], escape(row["run"]), status, saved)
+        table.add_row(row["run_key"][:KEY_SHOWN], escape(row["run"]), status, saved)
     screen = console()
     screen.print(table)
     screen.print(
         ", ".join(f"{count} {status}" for status, count in sorted(counts.items())) + f" in {out}", markup=False
     )
+    for line in _reasons(rows):
+        screen.print(line, markup=False, soft_wrap=True)
     if counts[OTHER_VERSION]:
         say(_OTHER_VERSION)
+
+
+def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Why runs failed, and what stopped being finite in those that diverged, each reason with its runs."""
+    keys: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["error"]:
+            how = "failed" if "failed" in (row["status"], row["before"]) else "diverged"
+            keys.setdefault((how, row["error"]), []).append(row["run_key"])
+    for (how, error), found in keys.items():
+        yield f"{how}: {run_keys(found)}: {error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from leaderboards.commands import typed
@@ -13,7 +13,10 @@ DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data fol
 OUT = "results (default $FEDKD_OUT, else leaderboards)"
 OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)"
 
+KEY_SHOWN = 16  # characters of a run key, which tell it from all others of a folder
+
 _LISTED = 3  # values up to which each is named
+_KEYS_LISTED = 5
 
 
 def counted(count: int, noun: str) -> str:
@@ -40,6 +43,12 @@ def spread(values: Iterable[Any]) -> str:
     """Distinct values in ascending order: `0.1,0.5`; of many the first and the last, `0.01...15`."""
     found = [text(value) for value in sorted(set(values), key=in_order)]
     return ",".join(found) if len(found) <= _LISTED else f"{found[0]}...{found[-1]}"
+
+
+def run_keys(keys: Sequence[str]) -> str:
+    """Run keys as messages name them, shortened: `3f..., 9a...`; of many the first, `and 7 more`."""
+    listed = ", ".join(key[:KEY_SHOWN] for key in keys[:_KEYS_LISTED])
+    return listed if len(keys) <= _KEYS_LISTED else f"{listed} and {len(keys) - _KEYS_LISTED} more"
 
 
 def in_order(value: Any) -> tuple[bool, float, str]:

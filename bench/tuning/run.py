@@ -225,12 +225,12 @@ def peak_memory(device: str) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """An error's type, message and place, in the algorithm if it came through one: what a row keeps of it."""
+    """An error's type, message and place, in the algorithm if it came through one, in a line: what a row keeps."""
     first = error.__cause__ or error
     ended = traceback.extract_tb(first.__traceback__)[-1:]
     line = own_line(error) or next(iter(ended), None)
     place = f" ({Path(line.filename).name}:{line.lineno})" if line else ""
-    return f"{type(first).__name__}: {error}{place}"
+    return f"{type(first).__name__}: {' '.join(str(error).split())}{place}"
 
 
 def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
