@@ -305,6 +305,10 @@ def test_a_stopped_trial_says_when(capsys: pytest.CaptureFixture[str]) -> None:
     display = Plain(1)
     display.finish("fedprox mu=15", {**report(2), "status": "stopped"})
     assert capsys.readouterr().err == "1/1 trial · stopped after 2 rounds: fedprox mu=15\n"
+    display.finish("fedprox mu=1", {"status": "interrupted"})
+    assert not capsys.readouterr().err, "of trials that never began there may be hundreds"
+    display.finish("fedprox mu=1", {**report(2), "status": "interrupted"})
+    assert "interrupted: fedprox mu=1" in capsys.readouterr().err
     assert ending({"status": "stopped", "round": 1}) == "stopped after 1 round"
     assert ending({"status": "finished", "round": 20, "stopped": 0}) == "finished"
     assert ending({"status": "finished", "round": 20, "stopped": 3}) == "finished, 3 of its runs stopped early"

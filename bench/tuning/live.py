@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.planning.labels import varied_names
 from bench.terminal.words import counted, duration, spread, text
-from bench.tuning.progress import Tally, Watched, differences, ending, trouble
+from bench.tuning.progress import Tally, Watched, began, differences, ending, trouble
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -176,7 +176,7 @@ class Live:
         """A line that stays, whole if something went wrong; none of a trial that never began."""
         self.tally.finish(trial, report)
         line = trouble(report, trial) or _cut(_ended(trial, report), self._console.width)
-        if report.get("round") or report.get("status") not in ("interrupted", "environment"):
+        if began(report):
             self.say(line)
 
     def say(self, line: str) -> None:

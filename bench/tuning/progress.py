@@ -220,9 +220,10 @@ class Plain:
             self._line(self.tally.line(f"{trial} round {report.get('round')}"))
 
     def finish(self, trial: str, report: Mapping[str, Any]) -> None:
-        """A line."""
+        """A line; none of a trial that never began."""
         self.tally.finish(trial, report)
-        self._line(self.tally.line(f"{ending(report)}: {trial}"))
+        if began(report):
+            self._line(self.tally.line(f"{ending(report)}: {trial}"))
         if report.get("status") != "failed" and trouble(report):
             self._line(trouble(report, trial))
 
@@ -263,6 +264,11 @@ def trouble(report: Mapping[str, Any], trial: str = "") -> str:
     if report.get("status") == "failed":
         return f"failed: {trial}: {report.get('error')}"
     return f"diverged: {trial}: {report['diverged']}" if report.get("diverged") else ""
+
+
+def began(report: Mapping[str, Any]) -> bool:
+    """Whether a trial that ended had begun, of its last report: of those that had not there may be hundreds."""
+    return bool(report.get("round")) or report.get("status") not in ("interrupted", "environment")
 
 
 def ending(report: Mapping[str, Any]) -> str:
