@@ -47,6 +47,10 @@ class Kind:
             ValueError: there is no such module, it cannot be imported, or it has no such name.
         """
         module, _, attribute = path.partition(":")
+        file = Path(module)
+        if file.suffix == ".py" or len(file.parts) > 1:
+            where = f", the command being given in {file.parent}" if len(file.parts) > 1 else ""
+            raise self.error(name, f"not the file is named but its module: {file.stem}:{attribute}{where}")
         here = str(Path.cwd())
         if here not in sys.path:  # a console script does not look where it is started, `python -m` does
             sys.path.append(here)

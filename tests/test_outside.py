@@ -13,6 +13,8 @@ from conftest import largest_gap, simulate
 from outside_world import install, place
 
 from algorithms import build, entry, outside
+from bench.errors import UsageError
+from bench.planning.request import find_algorithm
 from bench.planning.unit import Unit
 from bench.tuning.run import describe
 from leaderboards import Store
@@ -80,6 +82,24 @@ def test_workers_find_it_and_a_failing_hook_is_shown_with_its_traceback_on_reque
     long = command("--algo", "wrong:Wrong", *options, "--verbose", cwd=place)
     assert long.returncode == 1
     assert re.search(r"Traceback .*wrong\.py\", line 6, in local_loss.*AttributeError", long.stderr, re.DOTALL)
+
+
+def test_a_file_is_answered_with_its_module(place: Path) -> None:
+    (place / "my_methods.py").write_text(readme_example())
+    for name in ("my_methods.py:MyProx", "./my_methods.py:MyProx"):
+        with pytest.raises(UsageError, match=r"not the file is named but its module: my_methods:MyProx$"):
+            find_algorithm(name)
+    with pytest.raises(UsageError, match=r"its module: own:A, the command being given in lib$"):
+        find_algorithm("lib/own.py:A")
+    for name in ("my_methods", "my_methods.py"):
+        with pytest.raises(UsageError, match=r"named, my_methods:CLASS$"):
+            find_algorithm(name)
+    with pytest.raises(UsageError, match="known: centralized"):
+        find_algorithm("my_method")
+
+
+def test_a_failure_of_many_lines_is_told_in_one() -> None:
+    assert describe(ValueError("shapes:\n  a\n  b")) == "ValueError: shapes: a b"
 
 
 def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

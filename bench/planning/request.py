@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.data import info
@@ -92,6 +93,9 @@ def find_algorithm(name: str) -> Entry:
     except KeyError:
         from algorithms import outside
 
+        if Path(name).with_suffix(".py").is_file():
+            what = f"a module and its class are named, {Path(name).stem}:CLASS"
+            raise UsageError(f"no algorithm {name!r}; of a file {what}") from None
         raise unknown("algorithm", name, [*ALGORITHMS, *outside.names()]) from None
     except ValueError as error:
         raise UsageError(str(error)) from error

@@ -8,7 +8,7 @@ from typing import Any
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET
 from bench.terminal.console import Parser
-from bench.terminal.values import gpu_share, pack_size
+from bench.terminal.values import gpu_share, pack_size, seed_count
 from bench.terminal.words import DATA_DIR, OUT
 from search_spaces import setting_fields
 
@@ -89,7 +89,7 @@ def _what(group: argparse._ArgumentGroup) -> None:
     _list(group, "--lr", "LR", "local learning rate")
     _list(group, "--precision", "P", "fp32 (strict), tf32, bf16 (autocast) or fp64")
     group.add_argument(
-        "--seeds", type=int, metavar="N", help="seeds 0 to N-1 (default 1; of a table as many as printed)"
+        "--seeds", type=seed_count, metavar="N", help="seeds 0 to N-1 (default 1; of a table as many as printed)"
     )
     _list(
         group,

@@ -66,6 +66,13 @@ def pack_size(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
+def seed_count(text: str) -> int:
+    """What `--seeds` takes: how many."""
+    if not text.lstrip("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seeds such as 3, for the seeds 0, 1 and 2")
+    return int(text)
+
+
 def gpu_share(text: str) -> float | str:
     """What `--gpus-per-trial` takes: `auto`, or a share of a GPU, or GPUs."""
     try:
