@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from bench import cli
+from bench import cli, sweep
 from bench.errors import UsageError
 from bench.planning.plan import Plan, make_plan
 from bench.planning.request import Request
@@ -40,8 +42,8 @@ def test_one_value_in_two_ways_is_refused() -> None:
     ("content", "words"),
     [
         ('search = "bogus"', "invalid choice: 'bogus'"),
-        ('seeds = "many"', "invalid int value: 'many'"),
-        ("seeds = 1.5", "invalid int value: '1.5'"),
+        ('seeds = "many"', "'many' is no number of seeds"),
+        ("seeds = 1.5", "'1.5' is no number of seeds such as 3"),
         ('device = "tpu"', "invalid choice: 'tpu'"),
     ],
 )
@@ -85,6 +87,32 @@ def test_qualified_names_reach_one_algorithm() -> None:
         ("fedgkd", 2.0),
         ("fedcad", 0.5),
     }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "others"),
+    [
+        (("fedavg,fedcad", "--dataset", "cifar10"), "fedcad's; .*: fedgkd, feddkd, fedkf"),
+        (("fedavg", "--dataset", "cifar10"), "fedgkd's; .*: feddkd, fedcad, fedkf"),
+        (("fedcad", "--dataset", "cifar10", "--paper", "fedgkd"), None),
+        (("fedcad",), None),
+    ],
+)
+def test_whose_setting_is_taken_is_said_where_there_is_another(arguments: tuple[str, ...], others: str | None) -> None:
+    said = [note for note in plan_of("--algo", *arguments).notes if "--paper takes another" in note]
+    assert len(said) == (others is not None)
+    assert others is None or re.search(others, said[0])
+
+
+def test_the_spaces_shown_are_those_on_the_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(*arguments: str) -> set[str]:
+        assert sweep.main(["--algo", "fedcad", "--show", "--json", *arguments]) == 0
+        return {space["setting"]["dataset"] for space in json.loads(capsys.readouterr().out)}
+
+    assert shown("--dataset", "cifar10") == {"cifar10"}
+    assert shown() == {"cifar10", "cifar100", "femnist", "digits"}
+    assert sweep.main(["--algo", "fedcad", "--show", "--dataset", "mnist"]) == 2
+    assert "no paper here tried fedcad on mnist; there is: cifar10, cifar100" in capsys.readouterr().err
 
 
 def key_of(*values: str) -> str:

@@ -77,10 +77,10 @@ def make_plan(request: Request) -> Plan:
     check_names(request)
     skip_unfit = request.algorithms == ("all",)
     entries = [entry(name) for name in (ALGORITHMS if skip_unfit else request.algorithms)]
-    paper, base = choose_setting(entries, request)
+    notes = Notes()
+    paper, base = choose_setting(entries, request, notes)
     fields, hyper = sort_values(request, entries)
     rates = _tuned_rates(request, fields)
-    notes = Notes()
     settings, origins = settings_of(base, fields, entries, request, notes)
     units: list[Unit] = []
     searches: list[Search] = []

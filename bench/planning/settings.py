@@ -16,8 +16,8 @@ from search_spaces import SETTINGS, Grid, Setting, cast, combinations, setting_f
 FALLBACK_PAPER = "fedgkd"
 
 
-def choose_setting(entries: list[Entry], request: Request) -> tuple[str | None, Setting]:
-    """The one setting of a command and whose it is.
+def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tuple[str | None, Setting]:
+    """The one setting of a command and whose it is; a note where others were to be had.
 
     `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
     have one of their own, and a data set from outside the default one, which is nobody's.
@@ -36,6 +36,9 @@ def choose_setting(entries: list[Entry], request: Request) -> tuple[str | None, 
     anybody = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
     for paper in [*own, FALLBACK_PAPER, *anybody]:
         if (paper, request.dataset) in SETTINGS:
+            others = ", ".join(other for other in anybody if other != paper)
+            if others:
+                notes.add(f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}")
             return paper, SETTINGS[paper, request.dataset]
     if request.dataset not in data.DATASETS:
         return None, _own_setting(request.dataset)

@@ -47,7 +47,7 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[Layer], argv: list[str
     if given.show:
         from bench.sweep.show import print_spaces
 
-        print_spaces(plan, given.json)
+        print_spaces(plan, given.json, any("dataset" in layer.options for layer in layers))
         return EXIT_OK
     resolved = resolve(given, plan)
     if given.dry_run:

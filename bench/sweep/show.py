@@ -65,10 +65,23 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
     return entries, broken
 
 
-def print_spaces(plan: Plan, as_json: bool) -> None:
-    """The spaces that the plan's algorithms have, with their sources."""
+def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
+    """The spaces that the plan's algorithms have, with their sources.
+
+    Args:
+        plan: of the command.
+        as_json: machine-readable.
+        narrow: on the plan's data set alone.
+
+    Raises:
+        UsageError: there are none on that data set.
+    """
     names = dict.fromkeys([unit.algorithm for unit in plan.units] + [search.algorithm for search in plan.searches])
-    spaces = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
+    of_names = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
+    spaces = [one for one in of_names if not narrow or one[1].setting.dataset == plan.request.dataset]
+    if of_names and not spaces:
+        having = ", ".join(dict.fromkeys(space.setting.dataset for _, space in of_names))
+        raise UsageError(f"no paper here tried {', '.join(names)} on {plan.request.dataset}; there is: {having}")
     if as_json:
         sys.stdout.write(json.dumps([_space_dict(paper, space) for paper, space in spaces], indent=2) + "\n")
         return
