@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ray
 from ray import tune
@@ -25,8 +25,10 @@ from bench.provenance import of_command
 from bench.terminal.names import unknown
 from bench.terminal.values import tracks_of
 from bench.tuning.connect import FOLDER
-from bench.tuning.trial import Trial
 from search_spaces import cast, setting_fields
+
+if TYPE_CHECKING:
+    from bench.tuning.trial import Trial
 
 SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
     ("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track")
@@ -40,9 +42,12 @@ class FederatedTrial(tune.Trainable):
 
     algorithm: str = ""
     defaults: Mapping[str, Any] = {}
+    trial: Trial
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the runs that the configuration asks for; their saved state is taken up by itself."""
+        from bench.tuning.trial import Trial  # torch, which the driver of a sweep does without
+
         if _is_worker():
             # Ctrl-C reaches workers as well; they are told to end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
