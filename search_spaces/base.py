@@ -177,12 +177,14 @@ class Table:
         settings: the problems.
         algorithms: names in the registry, as printed from first to last.
         tried: hyper-parameters that the table itself varies or holds, by algorithm; they go over its `Space`.
+        runs: behind a printed mean; 1 where the paper does not tell.
     """
 
     name: str
     settings: tuple[Setting, ...]
     algorithms: tuple[str, ...]
     tried: Mapping[str, Mapping[str, Grid]] = field(default_factory=dict)
+    runs: int = 1
 
 
 def combinations(grid: Mapping[str, Grid]) -> Iterator[dict[str, Value]]:

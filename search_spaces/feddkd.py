@@ -160,8 +160,8 @@ def _printed_decay(setting: Setting) -> Setting:
 _CELLS = tuple(map(_printed_decay, crossed(FEMNIST, local_epochs=(5, 15), participation=(0.25, 0.5, 0.75))))
 _FEMNIST_ALL = ("fedavg", "fedprox", "fedmax", "feddkd", "feddkd_max")
 TABLES = (
-    Table("I", _CELLS, _FEMNIST_ALL),
-    Table("II", _CELLS, _FEMNIST_ALL),
+    Table("I", _CELLS, _FEMNIST_ALL, runs=3),  # Section IV-A
+    Table("II", _CELLS, _FEMNIST_ALL, runs=3),
     Table("III", (CIFAR10,), ("fedavg", "fedprox", "feddkd")),
     Table("IV", (CIFAR100,), ("fedavg", "fedprox", "feddkd")),
     Table("VI", (DIGITS,), ("fedavg", "fedprox", "fedbn", "feddkd", "feddkd_bn")),

@@ -24,7 +24,7 @@ from bench.data import DATASETS
 from bench.planning import tables
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.tables import Cell, cells_of, printed_runs
+from bench.planning.tables import Cell, cells_of, table_of
 from bench.planning.unit import Unit, distinct_runs
 from bench.terminal.render import _folded
 from leaderboards import Store
@@ -107,7 +107,7 @@ def test_every_configuration_where_the_paper_tells_no_choice() -> None:
 
 
 def test_the_papers_runs() -> None:
-    seeds = {key: printed_runs(*key) for key in TABLES}
+    seeds = {key: table_of(*key)[1].runs for key in TABLES}
     assert {key for key, n in seeds.items() if n == 10} == {("feddkd", "V")}
     three = {("fedgkd", table) for table in "3456789"} | {("feddkd", "I"), ("feddkd", "II")}
     assert {key for key, n in seeds.items() if n == 3} == three
@@ -233,7 +233,7 @@ def test_dry_runs_count_cells_models_and_runs(
     assert said["printed_cells"] == COUNTS[paper][table]
     assert said["printed_cells"] == sum(problem["printed_cells"] for problem in said["problems"])
     assert said["runs"] == said["here"]["runs"] <= said["models_evaluated"]
-    assert said["seeds"] == printed_runs(paper, table)
+    assert said["seeds"] == table_of(paper, table)[1].runs
     for problem in said["problems"]:
         assert problem["models_evaluated"] >= problem["runs"] > 0
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from bench.perf.workload import Workload
 from bench.planning.request import Request
 from bench.planning.table_plan import make_table_plan
-from bench.planning.tables import printed_runs
 from bench.planning.unit import Unit
 from search_spaces import PAPERS, TABLES, Setting
 
@@ -18,9 +17,9 @@ ALIKE = {"distilbert": "distilbert_scratch"}
 
 def tables() -> Iterator[tuple[str, list[Unit]]]:
     """Every printed table, by paper and name, with all runs of its cells."""
-    for paper, name in TABLES:
+    for (paper, name), table in TABLES.items():
         whose = PAPERS[paper].part_of or paper
-        request = Request(("all",), "", whose, seeds=printed_runs(whose, name), table=name)
+        request = Request(("all",), "", whose, seeds=table.runs, table=name)
         yield f"{whose} {name}", list(make_table_plan(request).units)
 
 

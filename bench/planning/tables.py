@@ -18,9 +18,6 @@ from bench.terminal.names import unknown
 from leaderboards.published import PrintedCell, PrintedMetric, printed_cells
 from search_spaces import PAPERS, SPACES, Grid, Setting, Space, Table, Value, combinations, find_table, holds
 
-# Runs behind a printed mean, where the paper tells: sections 5.1 of FedGKD; IV-A and IV-C of FedDKD.
-_RUNS = {"fedgkd": 3, "feddkd I": 3, "feddkd II": 3, "feddkd V": 10}
-_SINGLE = "fedgkd fig2"
 _COLUMNS = {
     ("accuracy", "best"): "best_accuracy",
     ("accuracy", "final"): "final_accuracy",
@@ -79,12 +76,6 @@ def table_of(paper: str, name: str) -> tuple[str, Table]:
 def name_in_print(table: str) -> str:
     """`Table IV`; `Figure 2` for the one caption that holds results."""
     return "Figure 2" if table == "fig2" else f"Table {table}"
-
-
-def printed_runs(paper: str, table: str) -> int:
-    """How many runs are behind a printed mean; 1 where the paper does not tell."""
-    key = f"{paper} {table}"
-    return 1 if key == _SINGLE else _RUNS.get(key, _RUNS.get(paper, 1))
 
 
 def cells_of(paper: str, name: str) -> list[Cell]:

@@ -69,9 +69,9 @@ def _seeds(options: argparse.Namespace, layers: Sequence[Layer]) -> int:
     """How many seeds; of a table as many as there were runs, unless a number is given."""
     if not options.table or not options.paper or any("seeds" in layer.options for layer in layers):
         return int(options.seeds)
-    from bench.planning.tables import printed_runs, table_of
+    from bench.planning.tables import table_of
 
-    return printed_runs(options.paper, table_of(options.paper, options.table)[1].name)
+    return table_of(options.paper, options.table)[1].runs
 
 
 def _values_of(layer: Layer) -> dict[str, tuple[str, ...]]:
