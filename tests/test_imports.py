@@ -65,14 +65,14 @@ def imported(file: Path) -> set[str]:
 
 
 def light() -> dict[str, set[str]]:
-    """Module -> what it must not bring: the packages, every command, and what says so of itself."""
+    """Module -> what it must not bring: the packages, every command, what says so of itself, and a sweep's driver."""
     found = {name: HEAVY for name in [*sorted(OURS), "bench.cli", *(f"bench.{command}" for command in COMMANDS)]}
     for file in sorted(file for package in OURS for file in (ROOT / package).rglob("*.py")):
         said = " ".join((ast.get_docstring(ast.parse(file.read_text())) or "").split())
         if CLAIM in said:
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found[name] = HEAVY | ({"numpy"} if f"{CLAIM}, nor numpy" in said else set())
-    return found
+    return found | {"bench.tuning.cluster": {"torch"}}  # the last, for it brings much of the rest
 
 
 @pytest.mark.parametrize("package", ALLOWED)
