@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import largest_gap, simulate
 from test_resume import identical
 
@@ -19,7 +20,7 @@ from bench.engine.simulation import choose_backend
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.captures import cuda_graphs
 from bench.engine.stacked.choices import Always
-from bench.engine.stacked.convolutions import WAYS
+from bench.engine.stacked.convolutions import WAYS, computed
 from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured
 from bench.engine.state import StateFolder
@@ -60,6 +61,14 @@ def test_bfloat16_with_batch_norm(model: str) -> None:
     with captured():
         other.advance(1)
     assert 0 < largest_gap(exact, other) < 0.05
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_norms_of_a_model_that_all_share_keep_bfloat16(way: str) -> None:
+    """A GPU's autocast has them in float32, and copies what comes before and after."""
+    x, weight = torch.ones(2, 4, 5, 5, device="cuda"), torch.ones(4, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16), computed(way):
+        assert F.group_norm(x.bfloat16(), 2, weight, weight).dtype is torch.bfloat16
 
 
 @pytest.mark.parametrize("program", [*WAYS, *(way + COMPILED for way in WAYS)])

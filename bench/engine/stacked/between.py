@@ -52,7 +52,8 @@ def group_norm(
     if weight is None or bias is None:
         return F.group_norm(input, num_groups, weight, bias, eps)
     weight, bias = (value.to(input.dtype).view(-1, *[1] * (input.dim() - 2)) for value in (weight, bias))
-    return torch.addcmul(bias, F.group_norm(input, num_groups, eps=eps), weight)
+    with _as_it_is(input):
+        return torch.addcmul(bias, F.group_norm(input, num_groups, eps=eps), weight)
 
 
 def merged_group_norm(
@@ -102,14 +103,17 @@ class _Merged(torch.autograd.Function):
             clients_at(0, value, axis, clients).flatten()
             for value, axis in zip((weight, bias), in_dims[1:3], strict=True)
         )
-        # Autocast would have float32, but the kernels add up in it as it is.
-        with torch.autocast(x.device.type, enabled=False):
-            made = F.group_norm(x.flatten(1, 2), clients * groups, weight, bias, eps)
-        return made.view(x.shape), 1
+        return _torchs(clients * groups, eps, x.flatten(1, 2), weight, bias).view(x.shape), 1
 
 
 def _torchs(groups: int, eps: float, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.group_norm(x, groups, weight, bias, eps)
+    with _as_it_is(x):
+        return torch.group_norm(x, groups, weight, bias, eps)
+
+
+def _as_it_is(x: Tensor) -> torch.autocast:
+    """Autocast would have norms in float32, but the kernels add up in it as it is."""
+    return torch.autocast(x.device.type, enabled=False)
 
 
 def clients_at(place: int, tensor: Tensor, axis: int | None, clients: int) -> Tensor:

@@ -24,6 +24,7 @@ from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, P
 from algorithms.statements import layers
 from bench.engine.loop import masked_mean
 from bench.engine.stacked.convolutions import ONE_BY_ONE, WAYS, computed
+from bench.engine.stacked.lowered import lowered
 from bench.engine.stacked.numbers import RATES, Differences, packable_numbers, values_of, with_numbers
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
@@ -162,7 +163,8 @@ class Stack:
                 continue
             models = [task.teachers[name] for task in tasks]
             shared = not self.several and all(model[key] is first[key] for model in models for key in first)
-            yield name, (first if shared else stack(models), shared)
+            params = first if shared else stack(models)
+            yield name, ({**params, **lowered(self.problem.net, params)}, shared)
 
     def _finish(self, begin: int, end: int) -> list[tuple[Job, Trained]]:
         """What the algorithms make of what these clients trained: of copies, for others train on in its place."""
@@ -229,6 +231,7 @@ class _Active:
         if self.problem.acts_before_steps:
             self._keep(each(self._before_step, parts))
             parts["local"] = self.local
+        parts["low"] = lowered(self.problem.net, self.local["params"])
         self.axes = self.axes or axes(parts)
         losses: Tensor = each(self._loss, parts, self.axes)
         return losses
@@ -273,11 +276,13 @@ class _Active:
         net, message, plan = self.problem.net, parts.get("message", self.whole.message), self._plan(**parts)
         return self._algorithm(**parts).before_step(net, local, Batch(*batch), message, plan)
 
-    def _loss(self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, **parts: Any) -> Tensor:
+    def _loss(
+        self, local: Local, batch: tuple[Any, ...], memory: Memory, key: Tensor | None, low: Params, **parts: Any
+    ) -> Tensor:
         """One client's objective, a scalar: what is vmapped."""
         net, message, plan = self.problem.net, parts.get("message", self.whole.message), self._plan(**parts)
         given, algorithm = Batch(*batch), self._algorithm(**parts)
-        with net.dropout(key):
+        with net.dropout(key), net.lowering(local["params"], low):
             loss = algorithm.local_loss(net, local, given, message, memory, plan)
         return masked_mean(loss, given.weight)
 
