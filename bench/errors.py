@@ -8,6 +8,8 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent
 ALGORITHMS = BENCH.parent / "algorithms"
 
+LONGEST = 600  # characters of an error that is told in a line
+
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -21,6 +23,12 @@ class UsageError(ValueError):
 
 class EnvironmentProblem(RuntimeError):
     """The machine is not ready: data missing or altered, a folder not writable, no space (exit 3)."""
+
+
+def in_a_line(error: BaseException | str) -> str:
+    """What an error says, in one line; what goes on for pages, as a compiler's does, is cut."""
+    said = " ".join(str(error).split())
+    return said if len(said) <= LONGEST else f"{said[:LONGEST]} …"
 
 
 def without_variables(error: Exception) -> Exception:

@@ -13,7 +13,7 @@ from conftest import largest_gap, simulate
 from outside_world import install, place
 
 from algorithms import build, entry, outside
-from bench.errors import UsageError
+from bench.errors import LONGEST, UsageError
 from bench.planning.request import find_algorithm
 from bench.planning.unit import Unit
 from bench.tuning.run import describe
@@ -100,6 +100,7 @@ def test_a_file_is_answered_with_its_module(place: Path) -> None:
 
 def test_a_failure_of_many_lines_is_told_in_one() -> None:
     assert describe(ValueError("shapes:\n  a\n  b")) == "ValueError: shapes: a b"
+    assert describe(ValueError("x" * 99_999)) == f"ValueError: {'x' * LONGEST} …", "as a compiler's"
 
 
 def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

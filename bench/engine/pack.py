@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from bench.engine.simulation import Simulation
 from bench.engine.tasks import Job, Trained
-from bench.errors import without_variables
+from bench.errors import in_a_line, without_variables
 
 Ended = tuple[Simulation, Job, list[Trained]]
 
@@ -89,7 +89,9 @@ class Pack:
             del job, trained  # a failure keeps this frame
         if together and not failed:
             self.apart = together
-            warnings.warn(f"runs of this pack train one by one, for together they fail: {together}", stacklevel=2)
+            warnings.warn(
+                f"runs of this pack train one by one, for together they fail: {in_a_line(together)}", stacklevel=2
+            )
 
     def _together(self, jobs: dict[Simulation, Job]) -> Generator[Ended, None, Exception | None]:
         """Those that one program trains, and what went wrong with it."""

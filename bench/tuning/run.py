@@ -19,7 +19,7 @@ from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.memory import largest_peak
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
-from bench.errors import own_line
+from bench.errors import in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.unit import Unit
@@ -230,7 +230,7 @@ def describe(error: BaseException) -> str:
     ended = traceback.extract_tb(first.__traceback__)[-1:]
     line = own_line(error) or next(iter(ended), None)
     place = f" ({Path(line.filename).name}:{line.lineno})" if line else ""
-    return f"{type(first).__name__}: {' '.join(str(error).split())}{place}"
+    return f"{type(first).__name__}: {in_a_line(error)}{place}"
 
 
 def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
