@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +15,8 @@ from bench.engine.dropout import replace_dropout
 from bench.engine.streams import stream
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
-LOWERED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm)  # take weights of bfloat16, in a stack
+# Take weights of bfloat16 in a stack. Not what extends them, which may compute with its weights in float32 first.
+LOWERED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm)
 
 
 class Network:
@@ -60,9 +60,8 @@ class Network:
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self.autocasts = precision == "bf16"
-        low = _names_of(module, LOWERED) if self.autocasts else set()
-        self.lowered = tuple(name for name in self.trainable if name in low)
-        self._low: dict[int, Tensor] = {}
+        low = {prefix for prefix, part in module.named_modules() if type(part) in LOWERED and self.autocasts}
+        self.lowered = tuple(name for name in self.trainable if name.rpartition(".")[0] in low)
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
         training = copy.deepcopy(module).train()
@@ -85,15 +84,6 @@ class Network:
         """Where training mode drops, by `key`: (2,) of `step_keys`, perhaps vmapped, or None for nothing."""
         return nullcontext() if self._masks is None else self._masks.under(key)
 
-    @contextmanager
-    def lowering(self, params: Params, low: Params) -> Iterator[None]:
-        """Where calls with tensors of `params` compute with `low`, by name: the same numbers, cast beforehand."""
-        self._low = {id(params[name]): value for name, value in low.items()}
-        try:
-            yield
-        finally:
-            self._low = {}
-
     def eval(self, params: Params, x: Tensor) -> Outputs:
         """Evaluation mode; gradients flow."""
         if self._statistics and torch.is_grad_enabled():
@@ -114,8 +104,6 @@ class Network:
         return (x - self._pixel_mean.to(x.dtype)) / self._pixel_std.to(x.dtype)
 
     def _call(self, module: _Stateless, params: Params, x: Tensor) -> Outputs:
-        if self._low:
-            params = {name: self._low.get(id(value), value) for name, value in params.items()}
         with self._autocast(x):
             out: Outputs = module(params, x)
         if self.autocasts:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +31,7 @@ ONE_BY_ONE = ("separate", "channels_last")
 AUTOCAST = frozenset(
     (torch.conv1d, torch.conv2d, torch.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 )
+LOWERED = AUTOCAST | {F.linear, F.group_norm}  # compute in bfloat16, of what they are given in float32, too
 SMALL = 4_000_000  # multiplications of a client's convolution on a CPU, below which one call a client costs too much
 
 
@@ -70,10 +73,14 @@ class computed(TorchFunctionMode):
             raise ValueError(f"convolutions of a stack are computed in one of {', '.join(WAYS)}; got {way!r}")
         self._way = way
         self._between = layers(side_by_side=way == "grouped")
+        self._low: dict[int, Tensor] = {}
         self.idle = True
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if self._low and func in LOWERED and _is_low(func, args, kwargs):
+            args = tuple(map(self._lowered, args))
+            kwargs = {name: self._lowered(value) for name, value in kwargs.items()}
         if func in AUTOCAST:
             cast = tuple(map(_autocast, args)), {name: _autocast(value) for name, value in kwargs.items()}
             self.idle &= all(map(operator.is_, [*args, *kwargs.values()], [*cast[0], *cast[1].values()]))
@@ -82,6 +89,21 @@ class computed(TorchFunctionMode):
         made = self._between[func](*args, **kwargs) if func in self._between else None
         self.idle &= made is None
         return func(*args, **kwargs) if made is None else made
+
+    @contextmanager
+    def lowering(self, params: Mapping[str, Tensor], low: Mapping[str, Tensor]) -> Iterator[None]:
+        """Where layers that would cast tensors of `params` to bfloat16 take what is cast already, `low`, by name.
+
+        Each once: what a layer that is used again takes is cast for that use, for slopes are added up in float32.
+        """
+        self._low = {id(params[name]): value for name, value in low.items()}
+        try:
+            yield
+        finally:
+            self._low = {}
+
+    def _lowered(self, value: Any) -> Any:
+        return self._low.pop(id(value), value)
 
     def _conv2d(
         self,
@@ -101,6 +123,13 @@ class computed(TorchFunctionMode):
         self.idle = False
         made: Tensor = _Convolution.apply(input, weight, bias, shape, self._way)
         return made
+
+
+def _is_low(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a layer computes in bfloat16: under autocast, and a norm where its input is."""
+    given = args[0] if args else kwargs["input"]
+    low = func is not F.group_norm or given.dtype is torch.bfloat16
+    return low and torch.is_autocast_enabled(given.device.type)
 
 
 def _autocast(value: Any) -> Any:

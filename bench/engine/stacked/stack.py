@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
 from algorithms.statements import layers
@@ -156,7 +155,8 @@ class Stack:
             found["numbers"] = self._tensor([values_of(job.problem.algorithm, self.places) for job in jobs])
         return found | {name: self._tensor([RATES[name](job) for job in jobs]) for name in sorted(self.rates)}
 
-    def _teachers(self) -> Iterator[tuple[str, tuple[Params, bool]]]:
+    def _teachers(self) -> Iterator[tuple[str, tuple[dict[str, Params], bool]]]:
+        """Of each its parameters, and those in bfloat16: cast once a round."""
         tasks = [task for _, task in self.entries]
         for name, first in tasks[0].teachers.items():
             if name in tasks[0].tables:
@@ -164,7 +164,7 @@ class Stack:
             models = [task.teachers[name] for task in tasks]
             shared = not self.several and all(model[key] is first[key] for model in models for key in first)
             params = first if shared else stack(models)
-            yield name, ({**params, **lowered(self.problem.net, params)}, shared)
+            yield name, ({"params": params, "low": lowered(self.problem.net, params)}, shared)
 
     def _finish(self, begin: int, end: int) -> list[tuple[Job, Trained]]:
         """What the algorithms make of what these clients trained: of copies, for others train on in its place."""
@@ -199,10 +199,11 @@ class _Active:
         self.state = first(whole.state)
         self.total: Tensor = whole.total[:size]
         self.teachers = {
-            name: (params if shared else first(params), shared) for name, (params, shared) in whole.teachers.items()
+            name: (tree if shared else first(tree), shared) for name, (tree, shared) in whole.teachers.items()
         }
         # Whether convolutions are left to vmap, which is faster than to look at each of a step's functions.
         self.plain = not (self.problem.net.convolutional or self.problem.net.autocasts)
+        self.mode: computed | None = None
         self.axes: Any = None  # of a step's parts, which have one structure once the first `before_step` is over
         self.lr = self.common.get("lr", whole.lr)
         self.weight_decay = self.common.pop("weight_decay", whole.weight_decay)
@@ -210,7 +211,7 @@ class _Active:
     def step(self, way: str) -> None:
         """One optimiser step of every client, convolutions computed in a way of `WAYS`."""
         whole = self.whole
-        mode = None if self.plain else computed(way)
+        mode = self.mode = None if self.plain else computed(way)
         with mode or nullcontext():
             losses = self._losses()
         self.plain = mode is None or (mode.idle and not (whole.program.fixed or self.problem.net.autocasts))
@@ -263,14 +264,21 @@ class _Active:
 
     @torch.no_grad()
     def _ask_teachers(self, x: Tensor) -> dict[str, Outputs]:
-        net, answers = self.problem.net, {}
-        for name, (params, shared) in self.teachers.items():
+        answers = {}
+        for name, (tree, shared) in self.teachers.items():
             if shared:  # one model: one large batch
-                out = net.eval(params, x.flatten(0, 1))
+                out = self._answer(**tree, x=x.flatten(0, 1))
                 answers[name] = Outputs(*(part.view(*x.shape[:2], -1) for part in out))
             else:
-                answers[name] = vmap(net.eval, randomness="error")(params, x)
+                answers[name] = each(self._answer, {**tree, "x": x})
         return answers
+
+    def _answer(self, params: Params, low: Params, x: Tensor) -> Outputs:
+        with self._lowering(params, low):
+            return self.problem.net.eval(params, x)
+
+    def _lowering(self, params: Params, low: Params) -> AbstractContextManager[None]:
+        return self.mode.lowering(params, low) if self.mode and low else nullcontext()
 
     def _before_step(self, local: Local, batch: tuple[Any, ...], **parts: Any) -> Local:
         net, message, plan = self.problem.net, parts.get("message", self.whole.message), self._plan(**parts)
@@ -282,7 +290,7 @@ class _Active:
         """One client's objective, a scalar: what is vmapped."""
         net, message, plan = self.problem.net, parts.get("message", self.whole.message), self._plan(**parts)
         given, algorithm = Batch(*batch), self._algorithm(**parts)
-        with net.dropout(key), net.lowering(local["params"], low):
+        with net.dropout(key), self._lowering(local["params"], low):
             loss = algorithm.local_loss(net, local, given, message, memory, plan)
         return masked_mean(loss, given.weight)
 
