@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.charts.theme import HIDDEN, SHOWN, Spec, colour, dash, shape, whole
+from bench.charts.theme import HIDDEN, SHOWN, Spec, colour, dash, shape, whole, whole_numbers
 
-_ROUNDS = {"tickMinStep": 1, "tickCount": 6, "grid": False, "labelOverlap": "greedy", "labelSeparation": 6}
+_ROUNDS = {"grid": False, "labelOverlap": "greedy", "labelSeparation": 6}
 _MARKED = 24  # points of a line up to which each has its sign
 
 
@@ -21,8 +21,10 @@ def learning_curves(
         rows: `algorithm`, `round`, `mean`, `low`, `high` (fractions; the band, None without one), `n`.
         algorithms: every name, in the order of the colours; those of other charts beside this one included.
     """
+    rounds = [row["round"] for row in rows]
+    ticks = {**_ROUNDS, "values": whole_numbers(min(rounds), max(rounds)), "format": "d"}
     line = {
-        "x": {"field": "round", "type": "quantitative", "title": "round", "axis": _ROUNDS},
+        "x": {"field": "round", "type": "quantitative", "title": "round", "axis": ticks},
         "color": colour(algorithms, field="algorithm"),
     }
     mean = {"field": "accuracy", "type": "quantitative", "title": "test accuracy, %", "scale": {"zero": False}}

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.charts.panels import SIDE, panel
-from bench.charts.theme import Spec, colour, dash, shape
+from bench.charts.theme import TICKS, Spec, colour, dash, shape, whole_numbers
 
 MARKED = 24  # points of a line up to which each has its sign
-_TICKS = 5
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
 _LONG = 10_000  # from which numbers are said in thousands
 
@@ -112,21 +111,13 @@ def _across(rows: Sequence[Mapping[str, Any]], x: Axis) -> Spec:
     if x.ticks:
         ticks |= {"values": list(x.ticks), "format": _EXACT}
     elif all(float(value).is_integer() for value in values):
-        ticks |= {"values": _whole_numbers(round(min(values)), round(max(values))), "format": ",d"}
+        ticks |= {"values": whole_numbers(round(min(values)), round(max(values))), "format": ",d"}
     else:
-        ticks["tickCount"] = _TICKS  # beside values it would thin them
+        ticks["tickCount"] = TICKS  # beside values it would thin them
     if max(values) >= _LONG:
         ticks["format"] = "~s"
     scale = {"type": "log"} if x.log else {"zero": False}
     return {"title": x.title, "axis": ticks, "scale": {**scale, "nice": False, "padding": 8}}
-
-
-def _whole_numbers(first: int, last: int) -> list[int]:
-    """Some round numbers between two; Vega would put halves between few."""
-    step = next(
-        size * 10**power for power in range(9) for size in (1, 2, 5) if size * 10**power * _TICKS >= last - first
-    )
-    return [at for at in range(first // step * step, last + 1, step) if at >= first]
 
 
 def _band(up: Spec) -> Spec:

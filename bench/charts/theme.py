@@ -22,6 +22,7 @@ GRIDS = ("#E3E6EA", "#2E343C")
 DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3), (4, 4))
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+TICKS = 5  # of an axis, at most one more
 
 
 def config(dark: bool = False) -> Spec:
@@ -58,6 +59,13 @@ def shape(names: Sequence[str], **more: Any) -> Spec:
     """The shape channel of `names`."""
     scale = {"domain": list(names), "range": [SHAPES[i % len(SHAPES)] for i in range(len(names))]}
     return {"scale": scale, "type": "nominal", "legend": None, **more}
+
+
+def whole_numbers(first: int, last: int) -> list[int]:
+    """Some round numbers between two, for the ticks of an axis; Vega would put halves between few."""
+    sizes = (size * 10**power for power in range(9) for size in (1, 2, 5))
+    step = next(size for size in sizes if size * TICKS >= last - first)
+    return [at for at in range(first // step * step, last + 1, step) if at >= first]
 
 
 def whole(rows: Sequence[Any], description: str, **parts: Any) -> Spec:
