@@ -47,10 +47,9 @@ class Kind:
             ValueError: there is no such module, it cannot be imported, or it has no such name.
         """
         module, _, attribute = path.partition(":")
-        file = Path(module)
-        if file.suffix == ".py" or len(file.parts) > 1:
-            where = f", the command being given in {file.parent}" if len(file.parts) > 1 else ""
-            raise self.error(name, f"not the file is named but its module: {file.stem}:{attribute}{where}")
+        meant = as_module(path)
+        if meant:
+            raise self.error(name, meant)
         here = str(Path.cwd())
         if here not in sys.path:  # a console script does not look where it is started, `python -m` does
             sys.path.append(here)
@@ -74,6 +73,19 @@ class Kind:
     def failure(self, name: str, done: str, error: Exception) -> ValueError:
         """The error of one whose code raised when it was `imported`, `made` or the like."""
         return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}")
+
+
+def as_module(name: str) -> str:
+    """What is typed instead of a file: `a module is named, not a file: pk.own:A`; empty where none is named."""
+    text, _, attribute = name.partition(":")
+    file = Path(text)
+    given = file.suffix == ".py" or len(file.parts) > 1 or (not attribute and Path(f"{text}.py").is_file())
+    if not file.name or not given:
+        return ""
+    beside = file.is_absolute() or ".." in file.parts  # no package of the working directory has it
+    module = file.stem if beside else ".".join(file.with_suffix("").parts)
+    where = f", the command being given in {file.parent}" if beside else ""
+    return f"a module is named, not a file: {module}:{attribute or 'NAME'}{where}"
 
 
 def _is_own(key: str, value: Any, module: str) -> bool:

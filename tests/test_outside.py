@@ -87,15 +87,16 @@ def test_workers_find_it_and_a_failing_hook_is_shown_with_its_traceback_on_reque
 def test_a_file_is_answered_with_its_module(place: Path) -> None:
     (place / "my_methods.py").write_text(readme_example())
     for name in ("my_methods.py:MyProx", "./my_methods.py:MyProx"):
-        with pytest.raises(UsageError, match=r"not the file is named but its module: my_methods:MyProx$"):
+        with pytest.raises(UsageError, match=r"a module is named, not a file: my_methods:MyProx$"):
             find_algorithm(name)
-    with pytest.raises(UsageError, match=r"its module: own:A, the command being given in lib$"):
-        find_algorithm("lib/own.py:A")
-    for name in ("my_methods", "my_methods.py"):
-        with pytest.raises(UsageError, match=r"named, my_methods:CLASS$"):
+    meant = {"lib/own.py:A": "lib.own:A", "lib/own.py": "lib.own:NAME", "../lib/own.py:A": "own:A, the .* in ../lib"}
+    meant |= {"my_methods": "my_methods:NAME", "my_methods.py": "my_methods:NAME"}
+    for name, module in meant.items():
+        with pytest.raises(UsageError, match=f"a module is named, not a file: {module}$"):
             find_algorithm(name)
-    with pytest.raises(UsageError, match="known: centralized"):
-        find_algorithm("my_method")
+    for name in ("my_method", ".", "/"):
+        with pytest.raises(UsageError, match="known: centralized"):
+            find_algorithm(name)
 
 
 def test_a_failure_of_many_lines_is_told_in_one() -> None:

@@ -50,7 +50,7 @@ def info(name: str) -> DatasetInfo:
 
     found = outside.find(name)
     if found is None:
-        raise unknown("data set", name, [*DATASETS, *outside.KIND.names()])
+        raise unknown("data set", name, [*DATASETS, *outside.KIND.names()], importable=True)
     return found
 
 

@@ -58,7 +58,7 @@ def partition(name: str) -> Partition:
 
     found = outside_partitions.find(name)
     if found is None:
-        raise unknown("partition", name, [*PARTITIONS, *outside_partitions.KIND.names()])
+        raise unknown("partition", name, [*PARTITIONS, *outside_partitions.KIND.names()], importable=True)
     return found
 
 

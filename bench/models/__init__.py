@@ -33,7 +33,7 @@ def info(name: str) -> ModelInfo:
 
     found = outside.find(name)
     if found is None:
-        raise unknown("model", name, [*MODELS, *outside.KIND.names()])
+        raise unknown("model", name, [*MODELS, *outside.KIND.names()], importable=True)
     return found
 
 

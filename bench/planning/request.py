@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from pathlib import Path
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.data import info
@@ -93,10 +92,7 @@ def find_algorithm(name: str) -> Entry:
     except KeyError:
         from algorithms import outside
 
-        if Path(name).with_suffix(".py").is_file():
-            what = f"a module and its class are named, {Path(name).stem}:CLASS"
-            raise UsageError(f"no algorithm {name!r}; of a file {what}") from None
-        raise unknown("algorithm", name, [*ALGORITHMS, *outside.names()]) from None
+        raise unknown("algorithm", name, [*ALGORITHMS, *outside.names()], importable=True) from None
     except ValueError as error:
         raise UsageError(str(error)) from error
 
@@ -133,9 +129,17 @@ def sort_values(
         else:
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
             near = get_close_matches(short if dot else name, known, n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
+            owners = [found.name for found in ALGORITHMS.values() if short in found.defaults()]
+            hint = f" (did you mean {near[0]}?)" if near else f" ({_few(owners)} has it)" if owners else ""
+            origin = request.origins.get(name, "command line")
+            where = "" if origin == "command line" else f", as {origin} has it"
             raise UsageError(
-                f"no setting, and no hyper-parameter of {', '.join(having)}, is called {name!r}{hint}; settings are "
-                "listed by --dry-run, hyper-parameters by --list"
+                f"no setting, and no hyper-parameter of {', '.join(having)}, is called {name!r}{where}{hint}; settings "
+                "are listed by --dry-run, hyper-parameters by --list"
             )
     return fields, hyper
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first of them, as examples."""
+    return " or ".join(names[:3])
