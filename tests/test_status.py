@@ -87,6 +87,22 @@ def test_status_says_why_runs_failed_or_diverged(tmp_path: Path, capsys: pytest.
         assert errors[:9] == ["out of memory"] * 8 + ["round 3, client 1: loss"]
 
 
+def test_like_reasons_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned = make_plan(Request(("fedavg",), seeds=20)).units
+    for seed, unit in enumerate(planned):
+        wrong = f"ValueError: round {seed + 1}, client {seed}: wrong shape" if seed < 10 else f"another {seed}"
+        Store(tmp_path).write(failed_row(error=wrong) | identity_columns(*unit.identity(entry("fedavg"))), CURVE)
+    (tmp_path / "state" / planned[0].key).mkdir(parents=True)
+    (tmp_path / "state" / planned[0].key / "manifest.json").write_text("{broken")
+    assert status.main(["--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    keys = ", ".join(unit.key[:16] for unit in planned[:5])
+    assert f"failed: {keys} and 5 more: ValueError: round 1, client 0: wrong shape" in said
+    assert sum(line.startswith("failed: ") for line in said) == 5
+    assert said[-1] == "and for 6 other reasons, which --json tells"
+    assert not any(line.startswith("diverged") for line in said), "also of a run whose state is damaged"
+
+
 def test_status_of_a_file_names_what_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.parquet"
     file.touch()

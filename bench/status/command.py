@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from bench.stored.under_way import OTHER_VERSION, UnderWay, under_way, whose
 from bench.sweep.layers import Layer, parse
 from bench.sweep.request import make_request
 from bench.terminal.console import Parser, console, exit_status, say
-from bench.terminal.words import KEY_SHOWN, OUT, run_keys
+from bench.terminal.words import KEY_SHOWN, OUT, counted, run_keys
 from leaderboards import Store
 from leaderboards.commands import shell_command
 
@@ -32,6 +33,11 @@ With --algo and the other options of bench.sweep: the runs of that command, thos
 _OTHER_VERSION = (
     f"{OTHER_VERSION}: saved by another version of the suite or of the algorithm, which alone goes on from it"
 )
+
+
+_SOUND = {"error": None, "diverged": False}  # of a run in which nothing went wrong
+_PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")  # in which likes of one failure differ
+_REASONS = 5  # that are told
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,14 +75,14 @@ def _of_plan(given: argparse.Namespace, layers: Sequence[Layer], out: Path) -> l
     store = Store(out)
     statuses, varied, states = store.status(), varied_names(plan.units), under_way(out)
     stored = _rows(store)
-    errors = {row["run_key"]: row.get("error") for row in stored}
+    reasons = {row["run_key"]: _reason(row) for row in stored}
     rows = []
     for unit in plan.units:
         found = {statuses.get(key, "missing") for key in unit.rows.values()}
         status = found.pop() if len(found) == 1 else "missing"
         named = {"run_key": unit.key, "run": trial_name([unit], varied)}
-        error = next(filter(None, map(errors.get, unit.rows.values())), None)
-        rows.append(named | asdict(states.standing(unit.key, status)) | {"error": error})
+        reason = next((reasons[key] for key in unit.rows.values() if reasons.get(key, _SOUND) != _SOUND), _SOUND)
+        rows.append(named | asdict(states.standing(unit.key, status)) | reason)
     wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
     return rows + [row for identity, row in _lines(stored, states) if identity in wanted]
 
@@ -94,8 +100,7 @@ def _of_folder(out: Path) -> list[dict[str, Any]]:
     rows = [_line(one, states) for one in _in_order([*runs, *named])]
     nameless = [key for key, run in others.items() if not run]
     rows += [
-        {"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing")), "error": None}
-        for key in nameless
+        {"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing")), **_SOUND} for key in nameless
     ]
     if not rows:
         raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
@@ -123,7 +128,12 @@ def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
 
 def _line(one: Named, states: UnderWay) -> dict[str, Any]:
     key, standing = one.row["run_key"], states.standing(one.row["run_key"], one.row.get("status", "missing"))
-    return {"run_key": key, "run": one.name, **asdict(standing), "error": one.row.get("error")}
+    return {"run_key": key, "run": one.name, **asdict(standing), **_reason(one.row)}
+
+
+def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row says of what went wrong."""
+    return {"error": row.get("error"), "diverged": bool(row.get("diverged"))}
 
 
 def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
@@ -151,11 +161,13 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
 
 
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Why runs failed, and what stopped being finite in those that diverged, each reason with its runs."""
-    keys: dict[tuple[str, str], list[str]] = {}
+    """Why runs failed, and what stopped being finite in those that diverged, like reasons once with all their runs."""
+    alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["error"]:
-            how = "failed" if "failed" in (row["status"], row["before"]) else "diverged"
-            keys.setdefault((how, row["error"]), []).append(row["run_key"])
-    for (how, error), found in keys.items():
-        yield f"{how}: {run_keys(found)}: {error}"
+            how = "diverged" if row["diverged"] else "failed"
+            alike.setdefault((how, _PLACE.sub("", row["error"])), []).append(row)
+    for (how, _), found in list(alike.items())[:_REASONS]:
+        yield f"{how}: {run_keys([row['run_key'] for row in found])}: {found[0]['error']}"
+    if len(alike) > _REASONS:
+        yield f"and for {counted(len(alike) - _REASONS, 'other reason')}, which --json tells"
