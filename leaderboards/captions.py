@@ -35,7 +35,16 @@ _MARK_NOTES = {
 _IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size"}
 
 
-_LOCAL = (("optimizer", "{optimizer}"), ("lr", "lr {lr:g}"), ("batch_size", "batch size {batch_size}"))
+_LOCAL = (  # fields of local training, how they are said, and the value that goes without saying
+    ("optimizer", "{}", None),
+    ("lr", "lr {}", None),
+    ("momentum", "momentum {}", 0.0),
+    ("weight_decay", "weight decay {}", 0.0),
+    ("lr_decay", "lr decay {}", 1.0),
+    ("batch_size", "batch size {}", None),
+    ("augmentation", "{}", "none"),
+    ("fraction", "fraction {} of the data", 1.0),
+)
 _TITLE = (  # fields that are said together, and how
     ("{dataset}", ("dataset",)),
     ("{model}", ("model",)),
@@ -79,15 +88,26 @@ def captions(
         common_marks: keys of `MARKS` that hold for every cell.
         intervals: whether intervals are printed, instead of standard deviations.
     """
-    local = [text.format(**setting) for name, text in _LOCAL if name in setting]
-    local += [f"{name} {setting[name]}" for name in sorted(set(differing) - _IN_TITLE)]
     lines = [
         _measured(metrics, intervals),
-        f"local training: {', '.join(local)}",
+        f"local training: {local_training(setting, differing)}",
         *([_selection(records), _budget(records)] if any(record["configurations"] for record in records) else []),
     ]
     lines += [f"all runs: {_MARK_NOTES[mark]}" for mark in MARKS if mark in common_marks]
     return tuple(line[0].upper() + line[1:] for line in lines)
+
+
+def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:
+    """How clients train, and on how much: `sgd, lr 0.01, momentum 0.9, batch size 64, flip_crop`.
+
+    Args:
+        setting: the fields that are known.
+        differing: further fields to name with their values.
+    """
+    said = {name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual}
+    further = sorted(set(differing) - _IN_TITLE - said.keys())
+    values = [text.format(typed(setting[name])) for name, text in said.items()]
+    return ", ".join([*values, *(f"{name} {typed(setting[name])}" for name in further)])
 
 
 def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
@@ -102,6 +122,8 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     found += [_UNREACHED] * ("unreached" in states)
     if any("C = " in head.label for head in heads):
         found.append("C participation, the share of clients that train in a round")
+    if any(row.hyperparameters for row in rows):
+        found.append("hyper-parameters at their defaults are left out")
     if any("|" in row.hyperparameters for row in rows):
         found.append("a|b values differ between the columns, from left to right")
     if any(len(cell.seeds) > 2 and cell.rank is not None for cell in cells):

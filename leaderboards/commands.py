@@ -18,4 +18,4 @@ def typed(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     short = f"{value:g}" if isinstance(value, float) else str(value)
-    return repr(value) if isinstance(value, float) and float(short) != value else short
+    return repr(float(value)) if isinstance(value, float) and float(short) != value else short

@@ -351,8 +351,8 @@ def test_what_is_the_same_for_all_columns_stands_in_the_title():
 def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so():
     rows = [run("a", 1, 0, 40, 40, setting={"weight_decay": decay}) for decay in (0.0, 1e-4)]
     first, second = tables_of(board_of(rows), [BEST])
-    assert "weight_decay 0.0" in first.captions[1]
-    assert "weight_decay 0.0001" in second.captions[1]
+    assert "weight_decay 0" in first.captions[1]
+    assert "weight decay 0.0001" in second.captions[1]
     assert "momentum" not in "".join(first.captions)
 
 

@@ -13,6 +13,7 @@ from bench.stored.results import Record
 from bench.terminal.words import counted, in_order
 from leaderboards import boards
 from leaderboards.boards import REFERENCES, base_model
+from leaderboards.captions import local_training
 from leaderboards.commands import typed
 from leaderboards.identity import canonical_json
 
@@ -77,14 +78,14 @@ class Group:
     def title(self) -> str:
         """What all its numbers have in common."""
         setting = self.setting
-        known = ("partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size")
+        known = ("partition", "num_clients", "rounds", "local_epochs")
         parts = [
             f"{setting['dataset']} · {setting['model']}",
             f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
             f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
-            f"{setting['optimizer']}, lr {typed(setting['lr'])}, batch size {setting['batch_size']}",
+            local_training(setting, (name for name in self.differing if name in setting and name not in known)),
         ]
-        return " · ".join(parts + [self._field(name) for name in self.differing if name not in known])
+        return " · ".join(parts + [self._field(name) for name in self.differing if name not in setting])
 
     @cached_property
     def alphas(self) -> tuple[str, ...]:
