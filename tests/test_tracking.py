@@ -255,6 +255,11 @@ def test_a_personal_model_is_asked_for_by_client(tmp_path: Path) -> None:
             load_model(tmp_path, KEYS[""], client)
     with pytest.raises(FileNotFoundError, match="--track models --force"):
         load_model(tmp_path, KEYS["_t1"])
+    one = toy("fedavg", ("models",))
+    one.advance(4)
+    tracking.write(one, tmp_path, {"": KEYS["_t1"]}, {"": "fedavg"})
+    with pytest.raises(ValueError, match="one model for all clients, got client=3: leave it out"):
+        load_model(tmp_path, KEYS["_t1"], 3)
     assert "each client has its own model; all of them are kept" in tracked.arrays(tmp_path, KEYS[""])["run/notes"][0]
 
 

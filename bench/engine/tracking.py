@@ -201,8 +201,10 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     tensors = load_file(path)
     shared = {name: value for name, value in tensors.items() if "/" not in name}
     owners = sorted({int(name.partition("/")[0]) for name in tensors if "/" in name})
-    if not owners:
+    if not owners and client is None:
         return shared
+    if not owners:
+        raise ValueError(f"run {key[:16]} has one model for all clients, got client={client}: leave it out")
     if client is None and len(owners) == 1:
         client = owners[0]
     if client not in owners:

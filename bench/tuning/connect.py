@@ -50,8 +50,9 @@ def start(resources: Resources) -> None:
             f"{here} has a package `bench` of its own, which the workers of a cluster would import instead of "
             "fedkd-bench: give the command in another folder"
         )
-    paths = [str(ROOT), os.environ.get("PYTHONPATH")]
-    os.environ.pop(FOLDER, None)  # of an earlier command of this process
+    ours = (str(ROOT), os.environ.pop(FOLDER, None))  # of an earlier command of this process, too
+    before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [str(ROOT), *(path for path in before if path not in ours)]
     if hidden:  # where Ray is to start elsewhere, what an algorithm of the user's imports and reads is still here
         os.environ[FOLDER] = str(here)
         paths.append(str(here))

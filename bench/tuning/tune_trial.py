@@ -19,7 +19,7 @@ from bench.errors import UsageError
 from bench.execution import BACKENDS, Execution, count_gpus, default_out
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
-from bench.planning.request import Request
+from bench.planning.request import Request, find_algorithm
 from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.terminal.names import unknown
@@ -46,12 +46,12 @@ class FederatedTrial(tune.Trainable):
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the runs that the configuration asks for; their saved state is taken up by itself."""
-        from bench.tuning.trial import Trial  # torch, which the driver of a sweep does without
-
         if _is_worker():
             # Ctrl-C reaches workers as well; they are told to end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             os.chdir(os.environ.get(FOLDER, "."))
+        from bench.tuning.trial import Trial  # torch, which the driver of a sweep does without
+
         self.trial = Trial(*self.resolve(config))
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
@@ -108,7 +108,7 @@ def _is_worker() -> bool:
 
 def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrial]:
     """A class bound to one registry entry. Paths are made absolute now, in the driver: workers run elsewhere."""
-    name = entry(algorithm).name
+    name = find_algorithm(algorithm).name
     bound = {"out": str(default_out()), **defaults}
     for key in ("out", "data_dir"):
         if bound.get(key):
@@ -159,7 +159,9 @@ def _values_of(algorithm: str, layer: Mapping[str, Any]) -> dict[str, tuple[str,
     in_setting = layer.get("setting") or {}
     if not isinstance(in_setting, Mapping):
         raise UsageError(f"setting must be a mapping of fields of the setting, got {in_setting!r}")
-    flat = {name: value for name, value in layer.items() if name == "dataset" or name not in SPECIAL_KEYS}
+    flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
+    if layer.get("dataset") is not None:
+        flat["dataset"] = layer["dataset"]
     own = entry(algorithm).defaults().keys()
     # What both have (FedDKD's lr) is the setting's in `setting`, else the algorithm's own.
     return _named(algorithm, in_setting, own - setting_fields().keys()) | _named(algorithm, flat, own)
