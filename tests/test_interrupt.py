@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from commands import assert_equal_results, command, kill_all, saved_round, start, wait_for
 
-from bench import sweep
+from bench import compare, sweep
 from bench.tuning import runner
 from bench.tuning.progress import Quiet
 from bench.tuning.runner import Interruption
@@ -100,6 +100,10 @@ def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFix
     assert run_here(tmp_path, "--rounds", "2000", "--time-budget", "2") == 130
     assert saved_round(tmp_path) > 0
     assert "interrupted: what was under way is saved; the same command goes on from there\n" in capsys.readouterr().err
+    assert compare.main(["--out", str(tmp_path)]) == 2
+    assert f"no results in {tmp_path}: 1 run saved, none ended; the command that began" in capsys.readouterr().err
+    assert run_here(tmp_path, "--rounds", "2000", "--time-budget", "1") == 130
+    assert "4 runs, 4 to do (1 from where it was saved)\n" in capsys.readouterr().err
 
 
 def test_a_time_budget_that_is_too_short_does_not_say_that_anything_is_saved(

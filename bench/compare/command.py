@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bench.compare.filters import TUNABLE, chosen, filters, layout
 from bench.errors import UsageError
-from bench.terminal.console import Parser, exit_status
+from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
 from bench.terminal.values import folders_of, no_results, split_list
 from bench.terminal.words import OUTS, counted
@@ -193,6 +193,9 @@ def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
 
     if not (arguments.paper and arguments.table):
         raise UsageError("--paper and --table go together: whose table, and which")
+    missing = [folder for folder in folders if arguments.out and not folder.exists()]
+    if missing:
+        say(f"nothing is in {_named(missing)}, which does not exist")
     values = {"alpha": split_list(arguments.alpha), "participation": split_list(arguments.participation)}
     request = Request(
         algorithms=split_list(arguments.algo),

@@ -73,10 +73,9 @@ def under_way(out: Path) -> UnderWay:
     return UnderWay(_manifests(out), running)
 
 
-def any_saved(out: Path, keys: Collection[str] | None) -> bool:
-    """Whether one of the runs of these keys, or any if None, has a state with a finished round."""
-    saved = (_round(manifest) for key, manifest in _manifests(out).items() if keys is None or key in keys)
-    return any(saved)
+def count_saved(out: Path, keys: Collection[str] | None) -> int:
+    """How many runs of these keys, or of all if None, have a state with a finished round."""
+    return sum(bool(_round(found)) for key, found in _manifests(out).items() if keys is None or key in keys)
 
 
 def _manifests(out: Path) -> dict[str, Any]:

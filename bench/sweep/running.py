@@ -17,7 +17,7 @@ from bench.planning.budget import TUNED
 from bench.planning.plan import Plan
 from bench.planning.shares import default_share, share
 from bench.planning.unit import Unit
-from bench.stored.under_way import any_saved
+from bench.stored.under_way import count_saved
 from bench.sweep.ready import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes
 from bench.terminal.console import say
@@ -47,7 +47,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
     store = Store(resolved.out)
     units = missing_units(plan, store)
     tracking = Tracking(plan, units, resolved.out, given.track, given.force)
-    _announce(plan, units)
+    _announce(plan, units, 0 if given.force else count_saved(resolved.out, {unit.key for unit in units}))
     say(*tracking.before())
     say(*pack_notes(given, resolved))
     status = EXIT_OK
@@ -58,7 +58,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
             resources = _resources(given, resolved, units, store)
             outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
             keys = None if plan.searches else {unit.key for unit in units}
-            _say_ended(outcome, given.verbose, any_saved(resolved.out, keys))
+            _say_ended(outcome, given.verbose, bool(count_saved(resolved.out, keys)))
             status = outcome.exit_status
             say(*tracking.after())
     _compact(store)
@@ -145,12 +145,14 @@ def _interrupted(outcome: Outcome, saved: bool) -> str:
     return " before any run had done a round: there is nothing to save; the same command begins anew, give it more time"
 
 
-def _announce(plan: Plan, units: Sequence[Unit]) -> None:
+def _announce(plan: Plan, units: Sequence[Unit], saved: int) -> None:
+    """What there is to do; of `saved` runs only the rest."""
     say(*plan.notes)
     done = len(plan.units) - len(units)
     if plan.units:
         stored = f", {done} already stored" if done else ""
-        sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {len(units)} to do\n")
+        rest = f" ({saved} from where it was saved)" if saved else ""
+        sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {len(units)} to do{rest}\n")
 
 
 def _compact(store: Store) -> None:

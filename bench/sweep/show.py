@@ -11,7 +11,7 @@ from algorithms import ALGORITHMS, Entry, Field, outside
 from bench.errors import UsageError
 from bench.planning.plan import Plan
 from bench.planning.request import find_algorithm
-from bench.terminal.console import console
+from bench.terminal.console import console, say
 from bench.terminal.words import text
 from search_spaces import PAPERS, SPACES, Space
 
@@ -81,7 +81,11 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
     spaces = [one for one in of_names if not narrow or one[1].setting.dataset == plan.request.dataset]
     if of_names and not spaces:
         having = ", ".join(dict.fromkeys(space.setting.dataset for _, space in of_names))
-        raise UsageError(f"no paper here tried {', '.join(names)} on {plan.request.dataset}; there is: {having}")
+        tried = ", ".join(names) if plan.request.algorithms != ("all",) else "any of them"
+        raise UsageError(f"no paper here tried {tried} on {plan.request.dataset}; there is: {having}")
+    without = names.keys() - {space.algorithm for _, space in spaces}
+    if narrow and without and plan.request.algorithms != ("all",):
+        say(f"no paper here tried {', '.join(sorted(without))} on {plan.request.dataset}")
     if as_json:
         sys.stdout.write(json.dumps([_space_dict(paper, space) for paper, space in spaces], indent=2) + "\n")
         return

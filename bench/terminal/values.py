@@ -12,6 +12,7 @@ from pathlib import Path
 from bench.errors import UsageError
 from bench.execution import LOGS, TRACKS, default_out
 from bench.terminal.names import unknown
+from bench.terminal.words import counted
 from leaderboards.commands import shell_command
 
 
@@ -53,7 +54,16 @@ def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") 
 
 def no_results(folders: Sequence[Path]) -> UsageError:
     """What to say of folders, or files of rows, none of which holds a run."""
-    folder = next((folder for folder in folders if not folder.is_file()), default_out())
+    saved = {folder: len(list((folder / "state").glob("*/manifest.json"))) for folder in folders}
+    if any(saved.values()):
+        lists = " and ".join(
+            f"`{shell_command('bench.status', '--out', out)}`" for out, count in saved.items() if count
+        )
+        return UsageError(
+            f"no results in {', '.join(map(str, folders))}: {counted(sum(saved.values()), 'run')} saved, none "
+            f"ended; the command that began goes on with them, {lists} says more"
+        )
+    folder = next((folder for folder in folders if not folder.is_file() and not folder.suffix), default_out())
     makes = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
     names = ", ".join(map(str, folders))
     return UsageError(f"no results in {names}: run `{makes}` first, or name another folder with --out")
@@ -68,9 +78,11 @@ def pack_size(text: str) -> int | str:
 
 def seed_count(text: str) -> int:
     """What `--seeds` takes: how many."""
-    if not text.lstrip("-").isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seeds such as 3, for the seeds 0, 1 and 2")
-    return int(text)
+    try:
+        return int(text)
+    except ValueError:
+        message = f"{text!r} is no number of seeds such as 3, for the seeds 0, 1 and 2"
+        raise argparse.ArgumentTypeError(message) from None
 
 
 def gpu_share(text: str) -> float | str:
