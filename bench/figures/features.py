@@ -15,6 +15,8 @@ from bench.figures.comparisons import Comparison, comparisons, file_name, furthe
 from bench.figures.runs import Runs
 from bench.figures.sketch import Found, Sketch, untracked
 from bench.stored.results import Run
+from bench.terminal.console import say
+from bench.terminal.words import counted
 from bench.tracked import Arrays
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def find(runs: Runs, figure: str) -> Found:
 def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
     """One picture. `kept`: label -> run whose features are shown."""
     found = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
+    say(f"placing the features of {counted(len(found), 'algorithm')} by t-SNE, which takes some seconds for each")
     classes = 1 + max(int(arrays["features/labels"].max()) for arrays in found.values())
     above = [_panel(arrays, "global", _global(name, arrays, kept[name]), classes) for name, arrays in found.items()]
     below = [_panel(arrays, "local", _local(name, arrays), classes) for name, arrays in found.items()]

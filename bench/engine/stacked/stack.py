@@ -48,7 +48,8 @@ class Stack:
         common: what is only read: memory, steps, and of several runs the message and whatever numbers they differ in.
         lr: the learning rate where all have one; a scalar tensor for a fixed program, for it changes between rounds.
         weight_decay: where all have one: a number, which a fixed program keeps.
-        teachers: by name, each that has no table: its tensors, and whether all clients share that one model.
+        teachers: by name, each that has no table: its parameters, with those in bfloat16 (`low`), and whether all
+            clients share that one model.
         steps: what each step takes.
         state: the optimiser's.
         total: (n,) sums of the losses.
