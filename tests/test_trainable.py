@@ -28,7 +28,7 @@ def _ray() -> object:
 
 def test_a_class_is_named_after_its_algorithm() -> None:
     assert trainable("fedcad").__name__ == "fedcad"
-    with pytest.raises(KeyError, match=r"did you mean fedcad\?"):
+    with pytest.raises(UsageError, match=r"did you mean fedcad\?"):
         trainable("fedcat")
 
 

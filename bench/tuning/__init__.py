@@ -25,8 +25,7 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
         best validation accuracy so far) and `done`; the finished run's row goes to `out`.
 
     Raises:
-        KeyError: no such algorithm.
-        UsageError: a default has an unknown name or a value that is not allowed.
+        UsageError: no such algorithm, or a default has an unknown name or a value that is not allowed.
     """
     from bench.tuning.tune_trial import make_trainable
 
