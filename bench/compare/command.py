@@ -16,7 +16,7 @@ from bench.compare.filters import TUNABLE, chosen, filters, layout
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.terminal.values import folders_of, no_results, split_list
+from bench.terminal.values import folders_of, split_list
 from bench.terminal.words import OUTS, counted
 
 if TYPE_CHECKING:
@@ -213,6 +213,8 @@ def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
     source = Folders(folders)
     runs = source.runs()
     if runs.empty:
+        from bench.stored.under_way import no_results
+
         raise no_results(folders)
     counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
     sys.stderr.write(f"{counted(len(runs), 'run')} in {_named(folders)}: {counts}\n")

@@ -75,13 +75,13 @@ def _of_plan(given: argparse.Namespace, layers: Sequence[Layer], out: Path) -> l
     store = Store(out)
     statuses, varied, states = store.status(), varied_names(plan.units), under_way(out)
     stored = _rows(store)
-    reasons = {row["run_key"]: _reason(row) for row in stored}
+    reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}
     rows = []
     for unit in plan.units:
         found = {statuses.get(key, "missing") for key in unit.rows.values()}
         status = found.pop() if len(found) == 1 else "missing"
         named = {"run_key": unit.key, "run": trial_name([unit], varied)}
-        reason = next((reasons[key] for key in unit.rows.values() if reasons.get(key, _SOUND) != _SOUND), _SOUND)
+        reason = next(filter(None, map(reasons.get, unit.rows.values())), _SOUND)
         rows.append(named | asdict(states.standing(unit.key, status)) | reason)
     wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
     return rows + [row for identity, row in _lines(stored, states) if identity in wanted]
@@ -127,7 +127,8 @@ def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
 
 
 def _line(one: Named, states: UnderWay) -> dict[str, Any]:
-    key, standing = one.row["run_key"], states.standing(one.row["run_key"], one.row.get("status", "missing"))
+    key = one.row["run_key"]
+    standing = states.standing(key, one.row.get("status", "missing"))
     return {"run_key": key, "run": one.name, **asdict(standing), **_reason(one.row)}
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.terminal.values import no_results
+from bench.stored.under_way import no_results
 from leaderboards.frames import by_run, records
 from leaderboards.schema import hyperparameter_columns
 

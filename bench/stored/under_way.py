@@ -6,17 +6,19 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bench.errors import UsageError
-from bench.execution import STATE_VERSION
+from bench.execution import STATE_VERSION, default_out
 from bench.identity import setting_of
 from bench.planning.request import find_algorithm
 from bench.planning.unit import Unit
 from bench.stored.names import named_runs
+from bench.terminal.words import counted
+from leaderboards.commands import shell_command
 
 OTHER_VERSION = "other version"
 
@@ -76,6 +78,21 @@ def under_way(out: Path) -> UnderWay:
 def count_saved(out: Path, keys: Collection[str] | None) -> int:
     """How many runs of these keys, or of all if None, have a state with a finished round."""
     return sum(bool(_round(found)) for key, found in _manifests(out).items() if keys is None or key in keys)
+
+
+def no_results(folders: Sequence[Path]) -> UsageError:
+    """What to say of folders, or files of rows, none of which holds a run."""
+    names = ", ".join(map(str, folders))
+    saved = {folder: count for folder in folders if (count := count_saved(folder, None))}
+    if saved:
+        lists = " and ".join(f"`{shell_command('bench.status', '--out', folder)}`" for folder in saved)
+        return UsageError(
+            f"no results in {names}: {counted(sum(saved.values()), 'run')} saved, none ended; the command that began "
+            f"goes on with them, {lists} says more"
+        )
+    folder = next((folder for folder in folders if not folder.is_file() and not folder.suffix), default_out())
+    makes = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
+    return UsageError(f"no results in {names}: run `{makes}` first, or name another folder with --out")
 
 
 def _manifests(out: Path) -> dict[str, Any]:

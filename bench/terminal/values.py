@@ -6,14 +6,12 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from bench.errors import UsageError
 from bench.execution import LOGS, TRACKS, default_out
 from bench.terminal.names import unknown
-from bench.terminal.words import counted
-from leaderboards.commands import shell_command
 
 
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
@@ -50,23 +48,6 @@ def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") 
     if out.is_file():
         raise UsageError(f"{out} is a file, and results are a folder: name another with {option}")
     return out
-
-
-def no_results(folders: Sequence[Path]) -> UsageError:
-    """What to say of folders, or files of rows, none of which holds a run."""
-    saved = {folder: len(list((folder / "state").glob("*/manifest.json"))) for folder in folders}
-    if any(saved.values()):
-        lists = " and ".join(
-            f"`{shell_command('bench.status', '--out', out)}`" for out, count in saved.items() if count
-        )
-        return UsageError(
-            f"no results in {', '.join(map(str, folders))}: {counted(sum(saved.values()), 'run')} saved, none "
-            f"ended; the command that began goes on with them, {lists} says more"
-        )
-    folder = next((folder for folder in folders if not folder.is_file() and not folder.suffix), default_out())
-    makes = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
-    names = ", ".join(map(str, folders))
-    return UsageError(f"no results in {names}: run `{makes}` first, or name another folder with --out")
 
 
 def pack_size(text: str) -> int | str:
