@@ -25,10 +25,15 @@ class EnvironmentProblem(RuntimeError):
     """The machine is not ready: data missing or altered, a folder not writable, no space (exit 3)."""
 
 
-def in_a_line(error: BaseException | str) -> str:
+def in_a_line(error: BaseException) -> str:
     """What an error says, in one line; what goes on for pages, as a compiler's does, is cut."""
     said = " ".join(str(error).split())
     return said if len(said) <= LONGEST else f"{said[:LONGEST]} …"
+
+
+def with_its_kind(error: BaseException) -> str:
+    """`ValueError: what it says`, in one line."""
+    return f"{type(error).__name__}: {in_a_line(error)}"
 
 
 def without_variables(error: Exception) -> Exception:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.errors import EnvironmentProblem, UsageError, in_a_line
+from bench.errors import EnvironmentProblem, UsageError, with_its_kind
 
 Figure = dict[str, Any]
 Keep = Callable[[dict[str, Any]], None]  # given a part's result so far, which goes on growing
@@ -30,7 +30,7 @@ class Spent:
 def failure(error: Exception) -> str:
     """What a record says of it; only what is not said in words already has the kind of error before it."""
     said = isinstance(error, UsageError | EnvironmentProblem)
-    return str(error) if said else f"{type(error).__name__}: {in_a_line(error)}"
+    return str(error) if said else with_its_kind(error)
 
 
 def nothing(*_: object) -> None:

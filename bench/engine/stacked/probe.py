@@ -17,7 +17,7 @@ from torch import Tensor
 from bench.engine.stacked.captures import Act, compiled, make_beside
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.rooms import FixedRoom
-from bench.errors import in_a_line
+from bench.errors import with_its_kind
 
 RESULTS = ("local", "state", "total")  # the places in a room that a step writes
 CHANGING = (*RESULTS, "clock")  # and its own clock
@@ -134,8 +134,7 @@ class _Trial:
         try:
             return act()
         except Exception as error:
-            why = f"{type(error).__name__}: {in_a_line(error)}"
-            warnings.warn(f"{self.step.work}: left out, {name}: {why}", stacklevel=2)
+            warnings.warn(f"{self.step.work}: left out, {name}: {with_its_kind(error)}", stacklevel=2)
             return None
 
     def forget(self) -> None:

@@ -15,7 +15,7 @@ import torch
 from bench.engine.stacked.memory import is_out_of_memory
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.rooms import Anywhere, FixedRoom, Room
-from bench.errors import in_a_line
+from bench.errors import with_its_kind
 
 Prepare = Callable[[Step, FixedRoom], Callable[[], None]]
 
@@ -107,4 +107,4 @@ class Captured:
         except Exception as error:
             if is_out_of_memory(error):
                 raise torch.OutOfMemoryError(str(error)) from error
-            raise NotCapturable(f"{type(error).__name__}: {in_a_line(error)}") from error
+            raise NotCapturable(with_its_kind(error)) from error
