@@ -22,7 +22,7 @@ def learning_curves(
         algorithms: every name, in the order of the colours; those of other charts beside this one included.
     """
     rounds = [row["round"] for row in rows]
-    ticks = {**_ROUNDS, "values": whole_numbers(min(rounds), max(rounds)), "format": "d"}
+    ticks = {**_ROUNDS, "values": whole_numbers(min(rounds), max(rounds)), "format": ",d"}
     line = {
         "x": {"field": "round", "type": "quantitative", "title": "round", "axis": ticks},
         "color": colour(algorithms, field="algorithm"),

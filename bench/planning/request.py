@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -130,7 +130,8 @@ def sort_values(
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
             near = get_close_matches(short if dot else name, known, n=1)
             owners = [found.name for found in ALGORITHMS.values() if short in found.defaults()]
-            hint = f" (did you mean {near[0]}?)" if near else f" ({_few(owners)} has it)" if owners else ""
+            having_it = f" ({' or '.join(owners[:3])} has it)" if owners else ""
+            hint = f" (did you mean {near[0]}?)" if near else having_it
             origin = request.origins.get(name, "command line")
             where = "" if origin == "command line" else f", as {origin} has it"
             raise UsageError(
@@ -138,8 +139,3 @@ def sort_values(
                 "are listed by --dry-run, hyper-parameters by --list"
             )
     return fields, hyper
-
-
-def _few(names: Sequence[str]) -> str:
-    """The first of them, as examples."""
-    return " or ".join(names[:3])
