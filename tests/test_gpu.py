@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from conftest import largest_gap, simulate
 from test_resume import identical
 
+from bench.engine.evaluate import on_test
 from bench.engine.loop import Loop
 from bench.engine.pack import Pack
 from bench.engine.simulation import choose_backend
@@ -153,10 +154,37 @@ def test_short_of_memory_half_the_clients_go_on() -> None:
     gc.collect()
     torch.cuda.empty_cache()
     allowed = torch.cuda.memory_reserved() + least * 7 // 10
+    with at_most(allowed), pytest.warns(UserWarning, match="with 64 clients in one program: going on with 32"):
+        one_round(capped)
+    assert largest_gap(whole, capped) < 1e-5
+
+
+@contextmanager
+def at_most(allowed: int) -> Iterator[None]:
+    """The process may take so many bytes of the device."""
     torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.get_device_properties(0).total_memory)
     try:
-        with pytest.warns(UserWarning, match="out of memory with 64 clients in one program: going on with 32"):
-            one_round(capped)
+        yield
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert largest_gap(whole, capped) < 1e-5
+
+
+def test_short_of_memory_a_whole_data_set_is_evaluated_in_smaller_parts() -> None:
+    """The process may take three tenths of what a forward pass of 1,000 samples takes."""
+    work = Workload("resnet8", clients=1, cohort=1, tests=1_000, device="cuda")
+    whole, capped = (simulation(work, "fedavg") for _ in range(2))
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved()
+    (expected,) = on_test(whole.net, whole.federation, whole.server.params)
+    least = torch.cuda.max_memory_reserved() - before
+    gc.collect()
+    torch.cuda.empty_cache()
+    with (
+        at_most(torch.cuda.memory_reserved() + least * 3 // 10),
+        pytest.warns(UserWarning, match="out of memory with 1000 samples in one forward pass: going on with 500"),
+    ):
+        (found,) = on_test(capped.net, capped.federation, capped.server.params)
+    assert found.samples == expected.samples
+    assert abs(found.loss - expected.loss) < 1e-5

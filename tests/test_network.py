@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from conftest import simulate
@@ -78,6 +80,59 @@ def test_whole_numbers_that_a_module_keeps_are_no_parameters() -> None:
     assert net.names == ("head.weight", "head.bias")
     x = torch.randn(4, 3)
     assert torch.equal(net(params, x).features, x[:, [2, 0, 1]])
+
+
+class Narrow(torch.nn.Module):
+    """Has room for so many samples at once."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room, self.tried = room, list[int]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.tried.append(len(x))
+        if len(x) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return 2 * x
+
+
+def narrow(room: int) -> tuple[Network, dict[str, torch.Tensor], list[int]]:
+    module = Classifier(Narrow(room), 3, 2)
+    net, params = Network(module, (3,), 2), initial_params(module, torch.float32, torch.device("cpu"))
+    return net, params, net._eval._module.get_submodule("body").tried  # type: ignore[return-value]
+
+
+@torch.no_grad()
+def test_what_does_not_fit_into_memory_is_answered_in_parts() -> None:
+    x = torch.randn(10, 3)
+    (net, params, tried), (whole, _, _) = narrow(3), narrow(10)
+    with pytest.warns(UserWarning, match="out of memory with ") as said:
+        answer = net.eval(params, x)
+    torch.testing.assert_close(answer, whole.eval(params, x))
+    assert torch.equal(answer.features, 2 * x), "in the order of the samples"
+    assert [str(warning.message).partition("memory with ")[2] for warning in said] == [
+        "10 samples in one forward pass: going on with 5 at a time",
+        "5 samples in one forward pass: going on with 3 at a time",
+    ]
+    tried.clear()
+    with warnings.catch_warnings(action="error"):
+        net.eval(params, x)
+    assert tried == [3, 3, 3, 1], "what did not fit is not tried again"
+
+
+@torch.no_grad()
+def test_one_sample_that_does_not_fit_ends_the_pass() -> None:
+    net, params, tried = narrow(0)
+    with pytest.raises(torch.OutOfMemoryError), pytest.warns(UserWarning, match="going on with 1 at a time"):
+        net.eval(params, torch.randn(2, 3))
+    assert tried == [2, 1]
+
+
+def test_a_pass_with_gradients_is_not_cut() -> None:
+    net, params, tried = narrow(3)
+    with pytest.raises(torch.OutOfMemoryError):
+        net.eval(params, torch.randn(4, 3))
+    assert tried == [4]
 
 
 def test_the_network_keeps_no_values_of_its_own() -> None:

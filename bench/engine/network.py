@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs, Params
 from bench.engine.dropout import replace_dropout
+from bench.engine.memory import is_out_of_memory
 from bench.engine.streams import stream
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
@@ -64,6 +66,7 @@ class Network:
         self.lowered = tuple(name for name in self.trainable if name.rpartition(".")[0] in low)
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
+        self._most: int | None = None  # samples of a forward pass without gradients
         training = copy.deepcopy(module).train()
         longest = input_shape[0] if len(input_shape) == 1 else 0  # of texts, which are padded batch by batch
         self._masks = replace_dropout(training, longest)
@@ -85,8 +88,10 @@ class Network:
         return nullcontext() if self._masks is None else self._masks.under(key)
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
-        """Evaluation mode; gradients flow."""
-        if self._statistics and torch.is_grad_enabled():
+        """Evaluation mode; gradients flow. Where none are asked for, in as many parts as the device's memory needs."""
+        if not torch.is_grad_enabled():
+            return self._in_parts(params, x)
+        if self._statistics:
             # The backward pass reads the running statistics again, and a training pass may have moved them by then.
             params = {name: value.clone() if name in self._statistics else value for name, value in params.items()}
         return self._call(self._eval, params, x)
@@ -109,6 +114,26 @@ class Network:
         if self.autocasts:
             return Outputs(out.logits.float(), out.features.float())
         return out
+
+    def _in_parts(self, params: Params, x: Tensor) -> Outputs:
+        """Answers without gradients; what did not fit once is not tried again."""
+        if self._most is None or len(x) <= self._most:
+            try:
+                return self._call(self._eval, params, x)
+            except Exception as error:
+                # A program that is being captured is the stack's to make smaller.
+                captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
+                if len(x) == 1 or captured or not is_out_of_memory(error):
+                    raise
+            # Outside the handler, whose traceback would keep what the attempt took.
+            self._most = (len(x) + 1) // 2
+            torch.cuda.empty_cache()
+            warnings.warn(
+                f"out of memory with {len(x)} samples in one forward pass: going on with {self._most} at a time",
+                stacklevel=2,
+            )
+        parts = [self._in_parts(params, part) for part in torch.split(x, self._most)]
+        return Outputs(*(torch.cat(same) for same in zip(*parts, strict=True)))
 
     def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
         if not self.autocasts:

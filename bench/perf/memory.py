@@ -15,8 +15,8 @@ _PROCESS = Path("/proc/self")
 def begin(device: str) -> bool:
     """Start to watch; False where only the peak since the process began can be told."""
     gc.collect()  # what was measured before may refer to itself
+    from bench.engine.memory import release
     from bench.engine.process import give_back_memory
-    from bench.engine.stacked.memory import release
 
     if device == "cuda":
         release()
@@ -35,7 +35,7 @@ def peak(device: str) -> Figure:
     Of a GPU it is what its allocator held, as in the rows of a sweep; of the CPU the whole process, with its libraries.
     """
     if device == "cuda":
-        from bench.engine.stacked.memory import largest_peak
+        from bench.engine.memory import largest_peak
 
         return figure([largest_peak() / 1e6], "MB")
     largest = _high_water() or largest_resident(resource.getrusage(resource.RUSAGE_SELF))

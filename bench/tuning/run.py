@@ -14,9 +14,9 @@ from filelock import FileLock, Timeout
 from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
+from bench.engine.memory import largest_peak
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.choices import Choices
-from bench.engine.stacked.memory import largest_peak
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
 from bench.errors import in_a_line, own_line

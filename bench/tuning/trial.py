@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from bench.engine.memory import release
 from bench.engine.pack import Pack
 from bench.engine.process import give_back_memory, prepare_process
-from bench.engine.stacked.memory import release
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.planning.unit import Unit

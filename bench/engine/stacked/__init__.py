@@ -2,6 +2,7 @@
 
 steps.py                       what each step takes
 convolutions.py, between.py    layers of which each client has its own
+lowered.py                     parameters in bfloat16
 numbers.py                     hyper-parameters as tensors
 programs.py, captures.py       how steps are executed: as they come, as CUDA graphs, as traces
 rooms.py                       where their tensors lie

@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from bench.engine.memory import is_out_of_memory
 from bench.engine.stacked.captures import cuda_graphs
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.convolutions import usual
-from bench.engine.stacked.memory import CudaMeter, Meter, clients_that_fit, is_out_of_memory
+from bench.engine.stacked.memory import CudaMeter, Meter, clients_that_fit
 from bench.engine.stacked.numbers import Differences, constants
 from bench.engine.stacked.probe import Make, Preparer
 from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Program

@@ -1,0 +1,47 @@
+"""What this process takes of a GPU's memory, and whether an error says that it did not suffice."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+
+_SIGNS = ("out of memory", "ALLOC_FAILED")
+# cuDNN has no room to work in, or no kernel for what it is asked.
+_NO_ROOM = ("unable to find an engine", "Unable to find a valid cuDNN algorithm")
+_forgotten = 0  # bytes: the largest peak of this process before torch's own was reset
+
+
+def forget_peak(device: torch.device) -> None:
+    """Begin a peak of one's own; that of the process stays known."""
+    global _forgotten
+    _forgotten = largest_peak()
+    torch.cuda.reset_peak_memory_stats(device)
+
+
+def largest_peak() -> int:
+    """The most bytes that the allocator held of the current device since `release`, captured programs' gaps with it."""
+    return max(_forgotten, torch.cuda.max_memory_reserved())
+
+
+def release() -> None:
+    """Give back what nothing uses of a device, and forget all peaks."""
+    global _forgotten
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    _forgotten = 0
+
+
+def is_out_of_memory(error: BaseException, perhaps: bool = False) -> bool:
+    """Whether an error says that: CUDA's own have no class for it.
+
+    Args:
+        error: what was raised.
+        perhaps: whether it is enough that it may say so, as cuDNN's do.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    signs = (*_SIGNS, *_NO_ROOM) if perhaps else _SIGNS
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
