@@ -429,11 +429,38 @@ def test_what_fails_is_left_out(error: Exception, timed: Callable[..., Toy]) -> 
         assert toy.prepare(Choices()) == "c"
 
 
-def test_where_the_first_way_fails_the_step_fails(timed: Callable[..., Toy]) -> None:
-    toy = timed(seconds={"a": 3e-3, "b": 1e-3}, failing={"a": RuntimeError("no kernel")})
-    with pytest.raises(RuntimeError, match="no kernel"):
+def test_where_the_first_way_fails_another_is_taken(timed: Callable[..., Toy]) -> None:
+    toy = timed(seconds={"a": 1e-3, "b": 3e-3, "c": 2e-3}, failing={"a": RuntimeError("no kernel")})
+    with pytest.warns(UserWarning, match="the work: left out, a: RuntimeError: no kernel"):
+        assert toy.prepare(Choices()) == "c"
+
+
+def test_where_every_way_fails_the_step_fails(timed: Callable[..., Toy]) -> None:
+    toy = timed(seconds={"a": 3e-3, "b": 1e-3}, failing={"a": RuntimeError("no kernel"), "b": RuntimeError("nor here")})
+    with pytest.raises(RuntimeError, match="no kernel"), pytest.warns(UserWarning, match="left out, b"):
         toy.prepare(Choices())
     assert bool((toy.local == 5).all())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("too large"), RuntimeError("GET was unable to find an engine to execute this computation")],
+)
+def test_a_stack_that_does_not_fit_is_not_trained_in_a_slower_way(error: Exception, timed: Callable[..., Toy]) -> None:
+    toy = timed(seconds={"a": 1e-3, "b": 3e-3}, failing={"a": error})
+    with pytest.raises(type(error), match=str(error)):
+        toy.prepare(Choices())
+    assert "b" not in toy.acts
+
+
+def test_cudnn_without_room_to_work_in_is_out_of_memory() -> None:
+    def failing(way: str) -> None:
+        raise RuntimeError("GET was unable to find an engine to execute this computation")
+
+    program = Captured(Preparer(lambda act: act, None))
+    program.room.place("clock", torch.zeros(1, dtype=torch.int64))
+    with pytest.raises(torch.OutOfMemoryError, match="unable to find an engine"):
+        program.run((), Step(failing), 1)
 
 
 def test_what_was_compiled_elsewhere_may_run_uncompiled(timed: Callable[..., Toy]) -> None:

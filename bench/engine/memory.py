@@ -6,9 +6,11 @@ import gc
 
 import torch
 
-_SIGNS = ("out of memory", "ALLOC_FAILED")
-# cuDNN has no room to work in, or no kernel for what it is asked.
-_NO_ROOM = ("unable to find an engine", "Unable to find a valid cuDNN algorithm")
+_SIGNS = (
+    *("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED"),
+    # Each of cuDNN's kernels has been tried, and none found room to work in; it says so, too, where it has none.
+    *("unable to find an engine", "Unable to find a valid cuDNN algorithm"),
+)
 _forgotten = 0  # bytes: the largest peak of this process before torch's own was reset
 
 
@@ -34,14 +36,8 @@ def release() -> None:
     _forgotten = 0
 
 
-def is_out_of_memory(error: BaseException, perhaps: bool = False) -> bool:
-    """Whether an error says that: CUDA's own have no class for it.
-
-    Args:
-        error: what was raised.
-        perhaps: whether it is enough that it may say so, as cuDNN's do.
-    """
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that: those of CUDA's libraries have no class for it."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
-    signs = (*_SIGNS, *_NO_ROOM) if perhaps else _SIGNS
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in signs)
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)

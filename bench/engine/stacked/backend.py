@@ -113,7 +113,7 @@ class Stacked:
         try:
             done = self._run(part, apart)
         except Exception as error:
-            if len(part) == 1 or not is_out_of_memory(error, perhaps=True):
+            if len(part) == 1 or not is_out_of_memory(error):
                 raise
             return None
         if self._meter and measures:

@@ -129,7 +129,8 @@ def _trace(step: Act) -> Any:
     """A module whose argument is not used. The backward pass is operations of its own; tracing makes the step."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    return make_fx(lambda _: step())(torch.zeros(()))  # a trace needs something that it is of
+    with torch.autograd.set_multithreading_enabled(False):  # the backward pass, too, in the thread that is watched
+        return make_fx(lambda _: step())(torch.zeros(()))  # a trace needs something that it is of
 
 
 def _called(module: Any) -> Act:

@@ -14,6 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from bench.engine.memory import is_out_of_memory
 from bench.engine.stacked.captures import Act, compiled, make_beside
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.rooms import FixedRoom
@@ -76,7 +77,7 @@ class Preparer:
         """The program; what lies in the room is left as it was.
 
         Raises:
-            Exception: whatever the first way of making the step raises; another one that fails is not taken.
+            Exception: the first way's, if memory does not suffice for it or no other way works either.
         """
         trial = _Trial(self, step, room)
         name = self._chosen(trial)
@@ -87,16 +88,13 @@ class Preparer:
         return trial.program(first)
 
     def _chosen(self, trial: _Trial) -> str:
-        first, *others = trial.step.ways
-        if not trial.step.work or (not others and self.compiler is None):
-            return first
+        if not trial.step.work or (len(trial.step.ways) == 1 and self.compiler is None):
+            return trial.step.ways[0]
         work = f"{self.device}: {trial.step.work}"
         known = self.choices.get(work)
         if known and known.removesuffix(COMPILED) in trial.step.ways:
             return known
-        seconds = {first: trial.seconds(first)}
-        for way in others:
-            seconds[way] = trial.attempt(partial(trial.seconds, way), way) or math.inf
+        seconds = self._measured(trial)
         fastest = min(seconds, key=lambda name: seconds[name])
         ahead = seconds[fastest] * trial.step.expected
         if self.compiler and ahead >= WORTH_COMPILING * trial.step.pieces.get(fastest, 1):
@@ -105,6 +103,24 @@ class Preparer:
         trial.forget()
         self.measured()
         return self.choices.put(work, seconds)
+
+    def _measured(self, trial: _Trial) -> dict[str, float]:
+        """Seconds of each way."""
+        first, *others = trial.step.ways
+        failed: Exception | None = None
+        try:
+            seconds = {first: trial.seconds(first)}
+        except Exception as error:
+            if not others or is_out_of_memory(error):  # the stack's to make smaller: another way may fit, but be slow
+                raise
+            seconds, failed = {first: math.inf}, error
+        for way in others:
+            seconds[way] = trial.attempt(partial(trial.seconds, way), way) or math.inf
+        if failed is not None:
+            if math.isinf(min(seconds.values())):
+                raise failed
+            trial.leave_out(first, failed)
+        return seconds
 
 
 class _Trial:
@@ -134,8 +150,12 @@ class _Trial:
         try:
             return act()
         except Exception as error:
-            warnings.warn(f"{self.step.work}: left out, {name}: {with_its_kind(error)}", stacklevel=2)
+            self.leave_out(name, error)
             return None
+
+    def leave_out(self, name: str, error: Exception) -> None:
+        """Say that a program failed, and why."""
+        warnings.warn(f"{self.step.work}: left out, {name}: {with_its_kind(error)}", stacklevel=3)
 
     def forget(self) -> None:
         """Give back what only comparisons need."""
