@@ -24,6 +24,9 @@ def lowered(net: Network, params: Params) -> Params:
     return dict(zip(net.lowered, made, strict=True))
 
 
+ALIGNED = 16  # numbers, 32 bytes in bfloat16: what the widest loads of a kernel ask of an address
+
+
 class _Lowered(torch.autograd.Function):
     """Tensors of float32 in bfloat16: joined, cast and taken apart again, which makes views; their slopes likewise."""
 
@@ -37,6 +40,12 @@ class _Lowered(torch.autograd.Function):
 
 
 def _cast(given: tuple[Tensor, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
-    joined = torch.cat([tensor.reshape(-1) for tensor in given]).to(dtype)
-    parts = torch.split(joined, [tensor.numel() for tensor in given])
-    return tuple(part.view(tensor.shape) for part, tensor in zip(parts, given, strict=True))
+    sizes = [-(-tensor.numel() // ALIGNED) * ALIGNED for tensor in given]
+    gap = given[0].new_empty(ALIGNED)  # of what lies in it nothing is read
+    pieces = [
+        piece
+        for tensor, size in zip(given, sizes, strict=True)
+        for piece in (tensor.reshape(-1), gap[: size - tensor.numel()])
+    ]
+    parts = torch.split(torch.cat(pieces).to(dtype), sizes)
+    return tuple(part[: tensor.numel()].view(tensor.shape) for part, tensor in zip(parts, given, strict=True))
