@@ -25,6 +25,7 @@ from bench.engine.stacked.convolutions import WAYS, computed
 from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured
 from bench.engine.state import StateFolder
+from bench.perf.programs import INSTEAD
 from bench.perf.workload import Workload, one_round, simulation
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
@@ -120,8 +121,7 @@ def test_a_state_goes_on_on_a_gpu(name: str, tmp_path: Path) -> None:
 def captured() -> Iterator[None]:
     """Every step is captured: what falls back says so in a warning."""
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        warnings.filterwarnings("ignore", "TRITON_DEFAULT_FP_FUSION")  # Triton's own, of what torch has it compile
+        warnings.filterwarnings("error", INSTEAD, UserWarning)
         yield
 
 
@@ -140,7 +140,7 @@ def test_captured_packs_equal_lone_runs(name: str) -> None:
 
 
 def test_short_of_memory_half_the_clients_go_on() -> None:
-    """The process may take seven tenths of what 64 clients of a CNN take: half or a quarter of them train at once."""
+    """The process may take three fifths of what 64 clients of a CNN take: half or a quarter of them train at once."""
     work = Workload("cnn_cifar", clients=64, cohort=64, samples=64, epochs=1, device="cuda", backend="stacked")
     whole, capped = simulation(work, "fedavg"), simulation(work, "fedavg")
     for run in (whole, capped):  # in one way, which is known to take what it took before
@@ -153,7 +153,7 @@ def test_short_of_memory_half_the_clients_go_on() -> None:
     whole.trainer = Loop()
     gc.collect()
     torch.cuda.empty_cache()
-    allowed = torch.cuda.memory_reserved() + least * 7 // 10
+    allowed = torch.cuda.memory_reserved() + least * 3 // 5
     with at_most(allowed), pytest.warns(UserWarning, match="with 64 clients in one program: going on with 32"):
         one_round(capped)
     assert largest_gap(whole, capped) < 1e-5

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from bench.engine.simulation import set_precision
 from bench.errors import UsageError
@@ -68,7 +69,7 @@ def matrix_peak(device: str, precision: str, sizes: Sequence[int] | None = None)
 
 def _product(size: int, device: str, precision: str) -> tuple[Callable[[], object], float]:
     """A product of square matrices, and its operations."""
-    a, b = (torch.randn(size, size, device=device, dtype=_dtype(precision)) for _ in range(2))
+    a, b = (_drawn((size, size), device, precision) for _ in range(2))
     out = torch.empty_like(a)
     return lambda: torch.mm(a, b, out=out), 2.0 * size**3
 
@@ -76,9 +77,8 @@ def _product(size: int, device: str, precision: str) -> tuple[Callable[[], objec
 def _convolution(size: int, device: str, precision: str) -> tuple[Callable[[], object], float]:
     """A 1x1 convolution of size / 4 channels, the product of a long and a square matrix, and its operations."""
     channels = max(1, size // 4)
-    x = torch.randn(IMAGES, channels, SIDE, SIDE, device=device, dtype=_dtype(precision))
-    x = x.contiguous(memory_format=torch.channels_last)
-    weight = torch.randn(channels, channels, 1, 1, device=device, dtype=_dtype(precision))
+    x = _drawn((IMAGES, channels, SIDE, SIDE), device, precision).contiguous(memory_format=torch.channels_last)
+    weight = _drawn((channels, channels, 1, 1), device, precision)
     return lambda: F.conv2d(x, weight), 2.0 * x.numel() * channels
 
 
@@ -87,6 +87,14 @@ def copy_rate(device: str, size: int | None = None) -> Figure:
     source = torch.ones((size or COPIED[device]) // 4, device=device)
     target = torch.empty_like(source)
     return figure([2 * source.nbytes / _best(lambda: target.copy_(source), device)], "B/s")
+
+
+def _drawn(shape: tuple[int, ...], device: str, precision: str) -> Tensor:
+    """Numbers like those of a network: of zeros a GPU's products take less power, and less time.
+
+    They are drawn on the CPU. A GPU's own generator fails in some versions of torch after a capture that failed.
+    """
+    return torch.randn(shape).to(device, _dtype(precision))
 
 
 def _dtype(precision: str) -> torch.dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from bench.perf.measure import figure
 
 POWERCAP = Path("/sys/class/powercap")
+LEAST_SECONDS = 1.0  # a GPU's counter moves some tens of times in a second
 _NVML = "libnvidia-ml.so.1"
 
 
@@ -29,7 +31,7 @@ class Energy:
         self._spent: Callable[[], float] | None = None
         try:
             self._spent = _gpu() if device == "cuda" else _packages(POWERCAP)
-            self._before = self._spent()
+            self._before, self._began = self._spent(), time.perf_counter()
         except NoCounter as reason:
             self.reason, self._spent = f"not reported: {reason}", None
 
@@ -41,7 +43,10 @@ class Energy:
         """
         if self._spent is None:
             return {"left_out": self.reason}
-        joules = self._spent() - self._before
+        joules, seconds = self._spent() - self._before, time.perf_counter() - self._began
+        if seconds < LEAST_SECONDS:
+            reason = f"{seconds:.2g} s are too short for its counter, which needs {LEAST_SECONDS:g}: take more --rounds"
+            return {"left_out": f"not reported: {reason}"}
         return {"joules": figure([joules], "J"), "per_sample": figure([joules / samples], "J")}
 
 
