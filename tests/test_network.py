@@ -8,6 +8,7 @@ import pytest
 import torch
 from conftest import simulate
 
+from algorithms.base import Outputs
 from bench import models
 from bench.engine.network import Network, initial_params, make_module
 from bench.models.heads import Classifier
@@ -80,6 +81,41 @@ def test_whole_numbers_that_a_module_keeps_are_no_parameters() -> None:
     assert net.names == ("head.weight", "head.bias")
     x = torch.randn(4, 3)
     assert torch.equal(net(params, x).features, x[:, [2, 0, 1]])
+
+
+class Tied(torch.nn.Module):
+    """Two layers share a weight, the head has an embedding's, and one layer has two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.symbols = torch.nn.Embedding(5, 4)
+        self.first, self.second, self.head = (torch.nn.Linear(4, size) for size in (4, 4, 5))
+        self.second.weight, self.head.weight = self.first.weight, self.symbols.weight
+        self.last = self.head
+
+    def forward(self, x: torch.Tensor) -> Outputs:
+        features = self.second(self.first(self.symbols(x.long()[:, 0])))
+        return Outputs(self.last(features), features)
+
+
+def test_layers_may_share_their_parameters() -> None:
+    torch.manual_seed(0)
+    module = Tied()
+    net, params = Network(module, (1,), 5), initial_params(module, torch.float32, torch.device("cpu"))
+    assert net.trainable == tuple(dict(module.named_parameters()))
+    assert len(net.names) == 5
+    leaves = {name: value.requires_grad_() for name, value in params.items()}
+    x = torch.tensor([[0.0], [3.0]])
+    out, expected = net(leaves, x), module(x)
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(net.head(leaves, out.features), out.logits)
+    slopes = torch.autograd.grad(out.logits.square().sum(), list(leaves.values()))
+    own = torch.autograd.grad(expected.logits.square().sum(), list(module.parameters()))
+    torch.testing.assert_close(slopes, own)
+    with pytest.raises(KeyError, match=r"lack 'symbols\.weight'"):
+        net({name: value for name, value in leaves.items() if name != "symbols.weight"}, x)
+    with pytest.raises(KeyError, match=r"has no parameter 'second\.weight'"):
+        net({**leaves, "second.weight": leaves["first.weight"]}, x)
 
 
 class Narrow(torch.nn.Module):

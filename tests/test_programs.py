@@ -135,6 +135,16 @@ def test_autocast_reaches_other_convolutions(convolve: Callable[..., Tensor]) ->
         assert vmap(lambda x, w: convolve(x, weight=w))(x, weight).dtype == torch.bfloat16
 
 
+def test_autocast_reaches_a_rectifier_with_weights_of_its_own() -> None:
+    """The loop's computes in bfloat16; a stack's was given an input in that, and weights in float32."""
+    x, weight = images(CLIENTS, 2, 4, 5, 5).bfloat16(), images(CLIENTS, 4).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        alone = torch.stack([F.prelu(*each) for each in zip(x, weight, strict=True)])
+        with computed("grouped"):
+            made = vmap(F.prelu)(x, weight)
+    assert torch.equal(made, alone)
+
+
 @pytest.mark.parametrize("model", ["cnn_digits+bn", "mlp+bn", "cnn_digits"])
 def test_bfloat16_is_as_near_to_the_loop_as_to_float32(model: str) -> None:
     runs = [

@@ -73,6 +73,8 @@ class Network:
         self._train = _Stateless(training)
         self._eval = _Stateless(copy.deepcopy(module).eval())
         self._head = _Stateless(copy.deepcopy(module.head))  # type: ignore[arg-type]
+        owners = _owners(module)
+        self._head_owners = {name: owners[f"head.{name}"] for name in _owners(module.head)}  # type: ignore[arg-type]
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Training mode: BatchNorm uses the batch and updates `params` in place."""
@@ -98,8 +100,7 @@ class Network:
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Logits (B, C) of features (B, D)."""
-        own = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
-        result: Tensor = self._head(own, features)
+        result: Tensor = self._head({name: params[owner] for name, owner in self._head_owners.items()}, features)
         return result
 
     def normalise(self, x: Tensor) -> Tensor:
@@ -150,13 +151,9 @@ class _Stateless:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._places = [
-            (table, key, f"{prefix}.{key}" if prefix else key)
-            for prefix, part in module.named_modules()
-            for table in (part._parameters, part._buffers)
-            for key, value in table.items()
-            if value is not None and value.is_floating_point()
-        ]
+        owners = _owners(module)
+        self._names = frozenset(owners.values())
+        self._places = [(table, key, owners[name]) for table, key, name in _places(module)]
         for table, key, _ in self._places:
             table[key] = None  # a large model's own values would only fill memory
 
@@ -171,10 +168,27 @@ class _Stateless:
                 table[key] = params[name]
         except KeyError as error:
             raise KeyError(f"the parameters lack {error.args[0]!r}") from None
-        if len(params) != len(self._places):
-            unknown = sorted(set(params) - {name for _, _, name in self._places})
+        if len(params) != len(self._names):
+            unknown = sorted(set(params) - self._names)
             raise KeyError(f"the network has no parameter {unknown[0]!r}")
         return self._module(x)
+
+
+def _places(module: nn.Module) -> list[tuple[dict[str, Any], str, str]]:
+    """Where a module has its floating-point parameters and buffers: the table, the key in it, and the full name."""
+    return [
+        (table, key, f"{prefix}.{key}" if prefix else key)
+        for prefix, part in module.named_modules(remove_duplicate=False)
+        for table in (part._parameters, part._buffers)
+        for key, value in table.items()
+        if value is not None and value.is_floating_point()
+    ]
+
+
+def _owners(module: nn.Module) -> dict[str, str]:
+    """By full name the one that torch lists: of a tensor that several layers share, the first."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(table[key]), name) for table, key, name in _places(module)}
 
 
 def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]:

@@ -28,8 +28,8 @@ WAYS = {
     "matmul": "the patches of all clients' images, and one batched matrix product",
 }
 ONE_BY_ONE = ("separate", "channels_last")
-AUTOCAST = frozenset(
-    (torch.conv1d, torch.conv2d, torch.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+AUTOCAST = frozenset(  # what autocast passes by under vmap
+    (torch.conv1d, torch.conv2d, torch.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d, torch.prelu)
 )
 LOWERED = AUTOCAST | {F.linear, F.group_norm}  # compute in bfloat16, of what they are given in float32, too
 SMALL = 4_000_000  # multiplications of a client's convolution on a CPU, below which one call a client costs too much
