@@ -25,6 +25,10 @@ class EnvironmentProblem(RuntimeError):
     """The machine is not ready: data missing or altered, a folder not writable, no space (exit 3)."""
 
 
+class Slower(UserWarning):
+    """Something slower runs than was to: uncaptured, in another way, of fewer clients or run by run."""
+
+
 def in_a_line(error: BaseException) -> str:
     """What an error says, in one line; what goes on for pages, as a compiler's does, is cut."""
     said = " ".join(str(error).split())

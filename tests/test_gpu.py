@@ -25,7 +25,7 @@ from bench.engine.stacked.convolutions import WAYS, computed
 from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured
 from bench.engine.state import StateFolder
-from bench.perf.programs import INSTEAD
+from bench.errors import Slower
 from bench.perf.workload import Workload, one_round, simulation
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
@@ -121,7 +121,7 @@ def test_a_state_goes_on_on_a_gpu(name: str, tmp_path: Path) -> None:
 def captured() -> Iterator[None]:
     """Every step is captured: what falls back says so in a warning."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", INSTEAD, UserWarning)
+        warnings.simplefilter("error", Slower)
         yield
 
 
@@ -183,7 +183,7 @@ def test_short_of_memory_a_whole_data_set_is_evaluated_in_smaller_parts() -> Non
     torch.cuda.empty_cache()
     with (
         at_most(torch.cuda.memory_reserved() + least * 3 // 10),
-        pytest.warns(UserWarning, match="out of memory with 1000 samples in one forward pass: going on with 500"),
+        pytest.warns(UserWarning, match="out of memory with 1000 samples in one forward pass: taking them in halves"),
     ):
         (found,) = on_test(capped.net, capped.federation, capped.server.params)
     assert found.samples == expected.samples

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from conftest import simulate
 
-from algorithms.base import Outputs
 from bench import models
 from bench.engine.network import Network, initial_params, make_module
 from bench.models.heads import Classifier
@@ -84,91 +81,37 @@ def test_whole_numbers_that_a_module_keeps_are_no_parameters() -> None:
 
 
 class Tied(torch.nn.Module):
-    """Two layers share a weight, the head has an embedding's, and one layer has two names."""
+    """Two layers share a weight, which is a buffer of a third as well."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.symbols = torch.nn.Embedding(5, 4)
-        self.first, self.second, self.head = (torch.nn.Linear(4, size) for size in (4, 4, 5))
-        self.second.weight, self.head.weight = self.first.weight, self.symbols.weight
-        self.last = self.head
+        self.first, self.second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.register_buffer("start", self.first.weight.detach())
 
-    def forward(self, x: torch.Tensor) -> Outputs:
-        features = self.second(self.first(self.symbols(x.long()[:, 0])))
-        return Outputs(self.last(features), features)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x)) + self.start[0]  # type: ignore[no-any-return, operator, index]
 
 
 def test_layers_may_share_their_parameters() -> None:
     torch.manual_seed(0)
-    module = Tied()
-    net, params = Network(module, (1,), 5), initial_params(module, torch.float32, torch.device("cpu"))
+    module = Classifier(Tied(), 4, 5)
+    net, params = Network(module, (4,), 5), initial_params(module, torch.float32, torch.device("cpu"))
     assert net.trainable == tuple(dict(module.named_parameters()))
-    assert len(net.names) == 5
-    leaves = {name: value.requires_grad_() for name, value in params.items()}
-    x = torch.tensor([[0.0], [3.0]])
+    assert set(net.names) == set(net.trainable) | {"body.start"}
+    assert net.tied == {"body.second.weight": "body.first.weight"}
+    leaves = {name: value.requires_grad_(name in net.trainable) for name, value in params.items()}
+    x = torch.randn(3, 4)
     out, expected = net(leaves, x), module(x)
     torch.testing.assert_close(out, expected)
     torch.testing.assert_close(net.head(leaves, out.features), out.logits)
-    slopes = torch.autograd.grad(out.logits.square().sum(), list(leaves.values()))
+    slopes = torch.autograd.grad(out.logits.square().sum(), [leaves[name] for name in net.trainable])
     own = torch.autograd.grad(expected.logits.square().sum(), list(module.parameters()))
     torch.testing.assert_close(slopes, own)
-    with pytest.raises(KeyError, match=r"lack 'symbols\.weight'"):
-        net({name: value for name, value in leaves.items() if name != "symbols.weight"}, x)
-    with pytest.raises(KeyError, match=r"has no parameter 'second\.weight'"):
-        net({**leaves, "second.weight": leaves["first.weight"]}, x)
-
-
-class Narrow(torch.nn.Module):
-    """Has room for so many samples at once."""
-
-    def __init__(self, room: int) -> None:
-        super().__init__()
-        self.room, self.tried = room, list[int]()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.tried.append(len(x))
-        if len(x) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return 2 * x
-
-
-def narrow(room: int) -> tuple[Network, dict[str, torch.Tensor], list[int]]:
-    module = Classifier(Narrow(room), 3, 2)
-    net, params = Network(module, (3,), 2), initial_params(module, torch.float32, torch.device("cpu"))
-    return net, params, net._eval._module.get_submodule("body").tried  # type: ignore[return-value]
-
-
-@torch.no_grad()
-def test_what_does_not_fit_into_memory_is_answered_in_parts() -> None:
-    x = torch.randn(10, 3)
-    (net, params, tried), (whole, _, _) = narrow(3), narrow(10)
-    with pytest.warns(UserWarning, match="out of memory with ") as said:
-        answer = net.eval(params, x)
-    torch.testing.assert_close(answer, whole.eval(params, x))
-    assert torch.equal(answer.features, 2 * x), "in the order of the samples"
-    assert [str(warning.message).partition("memory with ")[2] for warning in said] == [
-        "10 samples in one forward pass: going on with 5 at a time",
-        "5 samples in one forward pass: going on with 3 at a time",
-    ]
-    tried.clear()
-    with warnings.catch_warnings(action="error"):
-        net.eval(params, x)
-    assert tried == [3, 3, 3, 1], "what did not fit is not tried again"
-
-
-@torch.no_grad()
-def test_one_sample_that_does_not_fit_ends_the_pass() -> None:
-    net, params, tried = narrow(0)
-    with pytest.raises(torch.OutOfMemoryError), pytest.warns(UserWarning, match="going on with 1 at a time"):
-        net.eval(params, torch.randn(2, 3))
-    assert tried == [2, 1]
-
-
-def test_a_pass_with_gradients_is_not_cut() -> None:
-    net, params, tried = narrow(3)
-    with pytest.raises(torch.OutOfMemoryError):
-        net.eval(params, torch.randn(4, 3))
-    assert tried == [4]
+    with pytest.raises(KeyError, match=r"lack 'body\.first\.weight'"):
+        net({name: value for name, value in leaves.items() if name != "body.first.weight"}, x)
+    with pytest.raises(KeyError, match=r"has no parameter 'body\.second\.weight'"):
+        net({**leaves, "body.second.weight": leaves["body.first.weight"]}, x)
 
 
 def test_the_network_keeps_no_values_of_its_own() -> None:

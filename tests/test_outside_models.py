@@ -12,6 +12,7 @@ from conftest import largest_gap, simulate
 from outside_world import install, place, world
 
 from bench import models
+from bench.engine import tracking
 from bench.errors import UsageError
 from bench.models import counting
 
@@ -75,6 +76,48 @@ def test_both_backends_train_it(world: Path) -> None:
         loop.advance(2)
         stacked.advance(2)
         assert largest_gap(loop, stacked) < 1e-10
+
+
+TIED = """\
+class Body(nn.Module):
+    def __init__(self, channels, batchnorm):
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels) if batchnorm else nn.Identity()
+        self.first, self.second = nn.Conv2d(channels, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.third = nn.Conv2d(4, 4, 3, padding=1)
+        self.third.weight = self.second.weight
+        self.act, self.again = nn.PReLU(), self.norm
+
+    def forward(self, x):
+        x = self.act(self.first(self.again(self.norm(x))))
+        return self.act(self.third(self.act(self.second(x)))).mean((2, 3))
+
+
+OWN = ModelInfo("tied:Body", "", size=8, batchnorm_form=True)
+"""
+
+
+@pytest.mark.parametrize(("precision", "most"), [("fp64", 1e-10), ("bf16", 0.05)])
+def test_layers_may_share_parameters(world: Path, precision: str, most: float) -> None:
+    name = write(world, "tied", TIED)
+    for model in (name, name + "+bn"):
+        loop, stacked = (
+            simulate("fedcad", backend, model=model, precision=precision) for backend in ("loop", "stacked")
+        )
+        loop.advance(2)
+        stacked.advance(2)
+        assert largest_gap(loop, stacked) < most
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedbn"])
+def test_kept_models_are_loaded_by_all_names(algorithm: str, world: Path) -> None:
+    run = simulate(algorithm, model=write(world, "tied", TIED) + "+bn", participation=1.0)
+    run.tracker.what = frozenset({"models"})
+    run.advance(1)
+    tracking.write(run, world, {"": "a" * 64}, {"": algorithm})
+    module = models.make(run.setting.model, SHAPE, 3).double()
+    module.load_state_dict(tracking.load_model(world, "a" * 64, client=1 if algorithm == "fedbn" else None))
+    assert torch.equal(module.body.third.weight, run.server.params["body.second.weight"])
 
 
 def test_stated_figures_need_no_torch(world: Path) -> None:

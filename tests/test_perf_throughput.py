@@ -264,7 +264,6 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / "max_energy_range_uj").write_text("10000000\n")
         (folder / "energy_uj").write_text("9000000\n")
     monkeypatch.setattr(energy, "POWERCAP", tmp_path)
-    monkeypatch.setattr(energy, "LEAST_SECONDS", 0.0)
     return tmp_path
 
 
@@ -286,7 +285,7 @@ def test_energy_that_is_not_reported_is_said(packages: Path, monkeypatch: pytest
 
 @pytest.mark.usefixtures("packages")
 def test_energy_of_too_short_a_time_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(energy, "LEAST_SECONDS", 60.0)
+    monkeypatch.setitem(energy.LEAST_SECONDS, "cpu", 60.0)
     assert "too short for its counter, which needs 60: take more --rounds" in Energy("cpu").of(1)["left_out"]
 
 
@@ -309,7 +308,7 @@ class FakeNvml:
 
 def test_joules_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml()
-    monkeypatch.setattr(energy, "LEAST_SECONDS", 0.0)
+    monkeypatch.setitem(energy.LEAST_SECONDS, "cuda", 0.0)
     monkeypatch.setattr(ctypes, "CDLL", lambda name: nvml)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc"))

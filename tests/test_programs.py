@@ -141,8 +141,23 @@ def test_autocast_reaches_a_rectifier_with_weights_of_its_own() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         alone = torch.stack([F.prelu(*each) for each in zip(x, weight, strict=True)])
         with computed("grouped"):
-            made = vmap(F.prelu)(x, weight)
-    assert torch.equal(made, alone)
+            assert all(torch.equal(vmap(prelu)(x, weight), alone) for prelu in (F.prelu, Tensor.prelu))
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of vmap, which has no attention of its own on a CPU
+def test_autocast_reaches_attention_and_leaves_its_mask() -> None:
+    x, queries = images(CLIENTS, 2, 4, 6, 8).bfloat16(), images(CLIENTS, 2, 4, 3, 8).float()
+    mask = torch.ones(3, 6, dtype=torch.bool).tril()
+
+    def attend(queries: Tensor, x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(queries, x, x, attn_mask=mask)
+
+    with torch.autocast("cpu", torch.bfloat16):
+        alone = torch.stack([attend(*each) for each in zip(queries, x, strict=True)])
+        with computed("grouped"):
+            made = vmap(attend)(queries, x)
+    assert made.dtype == torch.bfloat16
+    torch.testing.assert_close(made, alone)
 
 
 @pytest.mark.parametrize("model", ["cnn_digits+bn", "mlp+bn", "cnn_digits"])
@@ -447,9 +462,21 @@ def test_where_the_first_way_fails_another_is_taken(timed: Callable[..., Toy]) -
 
 def test_where_every_way_fails_the_step_fails(timed: Callable[..., Toy]) -> None:
     toy = timed(seconds={"a": 3e-3, "b": 1e-3}, failing={"a": RuntimeError("no kernel"), "b": RuntimeError("nor here")})
-    with pytest.raises(RuntimeError, match="no kernel"), pytest.warns(UserWarning, match="left out, b"):
-        toy.prepare(Choices())
+    choices = Choices()
+    with pytest.raises(RuntimeError, match="no kernel"), warnings.catch_warnings(action="error"):
+        toy.prepare(choices)
     assert bool((toy.local == 5).all())
+    assert not choices.used
+
+
+def test_where_a_known_program_fails_another_is_taken(timed: Callable[..., Toy]) -> None:
+    """Of another version of torch, say."""
+    failing = {"a": RuntimeError("no kernel"), "b": RuntimeError("nor here")}
+    toy, choices = timed(seconds={"a": 3e-3, "b": 1e-3, "c": 2e-3}, failing=failing), Choices()
+    choices.adopt({"a device: the work": "b"})
+    with pytest.warns(UserWarning, match="left out, (a: RuntimeError: no kernel|b: RuntimeError: nor here)") as said:
+        assert toy.prepare(choices) == "c"
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import warnings
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs, Params
 from bench.engine.dropout import replace_dropout
-from bench.engine.memory import is_out_of_memory
 from bench.engine.streams import stream
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
@@ -39,6 +38,9 @@ class Network:
         precision: `fp32`, `tf32`, `bf16` (autocast, float32 parameters) or `fp64`.
         pixel_mean: per channel, in units of pixel / scale.
         pixel_std: per channel, likewise.
+
+    Attributes:
+        tied: further names of tensors that several layers share, each with the one that `names` has.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Network:
         self.trainable = tuple(name for name, _ in module.named_parameters())
         buffers = tuple(name for name, value in module.named_buffers() if value.is_floating_point())
         self.names = self.trainable + buffers
+        self.tied = _tied(module, self.names)
         self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
         self._statistics = self.batchnorm - set(self.trainable)
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
@@ -66,15 +69,12 @@ class Network:
         self.lowered = tuple(name for name in self.trainable if name.rpartition(".")[0] in low)
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
-        self._most: int | None = None  # samples of a forward pass without gradients
         training = copy.deepcopy(module).train()
         longest = input_shape[0] if len(input_shape) == 1 else 0  # of texts, which are padded batch by batch
         self._masks = replace_dropout(training, longest)
         self._train = _Stateless(training)
         self._eval = _Stateless(copy.deepcopy(module).eval())
         self._head = _Stateless(copy.deepcopy(module.head))  # type: ignore[arg-type]
-        owners = _owners(module)
-        self._head_owners = {name: owners[f"head.{name}"] for name in _owners(module.head)}  # type: ignore[arg-type]
 
     def __call__(self, params: Params, x: Tensor) -> Outputs:
         """Training mode: BatchNorm uses the batch and updates `params` in place."""
@@ -90,17 +90,16 @@ class Network:
         return nullcontext() if self._masks is None else self._masks.under(key)
 
     def eval(self, params: Params, x: Tensor) -> Outputs:
-        """Evaluation mode; gradients flow. Where none are asked for, in as many parts as the device's memory needs."""
-        if not torch.is_grad_enabled():
-            return self._in_parts(params, x)
-        if self._statistics:
+        """Evaluation mode; gradients flow."""
+        if self._statistics and torch.is_grad_enabled():
             # The backward pass reads the running statistics again, and a training pass may have moved them by then.
             params = {name: value.clone() if name in self._statistics else value for name, value in params.items()}
         return self._call(self._eval, params, x)
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Logits (B, C) of features (B, D)."""
-        result: Tensor = self._head({name: params[owner] for name, owner in self._head_owners.items()}, features)
+        own = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
+        result: Tensor = self._head(own, features)
         return result
 
     def normalise(self, x: Tensor) -> Tensor:
@@ -115,26 +114,6 @@ class Network:
         if self.autocasts:
             return Outputs(out.logits.float(), out.features.float())
         return out
-
-    def _in_parts(self, params: Params, x: Tensor) -> Outputs:
-        """Answers without gradients; what did not fit once is not tried again."""
-        if self._most is None or len(x) <= self._most:
-            try:
-                return self._call(self._eval, params, x)
-            except Exception as error:
-                # A program that is being captured is the stack's to make smaller.
-                captured = x.is_cuda and torch.cuda.is_current_stream_capturing()
-                if len(x) == 1 or captured or not is_out_of_memory(error):
-                    raise
-            # Outside the handler, whose traceback would keep what the attempt took.
-            self._most = (len(x) + 1) // 2
-            torch.cuda.empty_cache()
-            warnings.warn(
-                f"out of memory with {len(x)} samples in one forward pass: going on with {self._most} at a time",
-                stacklevel=2,
-            )
-        parts = [self._in_parts(params, part) for part in torch.split(x, self._most)]
-        return Outputs(*(torch.cat(same) for same in zip(*parts, strict=True)))
 
     def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
         if not self.autocasts:
@@ -151,9 +130,8 @@ class _Stateless:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        owners = _owners(module)
-        self._names = frozenset(owners.values())
-        self._places = [(table, key, owners[name]) for table, key, name in _places(module)]
+        self._places = list(_places(module))
+        self._names = frozenset(name for _, _, name in self._places)
         for table, key, _ in self._places:
             table[key] = None  # a large model's own values would only fill memory
 
@@ -174,21 +152,26 @@ class _Stateless:
         return self._module(x)
 
 
-def _places(module: nn.Module) -> list[tuple[dict[str, Any], str, str]]:
-    """Where a module has its floating-point parameters and buffers: the table, the key in it, and the full name."""
-    return [
-        (table, key, f"{prefix}.{key}" if prefix else key)
-        for prefix, part in module.named_modules(remove_duplicate=False)
-        for table in (part._parameters, part._buffers)
-        for key, value in table.items()
-        if value is not None and value.is_floating_point()
-    ]
+def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Each floating-point parameter and buffer: its table, its key there, and its name as torch lists it.
+
+    What layers share is listed once, by its first name, and has several places.
+    """
+    parameters = {id(value): name for name, value in module.named_parameters()}
+    buffers = {id(value): name for name, value in module.named_buffers()}
+    for part in module.modules():
+        tables: list[tuple[dict[str, Any], dict[int, str]]] = [(part._parameters, parameters), (part._buffers, buffers)]
+        for table, names in tables:
+            for key, value in table.items():
+                if value is not None and value.is_floating_point():
+                    yield table, key, names[id(value)]
 
 
-def _owners(module: nn.Module) -> dict[str, str]:
-    """By full name the one that torch lists: of a tensor that several layers share, the first."""
-    first: dict[int, str] = {}
-    return {name: first.setdefault(id(table[key]), name) for table, key, name in _places(module)}
+def _tied(module: nn.Module, names: tuple[str, ...]) -> dict[str, str]:
+    """Names of a module's state that torch does not list, each with the listed one of the same tensor."""
+    state = module.state_dict(keep_vars=True)
+    listed = {id(state[name]): name for name in names if name in state}
+    return {name: listed[id(value)] for name, value in state.items() if name not in names and id(value) in listed}
 
 
 def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from bench.engine.simulation import Simulation
 from bench.engine.tasks import Job, Trained
-from bench.errors import in_a_line, without_variables
+from bench.errors import Slower, in_a_line, without_variables
 
 Ended = tuple[Simulation, Job, list[Trained]]
 
@@ -90,7 +90,9 @@ class Pack:
         if together and not failed:
             self.apart = together
             warnings.warn(
-                f"runs of this pack train one by one, for together they fail: {in_a_line(together)}", stacklevel=2
+                f"runs of this pack train one by one, for together they fail: {in_a_line(together)}",
+                Slower,
+                stacklevel=2,
             )
 
     def _together(self, jobs: dict[Simulation, Job]) -> Generator[Ended, None, Exception | None]:

@@ -13,6 +13,7 @@ from algorithms.base import Algorithm, Net, ServerStep
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
 from bench.engine.trees import leaves, moves, own, shapes, tensors, tree_map, unstack
+from bench.errors import Slower
 
 OWN_CLASS = "__class__"  # what a method that says `super()` closes over
 
@@ -50,7 +51,9 @@ class ServerSteps:
             torch.cuda.empty_cache()
         made = _one_by_one(self._net, step, state, inputs, given)
         warnings.warn(
-            f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}", stacklevel=2
+            f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",
+            Slower,
+            stacklevel=2,
         )
         return made
 

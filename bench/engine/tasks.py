@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Fed, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload
+from algorithms.forward import answers
 from algorithms.statements import layers
 from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
@@ -145,12 +146,11 @@ def make_task(problem: Problem, client: int, round: int, message: Message, memor
     )
 
 
-@torch.no_grad()
 def outputs_on(net: Network, models: Mapping[str, Params], source: Source) -> dict[str, Outputs]:
     """Frozen models' outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features by name."""
     if not models:
         return {}
-    parts = [{name: net.eval(params, x) for name, params in models.items()} for x in source.chunks()]
+    parts = [{name: answers(net, params, x) for name, params in models.items()} for x in source.chunks()]
     return {
         name: Outputs(torch.cat([p[name].logits for p in parts]), torch.cat([p[name].features for p in parts]))
         for name in models

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Params
-from algorithms.forward import chunk_size
+from algorithms.forward import answers, chunk_size
 from bench import tracked
 from bench.engine.evaluate import Complete, Score, mean_measures, on_test
 from bench.engine.federation import Federation
@@ -143,10 +143,9 @@ class Tracker:
         self._shared["features/client"] = trained.client
         self._shared["features/local"] = self._features(trained.params)
 
-    @torch.no_grad()
     def _features(self, params: Params) -> Tensor:
         parts = torch.split(self._feature_samples(), chunk_size(self._federation.device))
-        outputs = [self._net.eval(params, self._federation.test.at(index)).features for index in parts]
+        outputs = [answers(self._net, params, self._federation.test.at(index)).features for index in parts]
         return torch.cat(outputs).float().cpu()
 
     def _feature_samples(self) -> Tensor:
@@ -187,7 +186,8 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
         client: whose, where each client has its own model (FedBN, `local`); not needed where there is one.
 
     Returns:
-        Parameters and floating-point buffers by name, in the run's precision, on the CPU.
+        Parameters and floating-point buffers by all names that a module has for them, in the run's precision, on the
+        CPU.
 
     Raises:
         FileNotFoundError: no model of that row was kept.
@@ -230,7 +230,14 @@ def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
     for client in _clients_of(simulation, row):
         model = simulation.local_model(row, client)
         found |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
+    for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
+        found |= {owner.removesuffix(listed) + name: found[owner] for owner in list(found) if _is(owner, listed)}
     return {name: value.detach().cpu().contiguous().numpy() for name, value in found.items()}
+
+
+def _is(owner: str, listed: str) -> bool:
+    """Whether an entry, `name` or `client/name`, is of that name."""
+    return owner.rpartition("/")[2] == listed
 
 
 def _metadata(simulation: Simulation, key: str, name: str) -> dict[str, str]:

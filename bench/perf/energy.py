@@ -11,7 +11,7 @@ from typing import Any
 from bench.perf.measure import figure
 
 POWERCAP = Path("/sys/class/powercap")
-LEAST_SECONDS = 1.0  # a GPU's counter moves some tens of times in a second
+LEAST_SECONDS = {"cpu": 0.0, "cuda": 1.0}  # a GPU's counter moves some tens of times in a second
 _NVML = "libnvidia-ml.so.1"
 
 
@@ -27,7 +27,7 @@ class Energy:
     """
 
     def __init__(self, device: str) -> None:
-        self.reason = ""
+        self.reason, self._least = "", LEAST_SECONDS[device]
         self._spent: Callable[[], float] | None = None
         try:
             self._spent = _gpu() if device == "cuda" else _packages(POWERCAP)
@@ -44,8 +44,8 @@ class Energy:
         if self._spent is None:
             return {"left_out": self.reason}
         joules, seconds = self._spent() - self._before, time.perf_counter() - self._began
-        if seconds < LEAST_SECONDS:
-            reason = f"{seconds:.2g} s are too short for its counter, which needs {LEAST_SECONDS:g}: take more --rounds"
+        if seconds < self._least:
+            reason = f"{seconds:.2g} s are too short for its counter, which needs {self._least:g}: take more --rounds"
             return {"left_out": f"not reported: {reason}"}
         return {"joules": figure([joules], "J"), "per_sample": figure([joules / samples], "J")}
 

@@ -19,14 +19,13 @@ from bench.engine.stacked.choices import Always
 from bench.engine.stacked.convolutions import WAYS
 from bench.engine.stacked.probe import COMPILED, Preparer
 from bench.engine.stacked.programs import Captured
-from bench.errors import UsageError
+from bench.errors import Slower, UsageError
 from bench.perf.ceilings import check_precision, synchroniser
 from bench.perf.measure import Keep, Spent, failure, figure, nothing, timed
 from bench.perf.throughput import ALGORITHM, Case
 from bench.perf.workload import simulations, together
 
 BASELINE = "grouped"  # what vmap by itself would make
-INSTEAD = ".*(left out, |not captured|out of memory with )"  # warnings that another program runs than was asked for
 
 
 def measure_programs(
@@ -65,7 +64,7 @@ def _of_case(case: Case, compiles: bool, rounds: int, say: Callable[[str], None]
         say(f"programs: {case.work.model}, {case.work.precision}, pack {case.pack}, {name}")
         try:
             with warnings.catch_warnings():
-                warnings.filterwarnings("error", INSTEAD, UserWarning)
+                warnings.simplefilter("error", Slower)  # whatever runs instead has another name
                 ready[name] = _prepared(case, name)
         except Exception as error:
             failed[name] = failure(error)

@@ -22,6 +22,7 @@ from bench.engine.stacked.programs import Captured, Eager, NotCapturable, Progra
 from bench.engine.stacked.stack import Entry, Stack
 from bench.engine.tasks import Job, Trained
 from bench.engine.trees import shapes
+from bench.errors import Slower
 
 KEPT_PROGRAMS = 4
 
@@ -128,7 +129,7 @@ class Stacked:
             reason = str(problem)
         # Outside the handler, whose traceback would keep what the attempt took.
         name = type(part[0][0].problem.algorithm).__name__
-        warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", stacklevel=2)
+        warnings.warn(f"{name}: steps are not captured, which makes them slower: {reason}", Slower, stacklevel=2)
         made.program = _eager(part[0][0])
         return Stack(part, apart, made.program).run()
 
@@ -153,7 +154,9 @@ class Stacked:
             gc.collect()
             torch.cuda.empty_cache()
         warnings.warn(
-            f"out of memory with {clients} clients in one program: going on with {self.limit} at a time", stacklevel=2
+            f"out of memory with {clients} clients in one program: going on with {self.limit} at a time",
+            Slower,
+            stacklevel=2,
         )
 
 

@@ -28,8 +28,12 @@ WAYS = {
     "matmul": "the patches of all clients' images, and one batched matrix product",
 }
 ONE_BY_ONE = ("separate", "channels_last")
-AUTOCAST = frozenset(  # what autocast passes by under vmap
-    (torch.conv1d, torch.conv2d, torch.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d, torch.prelu)
+AUTOCAST = frozenset(  # functions that take tensors of one type, and that autocast passes by under vmap
+    (
+        *(torch.conv1d, torch.conv2d, torch.conv3d),
+        *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+        *(torch.prelu, Tensor.prelu, F.scaled_dot_product_attention),
+    )
 )
 LOWERED = AUTOCAST | {F.linear, F.group_norm}  # compute in bfloat16, of what they are given in float32, too
 SMALL = 4_000_000  # multiplications of a client's convolution on a CPU, below which one call a client costs too much
@@ -135,6 +139,8 @@ def _is_low(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 def _autocast(value: Any) -> Any:
     """A tensor as autocast would have it in a convolution."""
     if not isinstance(value, Tensor) or not torch.is_autocast_enabled(value.device.type):
+        return value
+    if not value.is_floating_point():  # a mask
         return value
     return value.to(torch.get_autocast_dtype(value.device.type))
 

@@ -18,7 +18,7 @@ from bench.engine.memory import is_out_of_memory
 from bench.engine.stacked.captures import Act, compiled, make_beside
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.rooms import FixedRoom
-from bench.errors import with_its_kind
+from bench.errors import Slower, with_its_kind, without_variables
 
 RESULTS = ("local", "state", "total")  # the places in a room that a step writes
 CHANGING = (*RESULTS, "clock")  # and its own clock
@@ -77,15 +77,20 @@ class Preparer:
         """The program; what lies in the room is left as it was.
 
         Raises:
-            Exception: the first way's, if memory does not suffice for it or no other way works either.
+            Exception: memory does not suffice, or no way works: then the first's.
         """
         trial = _Trial(self, step, room)
-        name = self._chosen(trial)
-        *others, first = dict.fromkeys((name, name.removesuffix(COMPILED), step.ways[0]))
-        for program in others:
-            if made := trial.attempt(partial(trial.program, program), program):
+        chosen = self._chosen(trial)
+        uncompiled = chosen.removesuffix(COMPILED)
+        for name in dict.fromkeys((chosen, uncompiled, *step.ways)):
+            if made := trial.attempt(partial(trial.program, name), name, vital=name == uncompiled):
+                trial.say_what_failed()
                 return made
-        return trial.program(first)
+        error = next(iter(trial.failed.values()))
+        try:
+            raise error
+        finally:
+            del error, trial  # each would keep the other, and with them copies of the stack
 
     def _chosen(self, trial: _Trial) -> str:
         if not trial.step.work or (len(trial.step.ways) == 1 and self.compiler is None):
@@ -94,8 +99,13 @@ class Preparer:
         known = self.choices.get(work)
         if known and known.removesuffix(COMPILED) in trial.step.ways:
             return known
-        seconds = self._measured(trial)
+        seconds = {
+            way: trial.attempt(partial(trial.seconds, way), way, vital=way == trial.step.ways[0]) or math.inf
+            for way in trial.step.ways
+        }
         fastest = min(seconds, key=lambda name: seconds[name])
+        if math.isinf(seconds[fastest]):
+            return fastest
         ahead = seconds[fastest] * trial.step.expected
         if self.compiler and ahead >= WORTH_COMPILING * trial.step.pieces.get(fastest, 1):
             name = fastest + COMPILED
@@ -104,30 +114,13 @@ class Preparer:
         self.measured()
         return self.choices.put(work, seconds)
 
-    def _measured(self, trial: _Trial) -> dict[str, float]:
-        """Seconds of each way."""
-        first, *others = trial.step.ways
-        failed: Exception | None = None
-        try:
-            seconds = {first: trial.seconds(first)}
-        except Exception as error:
-            if not others or is_out_of_memory(error):  # the stack's to make smaller: another way may fit, but be slow
-                raise
-            seconds, failed = {first: math.inf}, error
-        for way in others:
-            seconds[way] = trial.attempt(partial(trial.seconds, way), way) or math.inf
-        if failed is not None:
-            if math.isinf(min(seconds.values())):
-                raise failed
-            trial.leave_out(first, failed)
-        return seconds
-
 
 class _Trial:
     """A step's programs by name: a way of computing convolutions, and whether they are compiled."""
 
     def __init__(self, preparer: Preparer, step: Step, room: FixedRoom) -> None:
         self.preparer, self.step, self._room = preparer, step, room
+        self.failed: dict[str, Exception] = {}
         self._begun = room.copies(*CHANGING)
         self._first: dict[str, list[Tensor]] = {}  # what the first program that was measured has made of it
 
@@ -145,17 +138,28 @@ class _Trial:
             self._undone(partial(make_beside, act, waits=turn == 0))
         return self._undone(partial(self.preparer.capture, act))
 
-    def attempt(self, act: Callable[[], T], name: str) -> T | None:
-        """What `act` gives; None, and a warning, if the program of that name fails or does not fit."""
+    def attempt(self, act: Callable[[], T], name: str, vital: bool = False) -> T | None:
+        """What `act` gives; None if the program of that name fails, or has failed before.
+
+        Args:
+            act: what to attempt.
+            name: of the program.
+            vital: raise if memory does not suffice. Another way may fit, but is slow: the stack is to become smaller.
+        """
+        if name in self.failed:
+            return None
         try:
             return act()
         except Exception as error:
-            self.leave_out(name, error)
+            if vital and is_out_of_memory(error):
+                raise
+            self.failed[name] = without_variables(error)  # they hold the stack's tensors
             return None
 
-    def leave_out(self, name: str, error: Exception) -> None:
-        """Say that a program failed, and why."""
-        warnings.warn(f"{self.step.work}: left out, {name}: {with_its_kind(error)}", stacklevel=3)
+    def say_what_failed(self) -> None:
+        """Where another program is found."""
+        for name, error in self.failed.items():
+            warnings.warn(f"{self.step.work}: left out, {name}: {with_its_kind(error)}", Slower, stacklevel=3)
 
     def forget(self) -> None:
         """Give back what only comparisons need."""
