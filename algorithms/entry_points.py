@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,9 @@ class Kind:
 
     def failure(self, name: str, done: str, error: Exception) -> ValueError:
         """The error of one whose code raised when it was `imported`, `made` or the like."""
-        return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}")
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f" ({frame.filename}, line {frame.lineno}: {frame.line})" if Path(frame.filename).is_file() else ""
+        return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{where}")
 
 
 def as_module(name: str) -> str:

@@ -123,7 +123,7 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
     if any("C = " in head.label for head in heads):
         found.append("C participation, the share of clients that train in a round")
     if any(row.hyperparameters for row in rows):
-        found.append("hyper-parameters at their defaults are left out")
+        found.append("hyper-parameters left at their defaults are not shown")
     if any("|" in row.hyperparameters for row in rows):
         found.append("a|b values differ between the columns, from left to right")
     if any(len(cell.seeds) > 2 and cell.rank is not None for cell in cells):

@@ -12,7 +12,7 @@ from leaderboards.pairs import Comparison, corrected, paired
 from leaderboards.sheets import Column, Sheet, limits, number, sheet
 
 _NOTES = (
-    "[low, high] 95 % interval of the difference, Student's t over common seeds",
+    "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
     "p of the paired t test, corrected by Holm over all comparisons of the table in that metric",
     "not separable: p above 0.05; not tested: fewer than 3 common seeds",
 )

@@ -107,9 +107,9 @@ def test_the_plain_table(out, capsys):
         f"centralized                         90.00 (1)           {DASH}\n"
         "\n"
         "* best, + second; (1) a single seed, no spread; best and second by mean alone: a test needs 3 seeds; "
-        f"{DASH} not run, or not\nmeasured; failed: every run failed; hyper-parameters at their defaults are left "
-        "out; what a paired t test over seeds (Holm,\n5 %) cannot tell from the best shares its rank; reference rows "
-        "(last) are not ranked\n"
+        f"{DASH} not run, or not\nmeasured; failed: every run failed; hyper-parameters left at their defaults are "
+        "not shown; what a paired t test over seeds\n(Holm, 5 %) cannot tell from the best shares its rank; reference "
+        "rows (last) are not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 

@@ -267,7 +267,7 @@ def test_what_must_be_known_of_the_lines_is_said(tmp_path):
     shown = [pair(shortened=True), pair("fedprox", diverged=True)]
     (spec,) = of(write(tmp_path, [*shown, *untold, failed]), "fedgkd-4").values()
     text = words(spec)
-    assert "Shortened, fewer rounds or less data than the paper's setting: fedavg" in text
+    assert "Shortened, fewer rounds or less data than the preset: fedavg" in text
     assert f"DIVERGED, {WHEN_DIVERGED}: fedprox" in text
     assert "fedgkd (none of its configurations could be selected)" in text
     assert "moon (every run failed)" in text

@@ -12,7 +12,7 @@ from rows import CURVE, START, failed_row, make_row
 from scipy import stats
 
 from bench.stored.results import read
-from bench.terminal.render import print_leaderboard
+from bench.terminal.render import note_superseded, print_leaderboard
 from leaderboards import METRICS, Store, find_metric
 from leaderboards.beside import Asked, beside
 from leaderboards.boards import cell_of, leaderboard, matching
@@ -287,7 +287,16 @@ def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_p
     assert [set(record["seeds"]) for record in results.records] == [{0}]
     assert len(results.runs) == 3
     print_leaderboard(tmp_path)
-    assert capsys.readouterr().err == "fedavg: 2 runs of an earlier version left out; what it gave stays stored\n"
+    left = "2 runs of an earlier version left out, where the same setting has later ones; what it gave stays stored"
+    assert capsys.readouterr().err == f"fedavg: {left}\n"
+
+
+def test_versions_that_stand_in_settings_of_their_own_are_said(tmp_path, capsys):
+    store, elsewhere = Store(tmp_path), make_row("fedavg", {}, {"alpha": 0.9}, 0)
+    for row in (make_row("fedavg", {}, {}, 0, version=2), elsewhere, make_row("fedprox", {"mu": 0.1}, {}, 0)):
+        store.write(row, CURVE)
+    note_superseded(store.runs())
+    assert capsys.readouterr().err == "fedavg: runs of 2 versions of it stand here, each in settings of its own\n"
 
 
 def test_flags_are_those_of_any_finished_run():

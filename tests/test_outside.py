@@ -188,7 +188,7 @@ MISTAKES = {
         r"A.local_los is no hook: did you mean local_loss",
     ),
     "m15:A": (HEAD + "class A(Algorithm):\n    mu: float = 1.0", r"declares 'mu' without being a dataclass"),
-    "m7:A": ("raise RuntimeError('no')", r"cannot be imported: RuntimeError: no"),
+    "m7:A": ("raise RuntimeError('no')", r"cannot be imported: RuntimeError: no \(.*m7\.py, line 1: raise Runtime"),
 }
 
 

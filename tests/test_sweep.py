@@ -6,6 +6,7 @@ import errno
 import json
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from commands import assert_equal_results, command
 from bench import sweep
 from bench.engine.state import StateFolder
 from leaderboards import Store
+from leaderboards.frames import records
+from leaderboards.identity import identity_columns
+from leaderboards.reproduced import stored_row
 
 SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", "--rounds", "2", "--seeds", "2")
 
@@ -300,3 +304,18 @@ def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
     runs = Store(tmp_path).runs().set_index("algorithm")
     assert runs.status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
     assert "worker died" in runs.error["fedcad"]
+
+
+def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As when an edit of an algorithm was tried, and undone."""
+    arguments = ["--algo", "fedavg", "--rounds", "1"]
+    assert run(tmp_path, *arguments) == 0
+    assert "--force" not in capsys.readouterr().err
+    (row,) = records(Store(tmp_path).runs())
+    identity = identity_columns("fedavg", 99, {}, json.loads(row["setting_json"]), 0)
+    edited = stored_row(row) | identity | {"finished": row["finished"] + timedelta(days=1)}
+    Store(tmp_path).write(edited, [(1, "accuracy", 0.5)])
+    assert run(tmp_path, *arguments) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "fedavg: 1 run of this command ran before another version of it did" in said
+    assert "--force runs this one's again" in said

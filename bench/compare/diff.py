@@ -133,7 +133,7 @@ def _print(found: Mapping[str, Mapping[str, list[Any]]], one: str, other: str, f
         for name in ("field", one, other, "difference"):
             table.add_column(name, overflow="fold")
         for name, (mine, its) in pairs.items():
-            table.add_row(name, _text(mine), _text(its), _difference(mine, its))
+            table.add_row(name, _text(mine), _text(its), "" if name.endswith("version") else _difference(mine, its))
         console.print(table, soft_wrap=False)
     same = [group for group in known if group not in found]
     if same:

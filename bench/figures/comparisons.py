@@ -166,7 +166,7 @@ def remarks(records: Iterable[Record], drawn: Collection[str], why: str) -> Iter
     rows = sorted(records, key=lambda record: (record["selected"], record["n"] > 0))  # whose reason counts comes last
     seen = [record for record in rows if record["selected"] and label_of(record) in drawn]
     words = {
-        "shortened": "Shortened, fewer rounds or less data than the paper's setting",
+        "shortened": "Shortened, fewer rounds or less data than the preset",
         "diverged": f"DIVERGED, {WHEN_DIVERGED}",
         "versions_mixed": "Seeds run under different package versions",
     }

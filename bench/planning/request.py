@@ -130,7 +130,7 @@ def sort_values(
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
             near = get_close_matches(short if dot else name, known, n=1)
             owners = [found.name for found in ALGORITHMS.values() if short in found.defaults()]
-            having_it = f" ({' or '.join(owners[:3])} has it)" if owners else ""
+            having_it = f" (of {', '.join(owners)})" if owners else ""
             hint = f" (did you mean {near[0]}?)" if near else having_it
             origin = request.origins.get(name, "command line")
             where = "" if origin == "command line" else f", as {origin} has it"

@@ -13,7 +13,7 @@ MEANINGS = {
     "diverged": ("DIVERGED", f"{WHEN_DIVERGED}; the numbers are neither shown nor ranked"),
     "failed": ("failed", "a run ended with an error; failed runs are counted here and enter no mean"),
     "stopped": ("stopped", "a search stopped a run early; such runs enter no mean"),
-    "shortened": ("shortened", "fewer rounds or less data than the paper's setting: not the paper's problem"),
+    "shortened": ("shortened", "fewer rounds or less data than the preset: not the problem that it stands for"),
     "single": ("1 seed", "a single seed: no spread, no interval, no test"),
     "mixed": ("mixed versions", "seeds were run under different package versions"),
     "blind": (

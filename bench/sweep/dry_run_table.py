@@ -71,7 +71,7 @@ def print_cells(plan: Plan) -> None:
     from rich.table import Table
 
     seeds, found = plan.request.seeds, groups(plan.cells)
-    table = Table(*found[0].problem, "algorithms", "printed cells", "models evaluated", "runs", "here")
+    table = Table(*found[0].problem, "algorithms", "printed cells", "models evaluated", "runs", "can be run")
     for group in found:
         values = ["none" if value is None else str(value) for value in group.problem.values()]
         names = dict.fromkeys(cell.printed.algorithm for cell in group.cells)

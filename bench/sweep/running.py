@@ -152,7 +152,24 @@ def _announce(plan: Plan, units: Sequence[Unit], saved: int) -> None:
     if plan.units:
         stored = f", {done} already stored" if done else ""
         rest = f" ({saved} from where it was saved)" if saved else ""
-        sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {len(units)} to do{rest}\n")
+        searched = f", and the trials of {', '.join(sorted({one.algorithm for one in plan.searches}))}"
+        to_do = f"{len(units)} to do{rest}{searched if plan.searches else ''}"
+        sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
+
+
+def _say_superseded(plan: Plan, out: Path) -> None:
+    """Which of the sweep's own runs the tables leave out: another version of the algorithm has run since."""
+    from leaderboards.boards import current
+
+    runs = Store(out).runs()
+    own = runs[runs["run_key"].isin({key for unit in plan.units for key in unit.rows.values()})]
+    for algorithm, count in (
+        own.drop(current(runs).index, errors="ignore")["algorithm"].value_counts(sort=False).items()
+    ):
+        say(
+            f"{algorithm}: {counted(int(count), 'run')} of this command ran before another version of it did, and the "
+            "tables show that one's; --force runs this one's again, which then count"
+        )
 
 
 def _compact(store: Store) -> None:
@@ -188,6 +205,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
         "setting_json": sorted(map(identity_json, settings)),
     }
     tuned = TUNED if plan.request.budget else ()
+    _say_superseded(plan, out)
     print_leaderboard(out, where=where, style="json" if as_json else "table", tuned=tuned, file=sys.stdout)
     if tuned and not as_json:
         folder = () if out == default_out().resolve() else ("--out", out)

@@ -69,13 +69,19 @@ def print_leaderboard(
 
 
 def note_superseded(runs: pd.DataFrame) -> None:
-    """Say on standard error which runs a leaderboard leaves out: those of earlier versions of an algorithm."""
+    """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it."""
     from leaderboards.boards import current
 
-    earlier = runs.drop(current(runs).index)["algorithm"].value_counts(sort=False)
-    for algorithm, count in earlier.items():
-        left = f"{counted(int(count), 'run')} of an earlier version left out"
-        sys.stderr.write(f"{algorithm}: {left}; what it gave stays stored\n")
+    kept = current(runs)
+    left = runs.drop(kept.index)["algorithm"].value_counts(sort=False)
+    for algorithm, count in left.items():
+        runs_left = f"{counted(int(count), 'run')} of an earlier version left out"
+        sys.stderr.write(
+            f"{algorithm}: {runs_left}, where the same setting has later ones; what it gave stays stored\n"
+        )
+    versions = kept.groupby("algorithm", sort=False)["algorithm_version"].nunique()
+    for algorithm, count in versions[versions > 1].items():
+        sys.stderr.write(f"{algorithm}: runs of {count} versions of it stand here, each in settings of its own\n")
 
 
 def render(tables: Sequence[Table], style: str, file: TextIO) -> None:

@@ -166,6 +166,8 @@ class Tally:
         """Note a report."""
         self.shares[trial] = share
         self._first = self._first or (time.monotonic(), self.fraction)
+        if report.get("status") == "failed":
+            return
         value, of = report.get("objective", math.nan), "validation"
         if math.isnan(value) and self.best_of != of:
             value, of = report.get("best_accuracy", math.nan), "test"
