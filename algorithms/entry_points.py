@@ -73,9 +73,13 @@ class Kind:
 
     def failure(self, name: str, done: str, error: Exception) -> ValueError:
         """The error of one whose code raised when it was `imported`, `made` or the like."""
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        where = f" ({frame.filename}, line {frame.lineno}: {frame.line})" if Path(frame.filename).is_file() else ""
-        return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{where}")
+        return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{_where(error)}")
+
+
+def _where(error: Exception) -> str:
+    """The innermost line that was being imported, in brackets; empty where there is none, as of a function called."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
 
 
 def as_module(name: str) -> str:

@@ -188,6 +188,10 @@ MISTAKES = {
         r"A.local_los is no hook: did you mean local_loss",
     ),
     "m15:A": (HEAD + "class A(Algorithm):\n    mu: float = 1.0", r"declares 'mu' without being a dataclass"),
+    "m16:A": (
+        HEAD + "@dataclass\nclass A(Algorithm):\n    x: float = 1.0",
+        r"cannot inherit non-frozen dataclass from a frozen one \(.*m16\.py, line \d+: ",
+    ),
     "m7:A": ("raise RuntimeError('no')", r"cannot be imported: RuntimeError: no \(.*m7\.py, line 1: raise Runtime"),
 }
 

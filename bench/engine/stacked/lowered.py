@@ -10,6 +10,8 @@ from torch import Tensor
 from algorithms.base import Params
 from bench.engine.network import Network
 
+ALIGNED = 16  # numbers, 32 bytes in bfloat16: what the widest loads of a kernel ask of an address
+
 
 def lowered(net: Network, params: Params) -> Params:
     """Copies of those parameters whose layers compute in bfloat16, by name; gradients flow. None in other precisions.
@@ -22,9 +24,6 @@ def lowered(net: Network, params: Params) -> Params:
         return {}
     made = _Lowered.apply(*(params[name] for name in net.lowered))
     return dict(zip(net.lowered, made, strict=True))
-
-
-ALIGNED = 16  # numbers, 32 bytes in bfloat16: what the widest loads of a kernel ask of an address
 
 
 class _Lowered(torch.autograd.Function):
