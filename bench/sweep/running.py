@@ -157,21 +157,6 @@ def _announce(plan: Plan, units: Sequence[Unit], saved: int) -> None:
         sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
 
 
-def _say_superseded(plan: Plan, out: Path) -> None:
-    """Which of the sweep's own runs the tables leave out: another version of the algorithm has run since."""
-    from leaderboards.boards import current
-
-    runs = Store(out).runs()
-    own = runs[runs["run_key"].isin({key for unit in plan.units for key in unit.rows.values()})]
-    for algorithm, count in (
-        own.drop(current(runs).index, errors="ignore")["algorithm"].value_counts(sort=False).items()
-    ):
-        say(
-            f"{algorithm}: {counted(int(count), 'run')} of this command ran before another version of it did, and the "
-            "tables show that one's; --force runs this one's again, which then count"
-        )
-
-
 def _compact(store: Store) -> None:
     """Pack the small files if they are many. What prevents it is worth a note only: the runs are stored."""
     from leaderboards.compaction import compact_if_many
@@ -205,8 +190,9 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
         "setting_json": sorted(map(identity_json, settings)),
     }
     tuned = TUNED if plan.request.budget else ()
-    _say_superseded(plan, out)
-    print_leaderboard(out, where=where, style="json" if as_json else "table", tuned=tuned, file=sys.stdout)
+    own = {key for unit in plan.units for key in unit.rows.values()}
+    style = "json" if as_json else "table"
+    print_leaderboard(out, where=where, style=style, tuned=tuned, file=sys.stdout, own=own)
     if tuned and not as_json:
         folder = () if out == default_out().resolve() else ("--out", out)
         again = shell_command("bench.compare", "--tuned", *tuned, *folder)

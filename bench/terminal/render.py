@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from algorithms import ALGORITHMS
+from bench.terminal.console import say
 from bench.terminal.words import counted
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def print_leaderboard(
     all_configurations: bool = False,
     tuned: Sequence[str] = (),
     file: TextIO | None = None,
+    own: Collection[str] = (),
 ) -> None:
     """Print the leaderboard of a result folder.
 
@@ -52,6 +54,7 @@ def print_leaderboard(
         all_configurations: also show configurations that were not selected.
         tuned: fields of the setting over which configurations are selected, such as `lr`.
         file: where to; None is standard output.
+        own: run keys of the command that prints, of which it is said if they are left out.
 
     Raises:
         KeyError: there is no such metric.
@@ -63,18 +66,28 @@ def print_leaderboard(
 
     chosen = [find_metric(name) for name in metrics]
     runs = Store(out).runs()
-    note_superseded(runs)
+    note_superseded(runs, own)
     board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, chosen)
     render(tables_of(board, chosen, all_configurations, defaults(), tuned=tuned), style, file or sys.stdout)
 
 
-def note_superseded(runs: pd.DataFrame) -> None:
-    """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it."""
+def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
+    """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it.
+
+    Args:
+        runs: as for `leaderboards.boards.leaderboard`.
+        own: run keys of a command that asked for them, and that can run them again.
+    """
     from leaderboards.boards import current
 
     kept = current(runs)
-    left = runs.drop(kept.index)["algorithm"].value_counts(sort=False)
-    for algorithm, count in left.items():
+    left = runs.drop(kept.index)
+    for algorithm, count in left[left["run_key"].isin(own)]["algorithm"].value_counts(sort=False).items():
+        say(
+            f"{algorithm}: {counted(int(count), 'run')} of this command ran before another version of it did, and the "
+            "tables show that one's; --force runs this one's again, which then count"
+        )
+    for algorithm, count in left["algorithm"].value_counts(sort=False).items():
         runs_left = f"{counted(int(count), 'run')} of an earlier version left out"
         sys.stderr.write(
             f"{algorithm}: {runs_left}, where the same setting has later ones; what it gave stays stored\n"
