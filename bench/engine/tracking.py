@@ -231,13 +231,9 @@ def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
         model = simulation.local_model(row, client)
         found |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
-        found |= {owner.removesuffix(listed) + name: found[owner] for owner in list(found) if _is(owner, listed)}
+        owners = [owner for owner in found if owner.rpartition("/")[2] == listed]
+        found |= {owner.removesuffix(listed) + name: found[owner] for owner in owners}
     return {name: value.detach().cpu().contiguous().numpy() for name, value in found.items()}
-
-
-def _is(owner: str, listed: str) -> bool:
-    """Whether an entry, `name` or `client/name`, is of that name."""
-    return owner.rpartition("/")[2] == listed
 
 
 def _metadata(simulation: Simulation, key: str, name: str) -> dict[str, str]:

@@ -138,9 +138,9 @@ def _is_low(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _autocast(value: Any) -> Any:
     """A tensor as autocast would have it in a convolution."""
-    if not isinstance(value, Tensor) or not torch.is_autocast_enabled(value.device.type):
+    if not isinstance(value, Tensor) or not value.is_floating_point():  # a mask has no precision
         return value
-    if not value.is_floating_point():  # a mask
+    if not torch.is_autocast_enabled(value.device.type):
         return value
     return value.to(torch.get_autocast_dtype(value.device.type))
 
