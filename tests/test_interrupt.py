@@ -126,7 +126,7 @@ def test_an_interruption_between_two_runs_says_that_the_first_is_stored(
     few = ("--algo", "fedavg,fedprox", "--set", "mu=0.1", "--rounds", "1", "--executor", "inline", "-q")
     raised: list[Interruption] = []
     monkeypatch.setattr(Interruption, "arm", lambda self: raised.append(self))
-    monkeypatch.setattr(Quiet, "finish", lambda *_: raised[0].raised or raised[0].stop("a test"))
+    monkeypatch.setattr(Quiet, "ended", lambda *_: raised[0].raised or raised[0].stop("a test"))
     assert sweep.main([*few, "--out", str(tmp_path)]) == 130
     said = capsys.readouterr().err
     assert "interrupted between two runs: those that ended are stored; the same command goes on with the others" in said

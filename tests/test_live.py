@@ -26,8 +26,9 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.tuning import live
+from bench.tuning.events import Events, Watched, watched
 from bench.tuning.live import Row, Table, laid_out
-from bench.tuning.progress import Events, Plain, Quiet, Watched, ending, watched
+from bench.tuning.progress import Ahead, Plain, Quiet, ending
 from leaderboards import Store
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")
@@ -302,13 +303,16 @@ def test_packs_are_told_apart_by_what_is_in_them() -> None:
 
 
 def test_a_stopped_trial_says_when(capsys: pytest.CaptureFixture[str]) -> None:
-    display = Plain(1)
-    display.finish("fedprox mu=15", {**report(2), "status": "stopped"})
-    assert capsys.readouterr().err == "1/1 trial · stopped after 2 rounds: fedprox mu=15\n"
-    display.finish("fedprox mu=1", {"status": "interrupted"})
+    stopped, never, begun = [
+        replace(trial, name=f"fedprox mu={mu}") for trial, mu in zip(trials(3), (15, 1, 2), strict=True)
+    ]
+    display = Plain(Ahead(3, 3.0, lambda _: 1.0))
+    display.ended(stopped, {**report(2), "status": "stopped"})
+    assert capsys.readouterr().err == "1/3 trials · stopped after 2 rounds: fedprox mu=15\n"
+    display.ended(never, {"status": "interrupted"})
     assert not capsys.readouterr().err, "of trials that never began there may be hundreds"
-    display.finish("fedprox mu=1", {**report(2), "status": "interrupted"})
-    assert "interrupted: fedprox mu=1" in capsys.readouterr().err
+    display.ended(begun, {**report(2), "status": "interrupted"})
+    assert "interrupted: fedprox mu=2" in capsys.readouterr().err
     assert ending({"status": "stopped", "round": 1}) == "stopped after 1 round"
     assert ending({"status": "finished", "round": 20, "stopped": 0}) == "finished"
     assert ending({"status": "finished", "round": 20, "stopped": 3}) == "finished, 3 of its runs stopped early"
@@ -328,36 +332,10 @@ def test_trials_of_one_name_are_told_apart() -> None:
             self.names.append(trial.name)
 
     observer = Named()
-    events = Events(Quiet(), [observer])
+    events = Events(observer, Quiet())
     first, second = [replace(trial, name="fedcad 4 runs") for trial in trials(2)]
     events.started(first)
     events.started(second)
     events.ended(second, report(5))
     events.ended(first, report(5))
     assert observer.names == ["fedcad 4 runs", "fedcad 4 runs (2)", "fedcad 4 runs (2)", "fedcad 4 runs"]
-
-
-def test_events_reach_the_display_and_the_observers() -> None:
-    told: list[tuple[str, ...]] = []
-
-    class Shown:
-        def update(self, trial: str, report: Any, share: float) -> None:
-            told.append(("update", trial, f"{share:.2f}"))
-
-        def finish(self, trial: str, report: Any) -> None:
-            told.append(("finish", trial))
-
-        def say(self, line: str) -> None: ...
-
-        def close(self) -> None: ...
-
-    (trial,) = trials(1, rounds="20")
-    table = Table()
-    events = Events(Shown(), [table])
-    assert not events.needs_curves
-    events.started(trial)
-    assert table.running == 1
-    events.reported(trial, report(5))
-    events.ended(trial, {"status": "failed"})
-    assert told == [("update", trial.name, "0.25"), ("finish", trial.name)]
-    assert table.running == 0

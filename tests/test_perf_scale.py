@@ -9,11 +9,12 @@ import pytest
 
 from bench.perf import main
 from bench.perf.measure import figure
-from bench.perf.scale import Heap, Rates, estimate, heap_of, makespan, measure_scale, samples_of
+from bench.perf.scale import Heap, Rates, estimate, heap_of, makespan, measure_scale
 from bench.perf.tables import problem_of, table_works, tables
 from bench.perf.workload import Workload
 from bench.planning.tables import cells_of
 from bench.planning.unit import Unit
+from bench.planning.work import samples_of
 from search_spaces import SPACES, Setting
 
 FEDGKD = SPACES["fedgkd", "cifar10", "fedgkd"].setting
@@ -36,11 +37,6 @@ def record(**rates: float) -> dict[str, object]:
         for name, rate in rates.items()
     ]
     return {"device": "a GPU", "parts": {"throughput": {"rates": entries}}}
-
-
-def test_samples_of_fedgkds_setting() -> None:
-    # 4 of 20 clients of 2,250, 20 epochs, 100 rounds; each evaluated on 10,000 samples and 5,000 held out.
-    assert samples_of(FEDGKD) == (4 * 2_250 * 20 * 100, 100 * 15_000)
 
 
 @pytest.mark.parametrize(("gpus", "seconds"), [(1, 12.0), (2, 7.0), (3, 5.0), (4, 4.0), (5, 3.0), (64, 3.0)])

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.data import info
 from bench.perf.tables import problem_of, tables
 from bench.planning.unit import Unit, distinct_runs
-from search_spaces import Setting
+from bench.planning.work import samples_of
 
 GPUS = (1, 8, 64)
 HOUR = 3600.0
@@ -69,23 +68,6 @@ class Rates:
 
 def _pair(unit: Unit) -> tuple[str, str]:
     return unit.setting.model.partition("+")[0], unit.algorithm
-
-
-def samples_of(setting: Setting) -> tuple[float, float]:
-    """Samples that a run trains on, each epoch counted, and that its evaluations read.
-
-    Clients are taken to be of equal size: a cohort's samples are its share of all.
-    """
-    data = info(setting.dataset)
-    kept = data.train_size * setting.fraction
-    validation = kept * setting.validation_fraction
-    own = (kept - validation - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
-    per_round = own * setting.cohort_size / setting.num_clients
-    if setting.step_rule == "batches":
-        per_round = setting.cohort_size * setting.batch_size
-    evaluations = math.ceil(setting.rounds / setting.evaluate_every)
-    local = (kept - validation) * setting.local_test_fraction
-    return per_round * setting.local_epochs * setting.rounds, evaluations * (data.test_size + validation + local)
 
 
 @dataclass(frozen=True)

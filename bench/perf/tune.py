@@ -18,6 +18,7 @@ from bench.execution import Execution
 from bench.perf.measure import figure, timed
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
+from bench.tuning.events import Watched
 
 SECONDS_A_TRIAL, MILLISECONDS_A_STEP = 1.0, 10.0  # targets
 TRIAL_ROUNDS = "2"  # of a trial that is trivially small
@@ -25,17 +26,21 @@ TRIAL_ROUNDS = "2"  # of a trial that is trivially small
 
 @dataclass
 class Clock:
-    """A `bench.tuning.progress.Display` that shows nothing and notes when it was told something."""
+    """A display that shows nothing and notes when it was told something."""
 
     began: float = field(default_factory=time.perf_counter)
     updates: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
+    needs_curves: bool = False
 
-    def update(self, trial: str, report: Mapping[str, Any], share: float) -> None:
+    def started(self, trial: Watched) -> None:
+        """Nothing."""
+
+    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """A trial reported."""
         self.updates.append(time.perf_counter() - self.began)
 
-    def finish(self, trial: str, report: Mapping[str, Any]) -> None:
+    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """A trial ended."""
         self.ends.append(time.perf_counter() - self.began)
 

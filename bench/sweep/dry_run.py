@@ -25,6 +25,7 @@ from bench.models import num_parameters
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
+from bench.planning.work import RecordedRates
 from bench.sweep.dry_run_summary import print_summary
 from bench.terminal.console import console
 from bench.terminal.words import duration
@@ -53,7 +54,7 @@ def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str,
     """Print the resolved setting and the table of trials. Downloads nothing, and asks nothing of the network."""
     store = Store(out)
     mirror = _mirror(plan, given, out, missing_units(plan, store))
-    lines = _lines(plan, {unit.key for unit in mirror.missing}, _rates(store, device), given.data_dir)
+    lines = _lines(plan, {unit.key for unit in mirror.missing}, RecordedRates(store, device), given.data_dir)
     summary = _summary(plan, given, pack, mirror, lines) | {"out": str(out)}
     if plan.cells:
         from bench.sweep.dry_run_table import print_cells, summary_of
@@ -130,14 +131,12 @@ def _mirror(plan: Plan, given: argparse.Namespace, out: Path, missing: list[Unit
     return _Mirrored(url, len(missing) - len(left), missing if plan.request.force else left)
 
 
-def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str | None) -> list[Line]:
+def _lines(plan: Plan, missing: set[str], rates: RecordedRates, data_dir: str | None) -> list[Line]:
     varied = varied_names(plan.units)
     made = []
     for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
         units = tuple(members)
         unit = units[0]
-        problem = f"{unit.setting.dataset} {unit.setting.model}"
-        rate = rates.get(f"{problem} {unit.algorithm}", rates.get(problem, math.nan))
         to_do = sum(member.key in missing for member in units)
         made.append(
             Line(
@@ -145,7 +144,7 @@ def _lines(plan: Plan, missing: set[str], rates: dict[str, float], data_dir: str
                 units=units,
                 to_do=to_do,
                 partition=_partition(unit.setting, [member.seed for member in units], data_dir),
-                seconds=_samples(unit.setting) / rate if to_do else 0.0,
+                seconds=rates.seconds(unit.algorithm, unit.setting) if to_do else 0.0,
             )
         )
     return made
@@ -172,29 +171,6 @@ def _feasible(setting: Setting, seed: int, data_dir: str | None) -> str:
         return "unknown: the data are not here"
     reason = feasible(setting, known, seed, groups(setting.dataset, data_dir))
     return f"NOT feasible: {reason}" if reason else ""
-
-
-def _rates(store: Store, device: str) -> dict[str, float]:
-    """Recorded samples per second on this kind of device, by data set and model, and by algorithm as well: medians."""
-    if not store.finished():
-        return {}
-    runs = store.runs()
-    known = runs[runs.samples_per_second.notna() & ((runs.device == "cpu") == (device == "cpu"))]
-    problem = known.dataset + " " + known.model
-    by_model = known.groupby(problem).samples_per_second.median()
-    by_both = known.groupby(problem + " " + known.algorithm).samples_per_second.median()
-    return {str(name): float(rate) for medians in (by_model, by_both) for name, rate in medians.items()}
-
-
-def _samples(setting: Setting) -> float:
-    """Training samples that a run processes."""
-    data = info(setting.dataset)
-    kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
-    kept -= setting.auxiliary_per_class * data.num_classes
-    per_round = kept * (1 - setting.local_test_fraction) * setting.cohort_size / setting.num_clients
-    if setting.step_rule == "batches":
-        per_round = setting.cohort_size * setting.batch_size
-    return per_round * setting.local_epochs * setting.rounds
 
 
 def _model_bytes(setting: Setting) -> int:

@@ -17,6 +17,7 @@ from bench.planning.budget import TUNED
 from bench.planning.plan import Plan
 from bench.planning.shares import default_share, share
 from bench.planning.unit import Unit
+from bench.planning.work import RecordedRates
 from bench.stored.under_way import count_saved
 from bench.sweep.ready import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes
@@ -28,7 +29,8 @@ from leaderboards import Store, StoreError
 from leaderboards.commands import shell_command
 
 if TYPE_CHECKING:
-    from bench.tuning.progress import Observer
+    from bench.tuning.events import Observer
+    from bench.tuning.progress import Ahead
 
 
 def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> int:
@@ -112,15 +114,32 @@ def _run_missing(
 ) -> Outcome:
     """Run the units and searches with a display."""
     from bench.tuning.progress import make_display
-    from bench.tuning.search import remaining
 
-    trials = len(trials_of(plan, units, resources.pack))
-    trials += sum(remaining(plan, search, execution.out) for search in plan.searches)
-    display, table = make_display(trials, quiet)
+    display = make_display(_ahead(plan, units, execution, resources.pack), quiet)
     try:
-        return run_plan(plan, units, execution, resources, display, [*table, *observers])
+        return run_plan(plan, units, execution, resources, display, observers)
     finally:
         display.close()
+
+
+def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -> Ahead:
+    """What there is to do, by the rates of runs that are stored beside it."""
+    from bench.tuning.progress import Ahead
+    from bench.tuning.search import remaining
+
+    rates = RecordedRates(Store(Path(execution.out)), execution.device)
+
+    def work(units: Sequence[Unit]) -> float:
+        return sum(rates.work(unit.algorithm, unit.setting) for unit in units)
+
+    trials = trials_of(plan, units, pack)
+    chosen = [(remaining(plan, search, execution.out), search) for search in plan.searches]
+    searched = sum(plan.request.seeds * count * rates.work(one.algorithm, one.setting) for count, one in chosen)
+    return Ahead(
+        trials=len(trials) + sum(count for count, _ in chosen),
+        work=sum(map(work, trials)) + searched,
+        of=lambda trial: work(trial.units),
+    )
 
 
 def _say_ended(outcome: Outcome, verbose: bool, saved: bool) -> None:

@@ -18,8 +18,8 @@ from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
 from bench.tuning.connect import concurrent, start
+from bench.tuning.events import Events, Watched, watched
 from bench.tuning.logs import Feed
-from bench.tuning.progress import Events, Watched, watched
 from bench.tuning.runner import Interruption, Outcome, Resources, halving
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
 from bench.tuning.tune_trial import SweepTrial

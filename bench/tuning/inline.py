@@ -9,8 +9,8 @@ from bench.execution import Execution
 from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
+from bench.tuning.events import Events, Watched, watched
 from bench.tuning.logs import Feed
-from bench.tuning.progress import Events, Watched, watched
 from bench.tuning.runner import Interruption, Outcome, Resources, halving
 from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, varied
 from bench.tuning.trial import Trial

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.planning.labels import varied_names
 from bench.terminal.words import counted, duration, spread, text
-from bench.tuning.progress import Tally, Watched, began, differences, ending, trouble
+from bench.tuning.events import Watched, differences
+from bench.tuning.progress import Ahead, Tally, began, ending, trouble
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -83,9 +84,7 @@ class Row:
 
 
 class Table:
-    """Observes the trials of a sweep: those that run have a row, in the order in which they began."""
-
-    needs_curves = False
+    """The trials of a sweep that run: each has a row, in the order in which they began."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Row] = {}
@@ -148,14 +147,16 @@ class Live:
     """A display with a table below its counts; what else is said scrolls above them.
 
     Args:
-        total: trials of the sweep.
+        ahead: what the sweep has to do.
     """
 
-    def __init__(self, total: int) -> None:
+    needs_curves = False
+
+    def __init__(self, ahead: Ahead) -> None:
         from rich.console import Console, Group
         from rich.live import Live as Redrawn
 
-        self.tally, self.table = Tally(total), Table()
+        self.tally, self.table = Tally(ahead), Table()
         self._began = time.monotonic()
         self._console = Console(stderr=True, highlight=False)
         self._group: Callable[..., Any] = Group
@@ -168,14 +169,20 @@ class Live:
         self._live.start(refresh=True)
         self._console.show_cursor()  # hidden, it would stay so on the terminal of a sweep that is killed
 
-    def update(self, trial: str, report: Mapping[str, Any], share: float) -> None:
+    def started(self, trial: Watched) -> None:
         """Note it; the next redrawing shows it."""
-        self.tally.update(trial, report, share)
+        self.table.started(trial)
 
-    def finish(self, trial: str, report: Mapping[str, Any]) -> None:
+    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Note it; the next redrawing shows it."""
+        self.table.reported(trial, report)
+        self.tally.reported(trial, report)
+
+    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """A line that stays, whole if something went wrong; none of a trial that never began."""
-        self.tally.finish(trial, report)
-        line = trouble(report, trial) or _cut(_ended(trial, report), self._console.width)
+        self.table.ended(trial, report)
+        self.tally.ended(trial, report)
+        line = trouble(report, trial.name) or _cut(_ended(trial.name, report), self._console.width)
         if began(report):
             self.say(line)
 

@@ -20,8 +20,8 @@ from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.terminal.console import say
 from bench.terminal.words import counted
+from bench.tuning.events import Observer, Watched
 from bench.tuning.logs import Log, Point, Rounds, Series, Tool, make_series, series_of
-from bench.tuning.progress import Observer, Watched
 from leaderboards import Store
 
 CLOSE_SECONDS = 60.0  # a tool that hangs may not keep a finished sweep from ending

@@ -43,13 +43,14 @@ class Run:
         traceback: where, as Python prints it.
         pack: runs that share its program.
         complaint: what stopped being finite.
+        began: the round at which it began here: that of its saved state, or of a stored run.
     """
 
     def __init__(self, unit: Unit, execution: Execution) -> None:
         self.unit, self.execution = unit, execution
         self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
         self.simulation: Simulation | None = None
-        self.pack = 1
+        self.pack, self.began = 1, 0
         self.store = Store(Path(execution.out))
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock")
@@ -70,6 +71,7 @@ class Run:
             if self.execution.force:
                 self.folder.remove()
             self._build()
+        self.began = self.round
 
     def settle(self) -> None:
         """After some rounds: store the rows when the last is done, or the state, where it is time for that."""

@@ -17,8 +17,8 @@ from bench.execution import Execution
 from bench.planning.packs import packs_of
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
+from bench.tuning.events import Display, Events, Observer
 from bench.tuning.halving import rungs_of
-from bench.tuning.progress import Display, Events, Observer
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -206,7 +206,7 @@ def run_plan(
                 trials_of(plan, units, resources.pack),
                 execution,
                 resources,
-                Events(display, observers),
+                Events(*observers, display),
                 outcome,
                 interruption,
             )

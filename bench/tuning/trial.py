@@ -96,6 +96,7 @@ class Trial:
             status = "running" if self._active() else "finished"
         return {
             "round": max(run.round for run in self.runs),
+            "began": max(run.began for run in self.runs),
             "accuracy": _mean([run.latest() for run in self.runs]),
             "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
             "objective": self._objective(),
