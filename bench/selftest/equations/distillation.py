@@ -65,7 +65,7 @@ def fedlsd_checks() -> tuple[Check, ...]:
     return (
         at("loss and gradient, a=0.3, T=2", 0.3, 2.0),
         at("loss and gradient, a=0.5, T=3", 0.5, 3.0),
-        at("times T^2, a=0.3, T=2", 0.3, 2.0, True),
+        at("times T^2, a=0.3, T=3", 0.3, 3.0, True),  # 3: at 2, 2 T would pass for T^2
         mean_check({"distillation_weight": 0.3}),
     )
 
@@ -101,7 +101,7 @@ def fedcad_checks() -> tuple[Check, ...]:
         at("loss and gradient, beta=0.3, gamma=0.7, T=2", 0.3, 0.7, temperature=2.0),
         at("loss and gradient, beta=0, gamma=0.3, T=3", 0.0, 0.3, temperature=3.0),
         at("phi at its own temperature 1, T=2", 0.3, 0.7, temperature=2.0, phi_temperature=1.0),
-        at("times T^2, T=2", 0.3, 0.7, temperature=2.0, kd_t_squared=True),
+        at("times T^2, T=3", 0.3, 0.7, temperature=3.0, kd_t_squared=True),
         loss_check("beta=gamma=0.5 is FedLSD with a=0.5", FEDCAD, fedlsd_loss(0.5, 2.0), limit, ROUND_2),
         loss_check("beta=gamma=0 is FedAvg", FEDCAD, fedavg_loss, none, ROUND_2),
         mean_check({"beta": 0.3, "gamma": 0.7}),
@@ -127,7 +127,7 @@ def fedntd_checks() -> tuple[Check, ...]:
 
     return (
         at("loss and gradient, beta=1, tau=1", ROUND_2, 1.0, 1.0),
-        at("loss and gradient, beta=0.7, tau=2", ROUND_3, 0.7, 2.0),
+        at("loss and gradient, beta=0.7, tau=3", ROUND_3, 0.7, 3.0),
         Check("the term ignores the true class's logit", FEDNTD, _blind_to_the_true_class),
         mean_check({"beta": 1.0}),
     )
