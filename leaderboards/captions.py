@@ -128,6 +128,8 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         found.append("a|b values differ between the columns, from left to right")
     if any(len(cell.seeds) > 2 and cell.rank is not None for cell in cells):
         found.append("what a paired t test over seeds (Holm, 5 %) cannot tell from the best shares its rank")
+    if len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1 and len(rows[0].cells) > 1:
+        found.append("rows by mean rank over all columns, then by mean")
     if any(row.reference for row in rows):
         found.append("reference rows (last) are not ranked")
     return tuple(found)

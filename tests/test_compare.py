@@ -108,8 +108,8 @@ def test_the_plain_table(out, capsys):
         "\n"
         "* best, + second; (1) a single seed, no spread; best and second by mean alone: a test needs 3 seeds; "
         f"{DASH} not run, or not\nmeasured; failed: every run failed; hyper-parameters left at their defaults are "
-        "not shown; what a paired t test over seeds\n(Holm, 5 %) cannot tell from the best shares its rank; reference "
-        "rows (last) are not ranked\n"
+        "not shown; what a paired t test over seeds\n(Holm, 5 %) cannot tell from the best shares its rank; rows by "
+        "mean rank over all columns, then by mean; reference rows\n(last) are not ranked\n"
     )
     assert shown.err == f"15 runs in {out}: 14 finished, 1 failed\n"
 
