@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import make_row
+from rows import failed_row, make_row
 
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
@@ -35,6 +35,7 @@ def test_rates_are_medians_of_the_algorithm_else_of_its_problem(tmp_path: Path) 
     ):
         fields = {"dataset": "digits", "model": "mlp"}
         store.write(make_row(algorithm, setting=fields, seed=seed, samples_per_second=rate, device=device), [])
+    store.write(failed_row("fedkf", setting=fields, seed=9, samples_per_second=0.0), [])  # it trained nothing
     rates, trained = RecordedRates(store, "cpu"), samples_of(setting)[0]
     assert rates.seconds("fedavg", setting) == trained / 200
     assert rates.seconds("fedkf", setting) == trained / 20

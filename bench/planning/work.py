@@ -40,7 +40,7 @@ class RecordedRates:
         if not store.finished():
             return
         runs = store.runs()
-        known = runs[runs.samples_per_second.notna() & ((runs.device == "cpu") == (device == "cpu"))]
+        known = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
         problem = known.dataset + " " + known.model
         for names in (problem, problem + " " + known.algorithm):
             medians = known.groupby(names).samples_per_second.median()
