@@ -116,7 +116,7 @@ def _merge(arguments: argparse.Namespace) -> int:
 def _merged(done: Merged, out: Path) -> str:
     lines = [
         f"{_count(done.files, 'file')} read, {_count(done.rows, 'row')}",
-        f"{_count(done.new, 'new row')} in {out}, {done.replaced} in the place of failed or stopped ones",
+        f"{_count(done.new, 'new row')} in {out}, {done.replaced} in the place of failed, stopped or less tracked ones",
         f"{_count(done.collapsed, 'equal result')} left out, {done.yielded} failed or stopped",
         f"{_count(done.replicates, 'run')} with replicates from unlike environments",
     ]

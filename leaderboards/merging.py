@@ -51,7 +51,8 @@ class Merged:
         files: read, of rows and of curves.
         rows: read, those of the destination included.
         new: rows that came to the destination.
-        replaced: of these, how many took the place of a failed or stopped row there.
+        replaced: of these, how many took the place of a failed or stopped row there, or of one with equal results and
+            less tracked.
         collapsed: rows that were left out because an equal result of the same key and environment is there.
         yielded: failed and stopped rows left out for a finished one of their key, or a later one of their environment.
         replicates: run keys that have finished rows from several environments now.
@@ -148,9 +149,9 @@ def _plan(out: Path, records: Sequence[Record]) -> _Plan:
 
 
 def _plan_finished(out: Path, stem: str, done: list[Record], unfinished: list[Record], plan: _Plan) -> None:
-    """One row of each distinct result: the destination's own, else the first finished."""
+    """One row of each distinct result: the destination's own, else the first finished; a tracked one before others."""
     results: dict[str, list[Record]] = {}
-    for row in sorted(done, key=lambda row: (row.out != out, row.finished)):
+    for row in sorted(done, key=lambda row: (not row.tracked, row.out != out, row.finished)):
         results.setdefault(row.results, []).append(row)
     if not done:
         return
@@ -159,8 +160,11 @@ def _plan_finished(out: Path, stem: str, done: list[Record], unfinished: list[Re
     plan.beside += len(results) - 1
     taken = {row.file for row in done if row.out == out}
     there = {row.file for row in unfinished if row.out == out}
-    for row in sorted((rows[0] for rows in results.values()), key=lambda row: row.finished):
-        if row.out != out:
+    for row, *others in sorted(results.values(), key=lambda rows: rows[0].finished):
+        own = next((other.file for other in others if other.out == out), "")
+        if row.out != out and SLOT_NAME.fullmatch(own):
+            plan.replacing.append((row, own))
+        elif row.out != out and not own:
             name = f"{stem}.parquet"
             name = f"{stem}-{row.results[:8]}.parquet" if name in taken else name
             taken.add(name)

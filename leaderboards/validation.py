@@ -30,7 +30,7 @@ from leaderboards.packed import (
     with_text,
 )
 from leaderboards.schema import COLUMNS, curves_schema, hyperparameter_columns, runs_schema
-from leaderboards.store import results_digests
+from leaderboards.store import TRACKED, results_digests
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +66,7 @@ class Record:
         file: name of its small file, packed or not.
         holder: name of the file that it is in.
         results: digest of its results.
+        tracked: whether it has what `--track local` measures besides.
         shown: its best and final accuracy, for messages.
     """
 
@@ -77,6 +78,7 @@ class Record:
     file: str
     holder: str
     results: str
+    tracked: bool
     shown: str
 
 
@@ -204,7 +206,7 @@ def _check_rows(out: Path, table: pa.Table, holder: str, found: Checked) -> None
 def _record(out: Path, row: Mapping[str, Any], file: str, holder: str, results: str) -> Record:
     shown = ", ".join(f"{name} {_short(row[f'{name}_accuracy'])}" for name in ("best", "final"))
     identity = (out, row["run_key"], _stem(row), row["status"], row["finished"])
-    return Record(*identity, file, holder, results, shown)
+    return Record(*identity, file, holder, results, row[TRACKED] is not None, shown)
 
 
 def _short(value: float | None) -> str:

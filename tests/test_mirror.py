@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from rows import CURVE, START, failed_row, make_row
 
 from bench import boards, sweep, tracked
 from bench.errors import UsageError
+from bench.mirror import mirror
 from bench.mirror import place as mirror_place
 from bench.mirror import pusher as mirror_pusher
 from bench.mirror import rows as mirror_rows
@@ -37,6 +39,7 @@ from bench.mirror.mirror import Mirror, Moved
 from bench.mirror.opening import mirror_url, mirrored, opened, pulled
 from bench.mirror.place import MirrorProblem, Place, open_place
 from bench.mirror.pusher import Pusher
+from bench.mirror.rows import Rows
 from leaderboards import Store
 from leaderboards.compaction import compact
 from leaderboards.validation import validate
@@ -421,6 +424,96 @@ def test_an_equally_named_file_with_other_content_is_not_taken_for_the_same(tmp_
     assert (tmp_path / "again" / "state" / KEY / "server-2.pt").read_bytes() == b"anew"
 
 
+def test_the_state_of_a_run_that_ends_during_a_push_stays_until_its_row_is_there(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, row = tmp_path / "out", make_row(seed=7)
+    save_state(out, 3, row["run_key"])
+    push(out, there)
+    written = Rows.push
+
+    def meanwhile(self: Rows, *arguments: Any, **named: Any) -> int:
+        pushed = written(self, *arguments, **named)
+        Store(out).write(row, CURVE)
+        shutil.rmtree(out / "state" / row["run_key"])
+        return pushed
+
+    monkeypatch.setattr(Rows, "push", meanwhile)
+    push(out, there)
+    assert len(listed(there / "state")) == 3, "the only copy of the run"
+    monkeypatch.undo()
+    assert push(out, there).rows == 1
+    assert listed(there / "state") == []
+
+
+def test_tracked_files_go_before_the_rows_that_they_belong_to(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In both directions, whatever comes to be meanwhile: what is known as a row first has its tracked file."""
+    out, again = tmp_path / "out", tmp_path / "again"
+    fill(out, range(1))
+    listing = mirror._signs
+
+    def ends(folder: Path) -> Any:
+        found = listing(folder)
+        if not (out / "tracked").exists():
+            tracked.write_arrays(out, "cd" * 32, {"run/seconds": 1.0})
+            Store(out).write(make_row(seed=8), CURVE)
+        return found
+
+    with of(out, there) as made:
+        monkeypatch.setattr(mirror, "_signs", ends)
+        assert (made.push().rows, len(listed(there / "tracked"))) == (1, 0), "the row that came later waits"
+        monkeypatch.undo()
+        assert (made.push().rows, len(listed(there / "tracked"))) == (1, 1)
+
+    fetched = Place.fetch
+
+    def pushes(self: Place, name: str, target: Path) -> None:
+        fetched(self, name, target)
+        if name.startswith("tracked/") and len(listed(there / "tracked")) == 1:
+            tracked.write_arrays(out, KEY, {"run/seconds": 1.0})
+            fill(out, range(1, 2))
+            push(out, there)
+
+    monkeypatch.setattr(Place, "fetch", pushes)
+    assert (pull(again, there), len(listed(there / "tracked"))) == (Moved(rows=2, tracked=1), 2)
+    assert pull(again, there) == Moved(rows=1, tracked=1)
+
+
+def test_a_folder_that_is_compacted_during_a_push_is_pushed_whole(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    store = fill(out, range(3))
+    compact(store)
+    fill(out, range(3, 6))
+    with of(out, there) as made:
+        begun = made._push_tracked
+        monkeypatch.setattr(made, "_push_tracked", lambda: (compact(store), begun()))
+        assert made.push().rows == 6
+        assert made.pending() == Moved()
+    pull(tmp_path / "again", there)
+    assert_same(out, tmp_path / "again")
+
+
+def test_a_tracked_row_takes_the_place_of_its_untracked_twin(tmp_path: Path, there: Path) -> None:
+    plain, local, fresh = tmp_path / "plain", tmp_path / "local", tmp_path / "fresh"
+    fill(plain, range(2), local_accuracy_mean=None)
+    fill(local, range(1), local_accuracy_mean=0.75, finished=LATER)
+    push(plain, there)
+    with of(local, there) as made:
+        assert made.push().rows == 1
+        assert made.pending() == Moved()
+    assert len(Store(there).runs(replicates=True)) == 2
+    for out in (fresh, plain):
+        assert pull(out, there).rows == (2 if out == fresh else 1)
+        assert sorted(Store(out).runs().local_accuracy_mean.dropna()) == [0.75]
+        assert (len(Store(out).runs(replicates=True)), pull(out, there)) == (2, Moved())
+    push(plain, there)
+    assert sorted(Store(there).runs().local_accuracy_mean.dropna()) == [0.75], "an untracked one does not come back"
+
+
 @pytest.mark.parametrize("damage", ["truncate", "alter", "remove", "manifest"])
 def test_a_damaged_state_in_the_mirror_is_left_there(damage: str, tmp_path: Path, there: Path) -> None:
     out, fresh = tmp_path / "out", tmp_path / "fresh"
@@ -463,6 +556,65 @@ def test_a_state_saved_while_it_is_copied_is_copied_again(
     monkeypatch.undo()
     pull(tmp_path / "again", there)
     assert saved_round(tmp_path / "again") == 2
+
+
+def test_a_state_saved_anew_while_it_is_brought_is_brought_again(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, fresh = tmp_path / "out", tmp_path / "fresh"
+    save_state(out, 1)
+    push(out, there)
+    fetched = Place.fetch
+
+    def meanwhile(self: Place, name: str, target: Path) -> None:
+        if "server-1" in name:
+            save_state(out, 2)
+            push(out, there)
+        fetched(self, name, target)
+
+    monkeypatch.setattr(Place, "fetch", meanwhile)
+    assert pull(fresh, there) == Moved(states=1)
+    assert saved_round(fresh) == 2
+
+
+def test_a_state_whose_run_ends_while_it_is_brought_is_not_damaged(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    save_state(out, 1)
+    push(out, there)
+
+    def gone(self: Place, name: str, target: Path) -> None:
+        shutil.rmtree(there / "state")
+        raise FileNotFoundError(name)
+
+    monkeypatch.setattr(Place, "fetch", gone)
+    assert pull(tmp_path / "fresh", there) == Moved()
+
+
+def test_after_a_problem_no_other_file_is_begun(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    def act(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            raise MirrorProblem("gone")
+        time.sleep(0.05)
+
+    with pytest.raises(MirrorProblem, match="gone"):
+        mirror_place.each(partial(act, number) for number in range(200))
+    assert len(begun) < 20
+
+
+def test_a_process_ends_while_files_are_on_their_way() -> None:
+    """What was given up must not keep a command from ending: threads of an executor are waited for at its exit."""
+    program = (
+        "import threading, time\n"
+        "from bench.mirror.place import each\n"
+        "threading.Thread(target=lambda: each([lambda: time.sleep(60)] * 20), daemon=True).start()\n"
+        "time.sleep(0.2)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=30, check=True)
 
 
 def test_the_larger_or_newer_tracked_file_stays(tmp_path: Path, there: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leaderboards.packed import (
     SLOT_NAME,
@@ -90,18 +90,34 @@ def tables_of(files: Files, index: pa.Table) -> list[tuple[str, pa.Table]]:
     return found
 
 
-def mirror_names(table: pa.Table) -> list[str]:
-    """`<key16>-<env8>-<res8>.parquet` of each row."""
-    from leaderboards.identity import environment_key
-    from leaderboards.store import results_digests
+class MirrorName(NamedTuple):
+    """What a row is called.
 
-    names = ["run_key", "device", "cpu", "threads", "backend", "pack", "versions"]
-    rows = table.select(names).to_pylist(maps_as_pydicts="strict")
-    digests = results_digests(table)
-    return [
-        f"{row['run_key'][:16]}-{environment_key(row)}-{digest[:8]}.parquet"
-        for row, digest in zip(rows, digests, strict=True)
-    ]
+    Args:
+        here: in the folder.
+        there: in a mirror.
+        untracked: there, with the same results but nothing that `--track local` measures; itself, if it has none.
+    """
+
+    here: str
+    there: str
+    untracked: str
+
+
+def mirror_names(table: pa.Table) -> list[MirrorName]:
+    """`<key16>-<env8>-<res8>.parquet` of each row. `table`: rows with the column `file`."""
+    from leaderboards.identity import environment_key
+    from leaderboards.store import TRACKED, results_digests
+
+    names = ["run_key", "device", "cpu", "threads", "backend", "pack", "versions", "file", TRACKED]
+    found = []
+    for row, digest in zip(
+        table.select(names).to_pylist(maps_as_pydicts="strict"), results_digests(table), strict=True
+    ):
+        stem = f"{row['run_key'][:16]}-{environment_key(row)}"
+        results = digest[:8] if row[TRACKED] is None else digest[8:16]
+        found.append(MirrorName(row["file"], f"{stem}-{results}.parquet", f"{stem}-{digest[:8]}.parquet"))
+    return found
 
 
 def renamed_rows(table: pa.Table, names: dict[str, str]) -> pa.Table:

@@ -44,6 +44,7 @@ class Mirror:
         self.out, self.place = out, place
         self.rows, self.states = Rows(out, place, scratch), States(out, place)
         self._before, self._settled = _signs(out), _Signs()
+        self._pushed = 0  # tracked files
 
     def pull(self, keys: Collection[str] | None = None) -> Moved:
         """Bring what the folder lacks. `keys`: runs whose states are wanted; None is all.
@@ -52,11 +53,11 @@ class Mirror:
             MirrorProblem: the mirror cannot be read.
             StoreError, OSError: of the folder.
         """
-        tracked = self._pull_tracked()  # before rows: what is stored as finished has its tracked data
-        rows = self.rows.pull()
+        before = len(_signs(self.out))
+        rows = self.rows.pull(first=self._pull_tracked)
         states, problems = self.states.pull(keys)
         self._before = _signs(self.out)
-        return Moved(rows, tracked, states, tuple(problems))
+        return Moved(rows, len(self._before) - before, states, tuple(problems))
 
     def push(self, replace: bool = False) -> Moved:
         """Write what the mirror lacks. `replace`: as of `Rows.push`. Raises as `pull` does."""
@@ -64,8 +65,9 @@ class Mirror:
 
         try:
             with self.rows.store.locked("mirror", PATIENCE):  # several sweeps may share a folder
-                tracked = self._push_tracked()
-                return Moved(self.rows.push(replace), tracked, self.states.push())
+                before = self._pushed
+                rows = self.rows.push(replace, first=self._push_tracked)
+                return Moved(rows, self._pushed - before, self.states.push(stored=self.rows.finished_there))
         except Timeout:
             raise MirrorProblem(f"mirror {self.place.url}: another process is pushing {self.out}") from None
 
@@ -80,23 +82,21 @@ class Mirror:
         tracked = sum(self._settled.get(path) != sign for path, sign in _signs(self.out).items())
         return Moved(self.rows.pending(), tracked, self.states.pending())
 
-    def _pull_tracked(self) -> int:
+    def _pull_tracked(self) -> None:
         folder = self.out / "tracked"
         there = [name for name in self.place.files("tracked") if name.endswith(_TRACKED) and "/" not in name]
         missing = [name for name in there if not (folder / name).exists()]
         each(partial(self.place.fetch, f"tracked/{name}", folder / name) for name in missing)
-        return len(missing)
 
-    def _push_tracked(self) -> int:
+    def _push_tracked(self) -> None:
         """Those that the mirror lacks, has with less in them, or that were made anew meanwhile."""
-        there, pushed = self.place.files("tracked"), 0
+        there = self.place.files("tracked")
         for path, sign in _signs(self.out).items():
             if there.get(path.name, -1) < sign[1] or self._before.get(path, sign) != sign:
                 with path.open("rb") as file:
                     self.place.put(f"tracked/{path.name}", file)
-                pushed += 1
+                self._pushed += 1
             self._before[path] = self._settled[path] = sign
-        return pushed
 
 
 def _signs(out: Path) -> _Signs:

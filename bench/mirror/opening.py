@@ -53,7 +53,7 @@ def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
     """
     check_place(url, out, read_only)
     with tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True) as scratch:
-        with _advised():
+        with _advised("no room for a copy of its index"):
             place = patiently(lambda: open_place(url), url)
             patiently(place.check_results if read_only else place.probe, url, lambda: place.silent)
         yield Mirror(out, place, Path(scratch))
@@ -61,7 +61,7 @@ def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
 
 def pulled(mirror: Mirror, keys: Collection[str] | None = None) -> Moved:
     """`Mirror.pull`, given up where no answer comes. Raises MirrorProblem, StoreError."""
-    with _advised():
+    with _advised("what the mirror has cannot be stored here"):
         return patiently(lambda: mirror.pull(keys), mirror.place.url, lambda: mirror.place.silent)
 
 
@@ -73,7 +73,7 @@ def pushed(mirror: Mirror) -> Moved:
         mirror.tidy()
         return found
 
-    with _advised():
+    with _advised(f"{mirror.out} cannot be read"):
         return patiently(push, mirror.place.url, lambda: mirror.place.silent)
 
 
@@ -106,8 +106,12 @@ def mirrored(url: str | None, out: Path, keys: Collection[str] | None, replace: 
 
 
 @contextmanager
-def _advised() -> Iterator[None]:
-    """Around what comes before anything runs: a problem is one of the machine, with what to do."""
+def _advised(here: str) -> Iterator[None]:
+    """Around what comes before anything runs: a problem is one of the machine, with what to do.
+
+    Args:
+        here: what a problem of this machine's files means.
+    """
     try:
         yield
     except MirrorProblem as error:
@@ -116,4 +120,4 @@ def _advised() -> Iterator[None]:
         )
         raise MirrorProblem(f"{error}; {step}") from error
     except OSError as error:
-        raise MirrorProblem(f"what the mirror has cannot be stored here: {error}") from error
+        raise MirrorProblem(f"{here}: {error}") from error

@@ -11,12 +11,14 @@ import shutil
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import unquote
 
 from bench.errors import EnvironmentProblem, UsageError
 from bench.whole import whole_file
@@ -203,14 +205,30 @@ def local_folder(url: str) -> Path | None:
     """The folder of this machine that a mirror is, or None."""
     if "://" not in url:
         return Path(url).expanduser().resolve()
-    return Path(url.removeprefix("file://")).resolve() if url.startswith("file:///") else None
+    return Path(unquote(url.removeprefix("file://"))).resolve() if url.startswith("file:///") else None
 
 
 def each(actions: Iterable[Callable[[], None]]) -> None:
-    """Do all, some at a time; raises the first problem."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for done in [pool.submit(action) for action in actions]:
-            done.result()
+    """Do all, some at a time; raises the first problem, after which none is begun.
+
+    In daemon threads, unlike those of `ThreadPoolExecutor`: a process ends while they wait for a mirror that is gone.
+    """
+    left, problems = deque(actions), list[BaseException]()
+
+    def work() -> None:
+        while left and not problems:
+            try:
+                left.popleft()()
+            except BaseException as error:
+                problems.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True, name="mirror") for _ in range(min(_AT_ONCE, len(left)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if problems:
+        raise problems[0]
 
 
 def patiently(action: Callable[[], _T], url: str, silent: Callable[[], float] | None = None) -> _T:

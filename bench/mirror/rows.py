@@ -3,9 +3,10 @@
     URL/runs/packed-<32 hex>.parquet      rows that one push found missing (leaderboards.packed)
     URL/curves/packed-<32 hex>.parquet    their points, written first
 
-In a segment a row's `file` is `<key16>-<env8>-<res8>.parquet`: its key, environment and results. So equal results are
-one row whoever pushes them, unlike ones lie side by side, no two machines ever write the same file, and how a result
-folder holds its rows - small files, packs, compacted or not - is not seen there. A mirror is a result folder itself.
+In a segment a row's `file` is `<key16>-<env8>-<res8>.parquet`: its key, environment and results, which with tracked
+data count as others, and as better. So equal results are one row whoever pushes them, unlike ones lie side by side, no
+two machines ever write the same file, and how a result folder holds its rows - small files, packs, compacted or not -
+is not seen there. A mirror is a result folder itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.mirror.index import (
     Identity,
+    MirrorName,
     identities,
     index_of,
     is_in,
@@ -60,30 +62,39 @@ class Rows:
         self._singles: dict[str, tuple[tuple[int, int], pa.Table]] = {}  # a small file is read again if it changed
         self._there: set[Identity] = set()
 
-    def pull(self) -> int:
+    @property
+    def finished_there(self) -> set[str]:
+        """Keys of the finished rows that the mirror, as far as is known, has."""
+        return {key for key, status, _ in self._there if status == "finished"}
+
+    def pull(self, first: Callable[[], None]) -> int:
         """Bring the rows that the folder lacks; returns how many. Nothing finished here is touched.
+
+        Args:
+            first: brings what rows must not be without. It is called when it is known which rows come.
 
         Raises:
             MirrorProblem: the mirror cannot be read.
             StoreError: a file here or there is broken, foreign or of a newer schema; the message names it.
             OSError: the folder cannot be written.
         """
-        return self._steady(self._pull)
+        return self._steady(lambda: self._pull(first))
 
-    def push(self, replace: bool = False) -> int:
+    def push(self, replace: bool, first: Callable[[], None]) -> int:
         """Write the rows that the mirror lacks; returns how many.
 
         Args:
             replace: as of `Store.write`: what is new here takes the place of other results of its key and environment.
+            first: writes what rows must not be without. It is called when it is known which rows go.
         """
         known = self._steady(self._refresh)
         names, there = set(known["file"].to_pylist()), set(identities(known))
         mine = self._own_index()
         new = taken(mine, [i for i, row in enumerate(identities(mine)) if row not in there])
+        first()
         pushed = sum(self._push(part, names) for part in parts_of(new))
-        if replace:
-            finished = new.filter(is_in(new["status"], {"finished"}))
-            self._steady(lambda: self._replace(finished))
+        finished = new.filter(is_in(new["status"], {"finished"}))
+        self._steady(lambda: self._replace(finished, others=replace))
         return pushed
 
     def pending(self) -> int:
@@ -117,10 +128,11 @@ class Rows:
         compact(Store(folder))
         return self._exchange(folder, small)
 
-    def _pull(self) -> int:
+    def _pull(self, first: Callable[[], None]) -> int:
         from leaderboards.merging import merge
 
         theirs, mine = self._refresh(), self._own_index()
+        first()
         holders = sorted(set(self._wanted(theirs, mine)["holder"].to_pylist()))
         if not holders:
             return 0
@@ -161,23 +173,30 @@ class Rows:
             if rows[i] not in own and (status == "finished" or key not in stored)
         ]
         rivals = {rows[i][0] for i in new} & finished
-        equal = set(self._names(mine.filter(is_in(mine["run_key"], rivals))).values()) if rivals else set()
+        equal = set[str]()
+        for name in self._names(mine.filter(is_in(mine["run_key"], rivals))) if rivals else ():
+            equal |= {name.there, name.untracked}
         names = theirs["file"].to_pylist()
         return taken(theirs, [i for i in new if names[i] not in equal])
 
-    def _names(self, index: pa.Table) -> dict[str, str]:
-        """Name in the folder -> name in a mirror, of some rows of the folder."""
-        return {
-            name: new
-            for _, table in self.store.folder.read(lambda files: tables_of(files, index))
-            for name, new in zip(table["file"].to_pylist(), mirror_names(table), strict=True)
-        }
+    def _names(self, index: pa.Table) -> list[MirrorName]:
+        """What some rows of the folder are called in a mirror."""
+        found = self.store.folder.read(lambda files: tables_of(files, self._present(index)))
+        return [name for _, table in found for name in mirror_names(table)]
+
+    def _present(self, index: pa.Table) -> pa.Table:
+        """The index, made anew if what holds its rows has gone: the folder may be compacted meanwhile."""
+        folder = self.store.out / "runs"
+        if all((folder / name).exists() for name in set(index["holder"].to_pylist())):
+            return index
+        wanted, mine = set(identities(index)), self._own_index()
+        return taken(mine, [i for i, row in enumerate(identities(mine)) if row in wanted])
 
     def _push(self, index: pa.Table, names: set[str]) -> int:
         """Write some rows of the folder, but for those whose equal is there."""
         from leaderboards.compaction import write_pack
 
-        found = self.store.folder.steady(lambda: self._collected(index, names))
+        found = self.store.folder.steady(lambda: self._collected(self._present(index), names))
         folder = self._scratch / f"segment-{uuid.uuid4().hex[:8]}"
         for types, rows, points in found:
             self._write(folder, write_pack(folder, types, (), [rows], [points]))
@@ -195,9 +214,9 @@ class Rows:
 
         parts, renamed = dict[str, pa.Table](), dict[str, str]()
         for holder, table in tables_of(self.store.folder.files(), index):
-            for old, new in zip(table["file"].to_pylist(), mirror_names(table), strict=True):
-                if new not in names and new not in renamed.values():
-                    renamed[old] = new
+            for name in mirror_names(table):
+                if name.there not in names and name.there not in renamed.values():
+                    renamed[name.here] = name.there
             parts[holder] = in_order(table, [name for name in table["file"].to_pylist() if name in renamed])
         found = []
         for batch in in_batches({holder: table for holder, table in parts.items() if table.num_rows}):
@@ -208,15 +227,23 @@ class Rows:
             found.append((batch.types, renamed_rows(rows, renamed), points))
         return found
 
-    def _replace(self, new: pa.Table) -> None:
-        """Rewrite the segments with other results than the new ones of a key and environment."""
+    def _replace(self, new: pa.Table, others: bool) -> None:
+        """Rewrite the segments with what the new rows make outdated: the same results without what was tracked.
+
+        Args:
+            new: index of finished rows that were pushed.
+            others: other results of their keys and environments as well.
+        """
         from leaderboards.compaction import forget
 
-        names = set(self._names(new).values())
-        stems = {name[:_STEM] for name in names}
+        found = self._names(new)
+        names, twins = {name.there for name in found}, {name.untracked for name in found}
+        stems = {name[:_STEM] for name in names} if others else set()
         known = self._refresh()
         slots = zip(known["file"].to_pylist(), known["holder"].to_pylist(), strict=True)
-        outdated = {name: holder for name, holder in slots if name[:_STEM] in stems and name not in names}
+        outdated = {
+            name: holder for name, holder in slots if (name in twins or name[:_STEM] in stems) and name not in names
+        }
         if outdated:
             holders = sorted(set(outdated.values()))
             folder = self._view(holders)

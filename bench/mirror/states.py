@@ -14,7 +14,8 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -56,16 +57,20 @@ class States:
         wanted = [key for key in there if key not in done and (keys is None or key in keys) and not self._has(key)]
         brought, problems = 0, []
         for key in wanted:
-            found = self._pull(key, there[key])
+            found = self._pull(key)
             brought += found is True
             problems += [f"the state of run {key[:16]} in the mirror is damaged: it begins anew"] * (found is False)
         return brought, problems
 
-    def push(self) -> int:
-        """Write the states as they are now, and remove those of runs that are stored; returns how many were written."""
+    def push(self, stored: Collection[str]) -> int:
+        """Write the states as they are now, and remove those of runs that are over; returns how many were written.
+
+        Args:
+            stored: keys of the finished rows that the mirror has. The state of a run that ended since is its only copy.
+        """
         there, here = self._there(), self._here()
         pushed = sum(self._push(key, there.get(key, {})) for key in here)
-        over = self._store.finished(set(there) - set(here))
+        over = self._store.finished(set(there) - set(here)).intersection(stored)
         for key in over:
             self._remove(key, there[key])
         return pushed
@@ -133,31 +138,39 @@ class States:
         ordered = sorted(names, key=lambda name: not name.endswith(MANIFEST))
         self._place.remove(f"state/{key}/{name}" for name in ordered)
 
-    def _pull(self, key: str, there: dict[str, int]) -> bool | None:
+    def _pull(self, key: str) -> bool | None:
         """Bring the furthest state of a run; False if there are states and none can be used, None if it is at work."""
         from filelock import FileLock, Timeout
 
-        manifests = [name for name in there if name.endswith(f"/{MANIFEST}")]
-        found = sorted(
-            (entry for name in manifests if (entry := self._manifest(key, name))),
-            key=lambda entry: -entry[1]["manifest"]["round"],
-        )
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self._folder / f"{key}.lock", timeout=0):
-                if self._has(key):
-                    return None
-                return any(self._bring(key, *entry) for entry in found) if manifests else None
+                return None if self._has(key) else self._bring_furthest(key)
         except Timeout:  # another sweep of this folder is at this run
             return None
 
-    def _manifest(self, key: str, name: str) -> tuple[str, dict[str, Any]] | None:
-        try:
-            content = json.loads(self._place.read(f"state/{key}/{name}"))
-            content["manifest"]["round"], content["files"]
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None
-        return name.partition("/")[0], content
+    def _bring_furthest(self, key: str) -> bool | None:
+        """As `_pull`. A round that another machine saves while this one is copied takes its files away: once more."""
+        there = self._manifests(key)
+        for _ in range(_ATTEMPTS):
+            if not there:  # the run has ended meanwhile
+                return None
+            if any(self._bring(key, writer, content) for writer, content in _furthest_first(there)):
+                return True
+            before, there = there, self._manifests(key)
+            if there == before:
+                break
+        return False
+
+    def _manifests(self, key: str) -> dict[str, bytes]:
+        """What the manifest of each writer says now."""
+        found = {}
+        for name in self._place.files(f"state/{key}"):
+            writer, _, rest = name.partition("/")
+            if rest == MANIFEST:
+                with suppress(FileNotFoundError):
+                    found[writer] = self._place.read(f"state/{key}/{name}")
+        return found
 
     def _bring(self, key: str, writer: str, content: dict[str, Any]) -> bool:
         """Copy one state, its manifest last; False if a file is missing or not what was written."""
@@ -175,6 +188,16 @@ class States:
         with whole_file(folder / MANIFEST) as manifest:
             manifest.write(json.dumps(content["manifest"]).encode())
         return True
+
+
+def _furthest_first(manifests: Mapping[str, bytes]) -> list[tuple[str, dict[str, Any]]]:
+    """Writers with what their manifests say, by rounds; those that cannot be read are left out."""
+    found = []
+    for writer, text in manifests.items():
+        with suppress(ValueError, KeyError, TypeError):
+            content = json.loads(text)
+            found.append((int(content["manifest"]["round"]), writer, content))
+    return [(writer, content) for _, writer, content in sorted(found, key=lambda entry: -entry[0])]
 
 
 def _files_of(manifest: dict[str, Any]) -> list[str]:
