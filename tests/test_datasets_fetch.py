@@ -230,8 +230,43 @@ def test_the_hubs_own_client_fetches_parquet_files(folder, monkeypatch):
     options = {"repo_type": "dataset", "allow_patterns": "data/*.parquet", "local_dir": folder / "femnist"}
     assert asked == [("flwrlabs/femnist", options)]
     with pytest.raises(data.MissingData, match="without --offline"):
-        parquet.fetch("flwrlabs/femnist", folder / "femnist", "FEMNIST", offline=True)
+        femnist.FEMNIST.fetch(folder, offline=True)
     assert len(asked) == 1
+
+
+def test_parquet_files_that_a_broken_download_left_are_named_and_fetched(folder, monkeypatch):
+    """Two of three files of FEMNIST are no data set: what is missing is downloaded, and only then read."""
+    blob, images = formats.encoded(np.zeros((28, 28), np.uint8)), {0: 3, 1: 4, 2: 5}
+
+    def put(number: int) -> None:
+        file, count = folder / f"femnist/data/train-0000{number}-of-00003.parquet", images[number]
+        formats.images_table(file, [blob] * count, writer_id=["a"] * count, character=[number] * count)
+
+    put(0)
+    put(2)
+    source, lacking = replace(femnist.FEMNIST, total=12), "femnist/data/train-00001-of-00003.parquet"
+    monkeypatch.setattr(femnist, "FEMNIST", source)
+    assert source.missing(folder) == [lacking]
+    with pytest.raises(data.MissingData, match=rf"FEMNIST is not in {folder}: {lacking} missing.*without --offline"):
+        data.load("femnist", folder, offline=True)
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: put(1))
+    found = data.load("femnist", folder)
+    assert len(found.train_y) + len(found.test_y) == 12
+
+
+def test_parquet_files_of_two_downloads_are_not_mixed(tmp_path):
+    def put(*names: str) -> list[Path]:
+        return [formats.put(tmp_path / "data" / f"train-{name}.parquet", b"") for name in names]
+
+    put("00000-of-00002")
+    assert parquet.find(tmp_path, "a/b", "train") == []
+    second = put("00000-of-00003-5a6b", "00001-of-00003-0c1d", "00002-of-00003-77aa")
+    assert parquet.find(tmp_path, "a/b", "train") == second
+    assert parquet.lacking(tmp_path, "train") == []
+    second[1].unlink()
+    assert parquet.find(tmp_path, "a/b", "train") == []
+    assert parquet.lacking(tmp_path, "train") == [tmp_path / "data/train-00001-of-00003.parquet"]
 
 
 # --- the command

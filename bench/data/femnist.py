@@ -18,6 +18,7 @@ from bench.data import cache, parquet
 from bench.data.dataset import Dataset
 from bench.data.files import PreparedSource
 from bench.data.originals import unlike
+from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Images, Labels
@@ -26,6 +27,7 @@ SHAPE = (1, 28, 28)
 CLASSES = 62
 REPOSITORY = "flwrlabs/femnist"
 COLUMNS = ("image", "writer_id", "character")
+TOTAL = DATASETS["femnist"].train_size + DATASETS["femnist"].test_size
 TENTH = 10  # the parquet files have no test part: it is a tenth of them
 
 Part = tuple["Images", "Labels", list[str]]  # and the writer of each sample
@@ -41,10 +43,12 @@ class Femnist(PreparedSource):
     Args:
         name: name in `DATASETS`.
         title: name in print.
+        total: samples of the parquet files; how many LEAF's files have is up to those who drew them.
     """
 
     name: str = "femnist"
     title: str = "FEMNIST"
+    total: int = TOTAL
 
     def parse(self, folder: Path) -> Dataset:
         """The data set, of LEAF's files where there are any."""
@@ -58,11 +62,14 @@ class Femnist(PreparedSource):
 
     def missing(self, folder: Path) -> list[str]:
         """What is not in `folder`, as a path below it."""
-        return [] if self.present(folder) else ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
+        if self.present(folder):
+            return []
+        lacking = [file.relative_to(folder).as_posix() for file in parquet.lacking(folder / "femnist", "train")]
+        return lacking or ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Download the parquet files, as `bench.data.parquet.fetch` says."""
-        parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline)
+        parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline, self.missing(folder))
 
     def place(self) -> Path:
         """As `PreparedSource.place` says."""
@@ -94,6 +101,10 @@ class Femnist(PreparedSource):
     def _of_tables(self, folder: Path) -> Dataset:
         files = self.present(folder)
         columns = parquet.read(files, COLUMNS, self.name, folder)
+        if len(columns["image"]) != self.total:
+            raise unlike(
+                files[0].parent, self.name, folder, f"{self.total:,} images in all", f"{len(columns['image']):,}"
+            )
         pixels = parquet.images(columns["image"], SHAPE, files[0], self.name, folder)
         targets = np.array(columns["character"], np.int64)
         self._check(files[0], folder, len(pixels), targets)
