@@ -472,6 +472,23 @@ def test_the_three_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_pa
     assert source.read(tmp_path / "nothing").hash == packed.hash
 
 
+def test_an_unpacked_folder_with_images_by_class_is_passed_over(folder, tiny, tmp_path):
+    """Many tools sort the images of `val` into folders of classes, and some delete the list of them."""
+    source, files = tiny
+    expected, sorted_by_class = source.read(folder), tmp_path / "sorted"
+    for path, blob in files.items():
+        formats.put(sorted_by_class / path.replace("val/images", "val/n01/images"), blob)
+    images, lists = "tiny-imagenet-200/val/images/*.JPEG", "tiny-imagenet-200/val/val_annotations.txt"
+    assert source.missing(sorted_by_class) == ["tiny-imagenet-200.zip", f"or {images}"]
+    with pytest.raises(data.MissingData, match=r"tiny-imagenet-200.zip, or tiny-imagenet-200/val/images/\*.JPEG miss"):
+        source.fetch(sorted_by_class, offline=True)
+    (sorted_by_class / lists).unlink()
+    assert source.missing(sorted_by_class) == ["tiny-imagenet-200.zip", f"or {lists} and {images}"]
+    shutil.copy(folder / "tiny-imagenet-200.zip", sorted_by_class)
+    assert source.missing(sorted_by_class) == []
+    assert source.read(sorted_by_class).hash == expected.hash
+
+
 def test_damaged_tiny_imagenet_is_refused(folder, tiny, tmp_path):
     source, files = tiny
     archive = folder / "tiny-imagenet-200.zip"

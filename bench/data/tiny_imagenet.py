@@ -69,20 +69,23 @@ class TinyImageNet(FileSource):
     num_classes: int
 
     def missing(self, folder: Path) -> list[str]:
-        """As `FileSource.missing` says; nothing where one of the three forms is."""
-        return [] if self.present(folder) else super().missing(folder)
+        """Nothing where one of the three forms is; else the archive, and what an unpacked folder lacks."""
+        if self.present(folder):
+            return []
+        lacking = [f"{FOLDER}/{path}" for path in _lacking(folder / FOLDER)] if (folder / FOLDER).is_dir() else []
+        return [*super().missing(folder), *([f"or {' and '.join(lacking)}"] if lacking else [])]
 
     def present(self, folder: Path) -> list[Path]:
         """What will be read, and shows changes; of the unpacked folder the folders of images, not each image."""
         unpacked = folder / FOLDER
-        if (unpacked / "wnids.txt").is_file():
+        if not _lacking(unpacked):
             images = sorted(unpacked.glob("train/*/images"))
             return [unpacked / "wnids.txt", unpacked / "val/val_annotations.txt", unpacked / "val/images", *images]
         return super().present(folder) or [file for part in self._tables(folder) for file in part]
 
     def parse(self, folder: Path) -> Dataset:
         """As `FileSource.parse` says."""
-        if (folder / FOLDER / "wnids.txt").is_file():
+        if not _lacking(folder / FOLDER):
             return self._of_tree(_Tree(folder / FOLDER), folder)
         archive = self.files[0].find(folder)
         if archive is None:
@@ -135,6 +138,12 @@ class TinyImageNet(FileSource):
         if len(labels) != count or not np.array_equal(found, np.arange(self.num_classes)):
             wanted = f"{count:,} images of {self.num_classes} classes"
             raise unlike(where, self.name, folder, wanted, f"{len(labels):,} of {len(found)}")
+
+
+def _lacking(unpacked: Path) -> list[str]:
+    """What an unpacked folder lacks of what is read; many tools sort the images of `val` into folders of classes."""
+    wanted = ("wnids.txt", "val/val_annotations.txt", "val/images/*.JPEG")
+    return [pattern for pattern in wanted if next(unpacked.glob(pattern), None) is None]
 
 
 _ARCHIVE = Original(f"{FOLDER}.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043)
