@@ -204,6 +204,43 @@ def test_letters_are_unpacked_from_the_archive_of_archives(folder, server, monke
     assert content(folder) == [".emnist_letters.lock", *sorted(file.path for file in idx.EMNIST_LETTERS.files)]
 
 
+@pytest.fixture
+def archived(server, mnist, monkeypatch) -> dict[str, bytes]:
+    """MNIST out of one archive without a published checksum; the files that it should hold."""
+    remote = Remote(Original("all.zip", None), (f"{server.url}/all.zip",))
+    monkeypatch.setattr(idx, "MNIST", replace(mnist, remotes=(remote,)))
+    files = {f"gzip{path}": packed for path, packed in server.files.items()}
+    server.files["/all.zip"] = formats.zipped(files)
+    return files
+
+
+def test_what_an_archive_that_is_here_lacks_is_downloaded(folder, server, archived):
+    lacking = formats.zipped(dict(list(archived.items())[:2]))
+    formats.put(folder / "all.zip", lacking)
+    with pytest.raises(data.MissingData, match=r"t10k-labels-idx1-ubyte missing.*run once without --offline"):
+        data.load("mnist", folder, offline=True)
+    assert server.log == []
+    assert len(data.load("mnist", folder).train_y) == 300
+    assert [path for path, _ in server.log] == ["/all.zip"]
+    assert (folder / "all.zip").read_bytes() == lacking, "the user's own stays as it is"
+    assert len(content(folder)) == 4 + len((".mnist.lock", "all.zip"))
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_what_no_archive_has_is_said_without_advice_to_go_online(folder, server, archived, monkeypatch, published):
+    """Where the archive that is here has the published checksum, another download would bring the same."""
+    blob = formats.zipped(dict(list(archived.items())[:3]))
+    server.files["/all.zip"] = formats.put(folder / "all.zip", blob).read_bytes()
+    (remote,) = idx.MNIST.remotes
+    if published:
+        remote = replace(remote, file=formats.published(remote.file, blob))
+        monkeypatch.setattr(idx, "MNIST", replace(idx.MNIST, remotes=(remote,)))
+    with pytest.raises(data.MissingData, match=r"t10k-labels-idx1-ubyte missing.* all.zip.* lacks them$") as caught:
+        data.load("mnist", folder)
+    assert "--offline" not in str(caught.value)
+    assert len(server.log) == (0 if published else 1)
+
+
 @pytest.mark.parametrize("kept", [0, 200, -30])
 def test_a_damaged_archive_leaves_nothing_behind(folder, server, mnist, monkeypatch, kept):
     blob = formats.zipped({f"gzip{path}": packed for path, packed in server.files.items()})[: kept or None]
