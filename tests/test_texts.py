@@ -21,7 +21,7 @@ from bench.data.ag_news import AG_NEWS
 from bench.data.dataset import Dataset, MissingData
 from bench.data.originals import checksum
 from bench.data.sst5 import SST5
-from bench.data.text import PAD, SPECIAL, VOCABULARY, TextSource, tokens
+from bench.data.text import PAD, VOCABULARY, TextSource, tokens
 from bench.engine.dropout import Masks, step_keys
 from bench.engine.simulation import Simulation
 from bench.engine.texts import Texts
@@ -29,6 +29,7 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.planning.settings import canonical
 from search_spaces import SETTINGS, Setting
 
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = ("it", "is", "a", "fine", "film", "##s", "##y", "bad", "(", ")", "news", ".")
 VOCABULARY_BLOB = "\n".join((*SPECIAL, *WORDS)).encode()
 TREES = {

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from bench.data.dataset import Labels
 
 PAD = 0  # the id of [PAD], the vocabulary's first piece
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 VOCABULARY = HubFile(
     path="distilbert-base-uncased/vocab.txt",
