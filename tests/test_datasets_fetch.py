@@ -96,7 +96,7 @@ def mnist(server, monkeypatch) -> idx.Idx:
         files.append(Original(path, md5(blob).hexdigest()))
         original = Original(f"{path}.gz", md5(packed).hexdigest(), len(packed))
         remotes.append(Remote(original, (f"{server.url}/{Path(path).name}.gz",)))
-    source = replace(idx.MNIST, files=tuple(files), remotes=tuple(remotes))
+    source = formats.small(idx.MNIST, 300, 40, files=tuple(files), remotes=tuple(remotes))
     monkeypatch.setattr(idx, "MNIST", source)
     return source
 
@@ -199,7 +199,7 @@ def test_letters_are_unpacked_from_the_archive_of_archives(folder, server, monke
     server.files["/gzip.zip"] = formats.zipped({**members, "gzip/emnist-digits-train-images-idx3-ubyte.gz": b"other"})
     (remote,) = idx.EMNIST_LETTERS.remotes
     remote = Remote(formats.published(remote.file, server.files["/gzip.zip"]), (f"{server.url}/gzip.zip",))
-    monkeypatch.setattr(idx, "EMNIST_LETTERS", replace(idx.EMNIST_LETTERS, remotes=(remote,)))
+    monkeypatch.setattr(idx, "EMNIST_LETTERS", formats.small(idx.EMNIST_LETTERS, 60, 40, remotes=(remote,)))
     np.testing.assert_array_equal(data.load("emnist_letters", folder).train_y, arrays[1])
     assert content(folder) == [".emnist_letters.lock", *sorted(file.path for file in idx.EMNIST_LETTERS.files)]
 
@@ -281,7 +281,7 @@ def test_parquet_files_that_a_broken_download_left_are_named_and_fetched(folder,
 
     put(0)
     put(2)
-    source, lacking = replace(femnist.FEMNIST, total=12), "femnist/data/train-00001-of-00003.parquet"
+    source, lacking = formats.small(femnist.FEMNIST, 11, 1), "femnist/data/train-00001-of-00003.parquet"
     monkeypatch.setattr(femnist, "FEMNIST", source)
     assert source.missing(folder) == [lacking]
     with pytest.raises(data.MissingData, match=rf"FEMNIST is not in {folder}: {lacking} missing.*without --offline"):

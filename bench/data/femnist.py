@@ -22,12 +22,11 @@ from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Images, Labels
+    from bench.data.table import DatasetInfo
 
 SHAPE = (1, 28, 28)
-CLASSES = 62
 REPOSITORY = "flwrlabs/femnist"
 COLUMNS = ("image", "writer_id", "character")
-TOTAL = DATASETS["femnist"].train_size + DATASETS["femnist"].test_size
 TENTH = 10  # the parquet files have no test part: it is a tenth of them
 
 Part = tuple["Images", "Labels", list[str]]  # and the writer of each sample
@@ -38,17 +37,13 @@ class Femnist(PreparedSource):
     """The `Source` of FEMNIST.
 
     LEAF's own split is kept. Of the parquet files a tenth of each writer's samples, drawn by RandomState(0), are the
-    test part, such that it is a tenth of the whole.
+    test part, such that it is a tenth of the whole. How many samples LEAF's files have is up to those who drew them.
 
     Args:
-        name: name in `DATASETS`.
-        title: name in print.
-        total: samples of the parquet files; how many LEAF's files have is up to those who drew them.
+        info: its entry in `DATASETS`.
     """
 
-    name: str = "femnist"
-    title: str = "FEMNIST"
-    total: int = TOTAL
+    info: DatasetInfo = DATASETS["femnist"]
 
     def parse(self, folder: Path) -> Dataset:
         """The data set, of LEAF's files where there are any."""
@@ -95,30 +90,19 @@ class Femnist(PreparedSource):
             raise unlike(file, self.name, folder, wanted, f"{file.stat().st_size:,} bytes: {problem!r}") from problem
         if len(levels) and not 0 <= levels.min() <= levels.max() <= 1:
             raise unlike(file, self.name, folder, "levels from 0 to 1", f"{levels.min():g} to {levels.max():g}")
-        self._check(file, folder, len(pixels), targets)
+        self.check(file, folder, len(pixels), targets)
         return pixels, targets, [writer for _, writer in samples]
 
     def _of_tables(self, folder: Path) -> Dataset:
         files = self.present(folder)
         columns = parquet.read(files, COLUMNS, self.name, folder)
-        if len(columns["image"]) != self.total:
-            raise unlike(
-                files[0].parent, self.name, folder, f"{self.total:,} images in all", f"{len(columns['image']):,}"
-            )
-        pixels = parquet.images(columns["image"], SHAPE, files[0], self.name, folder)
         targets = np.array(columns["character"], np.int64)
-        self._check(files[0], folder, len(pixels), targets)
+        self.check(files[0].parent, folder, sum(self.counts), targets)
+        pixels = parquet.images(columns["image"], SHAPE, files[0], self.name, folder)
         groups = _numbered(columns["writer_id"], sorted(set(columns["writer_id"])))
         test = _tenth(groups)
         train_part, test_part = ((pixels[mask], targets[mask]) for mask in (~test, test))
         return Dataset.of(self.name, train_part, test_part, groups[~test], groups[test])
-
-    def _check(self, file: Path, folder: Path, count: int, targets: Labels) -> None:
-        wrong = targets[(targets < 0) | (targets >= CLASSES)]
-        if len(targets) != count or len(wrong):
-            wanted = f"a label from 0 to {CLASSES - 1} for each image"
-            found = f"label {wrong[0]}" if len(wrong) else f"{len(targets):,} labels of {count:,} images"
-            raise unlike(file, self.name, folder, wanted, found)
 
 
 FEMNIST = Femnist()

@@ -16,7 +16,7 @@ from bench.data.originals import unlike
 from bench.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
-    from bench.data.dataset import Images
+    from bench.data.dataset import Images, Labels
 
 SHARD = re.compile(r"-(\d+)-of-(\d+)")  # in a name: which of how many files of a part it is, from 0
 
@@ -37,6 +37,15 @@ def find(folder: Path, repository: str, part: str, kinds: tuple[str, ...] = (".p
             if files:
                 return files
     return []
+
+
+def parts(
+    folder: Path, repository: str, named: Sequence[Sequence[str]], kinds: tuple[str, ...] = (".parquet",)
+) -> list[list[Path]]:
+    """The tables of each part, as `find` gives them by the first name that there is; [] where a part has none."""
+    found = [[find(folder, repository, name, kinds) for name in names] for names in named]
+    made = [next(filter(None, tables), []) for tables in found]
+    return made if all(made) else []
 
 
 def lacking(folder: Path, part: str) -> list[Path]:
@@ -108,6 +117,12 @@ def images(cells: Sequence[Any], shape: tuple[int, int, int], file: Path, name: 
             wanted = f"an image of {shape[1]}x{shape[2]} in row {position}"
             raise unlike(file, name, folder, wanted, str(problem)) from problem
     return made
+
+
+def labelled(files: Sequence[Path], shape: tuple[int, int, int], name: str, folder: Path) -> tuple[Images, Labels]:
+    """(N, C, H, W) pixels and (N,) labels of tables with columns `image` and `label`; raises as `read` and `images`."""
+    columns = read(files, ("image", "label"), name, folder)
+    return images(columns["image"], shape, files[0], name, folder), np.array(columns["label"], np.int64)
 
 
 def decoded(blob: bytes, shape: tuple[int, int, int]) -> Images:
