@@ -8,12 +8,17 @@ import json
 import pickle
 import struct
 import zipfile
+from dataclasses import replace
 from hashlib import md5
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
+from bench.data.files import PreparedSource
 from bench.data.originals import Original
+
+Prepared = TypeVar("Prepared", bound=PreparedSource)
 
 
 def draw(count: int, shape: tuple[int, ...], classes: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -125,3 +130,10 @@ def zipped(files: dict[str, bytes]) -> bytes:
 def published(file: Original, blob: bytes) -> Original:
     """The file with the checksum of this content."""
     return Original(file.path, md5(blob).hexdigest(), len(blob), file.also)
+
+
+def small(source: Prepared, train: int, test: int, classes: int | None = None, **changes: object) -> Prepared:
+    """The source of so few samples, and of fewer classes."""
+    num_classes = classes or source.info.num_classes
+    info = replace(source.info, train_size=train, test_size=test, num_classes=num_classes)
+    return replace(source, info=info, **changes)

@@ -61,7 +61,7 @@ def small_idx(source: idx.Idx, folder: Path, first: int = 0, classes: int = 10) 
     files = tuple(
         formats.published(file, blob) if file.md5 else file for file, blob in zip(source.files, blobs, strict=True)
     )
-    return replace(source, files=files), train, test
+    return formats.small(source, 60, 40, files=files), train, test
 
 
 def test_mnist_is_read_as_torchvision_reads_it(folder):
@@ -88,10 +88,11 @@ def test_letters_are_counted_from_zero(folder):
         (0, lambda blob: blob[:-1], "expected an idx file of uint8 with 3 axes, 47,056 bytes long, found 47,055 bytes"),
         (0, lambda blob: b"", "0 bytes that start with nothing"),
         (1, lambda blob: b"<html>" + blob[6:], "found 68 bytes that start with 3c68746d"),
-        (1, lambda blob: blob[:-1] + b"\x1b", "expected labels 1 to 26, found label 27"),
-        (3, lambda blob: formats.idx(np.ones(39)), "expected 40 labels, one an image, found 39"),
+        (1, lambda blob: blob[:-1] + b"\x1b", "expected 60 samples with labels 0 to 25, found 60 with labels 0 to 26"),
+        (2, lambda blob: formats.idx(np.ones((39, 28, 28))), "expected 40 images, one a label, found 39"),
+        (3, lambda blob: formats.idx(np.ones(39)), "expected 40 samples with labels 0 to 25, found 39"),
     ],
-    ids=["cut", "empty", "page", "label", "count"],
+    ids=["cut", "empty", "page", "label", "images", "count"],
 )
 def test_damaged_letters_are_refused(folder, number, damage, wanted):
     source, _, _ = small_idx(idx.EMNIST_LETTERS, folder, first=1, classes=26)
@@ -121,7 +122,7 @@ def small_usps(folder: Path) -> tuple[usps.Usps, list[tuple[np.ndarray, np.ndarr
     for file, blob in zip(usps.USPS.files, blobs, strict=True):
         formats.put(folder / file.path, blob)
         files.append(formats.published(file, blob))
-    return replace(usps.USPS, files=tuple(files), counts=(30, 20)), parts
+    return formats.small(usps.USPS, 30, 20, files=tuple(files)), parts
 
 
 def test_usps_is_read_as_torchvision_reads_it(folder):
@@ -151,9 +152,13 @@ def test_damaged_usps_is_refused(folder, tmp_path):
     formats.put(folder / "usps.bz2", formats.libsvm(train[0][:29], train[1][:29]))
     refused(source, folder, "usps.bz2 is not the original file", source.files[0].md5)
     open_source = replace(source, files=tuple(replace(file, md5=None) for file in source.files))
-    refused(open_source, folder, "usps.bz2: expected 30 images of ten digits, found 29 with labels")
-    formats.put(folder / "usps.bz2", formats.libsvm(train[0][:, :255], train[1])[:-4])
-    refused(open_source, folder, "expected lines of a label and 256 values")
+    refused(open_source, folder, "usps.bz2: expected 30 samples with labels 0 to 9, found 29 with labels")
+    narrow = formats.libsvm(train[0][:, :255], train[1])
+    for blob in (narrow, narrow[:-4]):
+        formats.put(folder / "usps.bz2", blob)
+        refused(open_source, folder, "expected lines of a label and 256 values")
+    formats.put(folder / "usps.bz2", formats.libsvm(train[0][:0], train[1][:0]))
+    refused(open_source, folder, "expected 30 samples with labels 0 to 9, found 0 with no labels")
     pixels = np.zeros((30, 16, 15), np.uint8)
     formats.usps_tables(tmp_path / "tables", {"train": (pixels, train[1]), "test": (pixels, train[1])})
     refused(source, tmp_path / "tables", "train-00000", "expected an image of 16x16 in row 0, found 16x15 pixels")
@@ -177,7 +182,7 @@ def small_matlab(source: matlab.Matlab, folder: Path, zero: int) -> tuple[matlab
         blob = formats.matlab(x, np.where(y == 0, zero, y))
         formats.put(folder / file.path, blob)
         files.append(formats.published(file, blob) if file.md5 else file)
-    return replace(source, files=tuple(files), counts=(50, 30)), parts
+    return formats.small(source, 50, 30, files=tuple(files)), parts
 
 
 def test_svhn_is_read_as_torchvision_reads_it(folder, monkeypatch):
@@ -202,7 +207,9 @@ def test_svhn_is_found_where_fedbn_has_it(folder):
 
 def test_synthdigits_has_zeros_as_they_are_and_nothing_above_nine(folder):
     source, _ = small_matlab(matlab.SYNTHDIGITS, folder, zero=10)
-    refused(source, folder, "synth_train_32x32.mat", "expected labels of ten digits, found 1 to 10")
+    refused(
+        source, folder, "synth_train_32x32.mat", "expected 50 samples with labels 0 to 9, found 50 with labels 1 to 10"
+    )
     source, parts = small_matlab(matlab.SYNTHDIGITS, folder, zero=0)
     train, test = ((x.transpose(0, 3, 1, 2), y) for x, y in parts)
     same(source.read(folder), train, test)
@@ -210,7 +217,7 @@ def test_synthdigits_has_zeros_as_they_are_and_nothing_above_nine(folder):
 
 def test_damaged_matlab_files_are_refused(folder):
     source, _ = small_matlab(matlab.SYNTHDIGITS, folder, zero=0)
-    refused(replace(source, counts=(51, 30)), folder, "shape (32, 32, 3, 51)", "(32, 32, 3, 50), and 50 labels")
+    refused(formats.small(source, 51, 30), folder, "shape (32, 32, 3, 51)", "(32, 32, 3, 50)")
     file = folder / source.files[0].path
     whole = file.read_bytes()
     for blob in (b"", b"<html>Quota exceeded</html>" * 20, whole[:200], whole[: len(whole) // 2]):
@@ -227,7 +234,7 @@ def small_mnist_m(folder: Path) -> tuple[mnist_m.MnistM, dict]:
         for part, count in (("train", 40), ("valid", 20), ("test", 30))
     }
     formats.put(folder / "MNIST_M/mnistm_data.pkl", formats.mnist_m(parts))
-    return replace(mnist_m.MNIST_M, counts=(60, 30)), parts
+    return formats.small(mnist_m.MNIST_M, 60, 30), parts
 
 
 def test_mnist_m_has_the_validation_part_behind_the_training_part(folder):
@@ -240,7 +247,7 @@ def test_damaged_mnist_m_is_refused(folder):
     source, parts = small_mnist_m(folder)
     file = folder / source.files[0].path
     refused(
-        replace(source, counts=(61, 30)), folder, "expected 61 images of 28x28x3 in train and valid", "(60, 28, 28, 3)"
+        formats.small(source, 61, 30), folder, "expected 61 images of 28x28x3 in train and valid", "(60, 28, 28, 3)"
     )
     file.write_bytes(formats.mnist_m({"train": parts["train"], "test": parts["test"]}))
     refused(source, folder, "expected an array valid, found train, train_label, test, test_label")
@@ -248,7 +255,7 @@ def test_damaged_mnist_m_is_refused(folder):
         file.write_bytes(blob)
         refused(source, folder, str(file), "expected a pickle of arrays")
     file.write_bytes(formats.mnist_m({**parts, "test": (parts["test"][0], parts["test"][1] + 9)}))
-    refused(source, folder, "with labels 0 to 9")
+    refused(source, folder, "expected 30 samples with labels 0 to 9, found 30 with labels 9 to 18")
 
 
 # --- Digits-5
@@ -377,7 +384,7 @@ def hub_femnist(folder: Path) -> list[tuple[str, bytes, int]]:
 
 def test_a_tenth_of_each_writers_samples_of_the_hub_is_the_test_part(folder):
     rows = hub_femnist(folder)
-    found = femnist.FEMNIST.read(folder)
+    found = formats.small(femnist.FEMNIST, 72, 8).read(folder)
     assert (len(found.train_y), len(found.test_y)) == (72, 8)
     counts = np.bincount(found.test_groups, minlength=4)
     assert all(abs(count - total / 10) < 1 for count, total in zip(counts, (25, 10, 7, 38), strict=True))
@@ -405,9 +412,9 @@ def test_damaged_femnist_is_refused(folder, tmp_path):
         (b"{}", "expected LEAF's JSON with user_data"),
         (
             formats.leaf({name: (x, np.where(y == y.max(), 62, y))}),
-            "expected a label from 0 to 61 for each image, found label 62",
+            "expected 25 samples with labels 0 to 61, found 25 with labels",
         ),
-        (formats.leaf({name: (x, y[1:])}), "found 24 labels of 25 images"),
+        (formats.leaf({name: (x, y[1:])}), "expected 25 samples with labels 0 to 61, found 24 with"),
         (formats.leaf({name: (x[:, :27], y)}), "x of 784 levels each"),
         (formats.leaf({name: (x.astype(int) * 255, y)}), "expected levels from 0 to 1, found 0 to 255"),
     ):
@@ -417,6 +424,7 @@ def test_damaged_femnist_is_refused(folder, tmp_path):
     assert source.missing(folder)
     test.unlink()
     hub_femnist(folder)
+    refused(source, folder, f"{folder / 'femnist/data'}: expected 814,277 samples with labels 0 to 61, found 80")
     file = folder / "femnist/data/train-00001-of-00002.parquet"
     file.write_bytes(file.read_bytes()[:-5])
     refused(source, folder, str(file), "expected a parquet file with columns image, writer_id, character")
@@ -434,7 +442,7 @@ def tiny(folder):
     formats.put(folder / "tiny-imagenet-200.zip", blob)
     source = tiny_imagenet.TINY_IMAGENET
     original = formats.published(source.files[0], blob)
-    return replace(source, files=(original,), counts=(12, 6), num_classes=3), files
+    return formats.small(source, 12, 6, 3, files=(original,)), files
 
 
 def decoded(blob: bytes) -> np.ndarray:
@@ -471,6 +479,23 @@ def test_the_three_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_pa
     assert source.read(tmp_path / "nothing").hash == packed.hash
 
 
+def test_an_unpacked_folder_with_images_by_class_is_passed_over(folder, tiny, tmp_path):
+    """Many tools sort the images of `val` into folders of classes, and some delete the list of them."""
+    source, files = tiny
+    expected, sorted_by_class = source.read(folder), tmp_path / "sorted"
+    for path, blob in files.items():
+        formats.put(sorted_by_class / path.replace("val/images", "val/n01/images"), blob)
+    images, lists = "tiny-imagenet-200/val/images/*.JPEG", "tiny-imagenet-200/val/val_annotations.txt"
+    assert source.missing(sorted_by_class) == ["tiny-imagenet-200.zip", f"or {images}"]
+    with pytest.raises(data.MissingData, match=r"tiny-imagenet-200.zip, or tiny-imagenet-200/val/images/\*.JPEG miss"):
+        source.fetch(sorted_by_class, offline=True)
+    (sorted_by_class / lists).unlink()
+    assert source.missing(sorted_by_class) == ["tiny-imagenet-200.zip", f"or {lists} and {images}"]
+    shutil.copy(folder / "tiny-imagenet-200.zip", sorted_by_class)
+    assert source.missing(sorted_by_class) == []
+    assert source.read(sorted_by_class).hash == expected.hash
+
+
 def test_damaged_tiny_imagenet_is_refused(folder, tiny, tmp_path):
     source, files = tiny
     archive = folder / "tiny-imagenet-200.zip"
@@ -480,7 +505,7 @@ def test_damaged_tiny_imagenet_is_refused(folder, tiny, tmp_path):
     image.write_bytes(image.read_bytes()[:300])
     refused(source, tmp_path / "unpacked", "expected an image of 64x64 as train/n01/images/n01_2.JPEG")
     image.unlink()
-    refused(source, tmp_path / "unpacked", "expected 12 images of 3 classes, found 11 of 3")
+    refused(source, tmp_path / "unpacked", "expected 12 samples with labels 0 to 2, found 11 with labels 0 to 2")
     (tmp_path / "unpacked/tiny-imagenet-200/val/val_annotations.txt").write_text("val_0.JPEG\tn09")
     refused(source, tmp_path / "unpacked", "a class of it for each image")
     archive.write_bytes(archive.read_bytes()[:-1])

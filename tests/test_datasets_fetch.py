@@ -96,7 +96,7 @@ def mnist(server, monkeypatch) -> idx.Idx:
         files.append(Original(path, md5(blob).hexdigest()))
         original = Original(f"{path}.gz", md5(packed).hexdigest(), len(packed))
         remotes.append(Remote(original, (f"{server.url}/{Path(path).name}.gz",)))
-    source = replace(idx.MNIST, files=tuple(files), remotes=tuple(remotes))
+    source = formats.small(idx.MNIST, 300, 40, files=tuple(files), remotes=tuple(remotes))
     monkeypatch.setattr(idx, "MNIST", source)
     return source
 
@@ -199,9 +199,46 @@ def test_letters_are_unpacked_from_the_archive_of_archives(folder, server, monke
     server.files["/gzip.zip"] = formats.zipped({**members, "gzip/emnist-digits-train-images-idx3-ubyte.gz": b"other"})
     (remote,) = idx.EMNIST_LETTERS.remotes
     remote = Remote(formats.published(remote.file, server.files["/gzip.zip"]), (f"{server.url}/gzip.zip",))
-    monkeypatch.setattr(idx, "EMNIST_LETTERS", replace(idx.EMNIST_LETTERS, remotes=(remote,)))
+    monkeypatch.setattr(idx, "EMNIST_LETTERS", formats.small(idx.EMNIST_LETTERS, 60, 40, remotes=(remote,)))
     np.testing.assert_array_equal(data.load("emnist_letters", folder).train_y, arrays[1])
     assert content(folder) == [".emnist_letters.lock", *sorted(file.path for file in idx.EMNIST_LETTERS.files)]
+
+
+@pytest.fixture
+def archived(server, mnist, monkeypatch) -> dict[str, bytes]:
+    """MNIST out of one archive without a published checksum; the files that it should hold."""
+    remote = Remote(Original("all.zip", None), (f"{server.url}/all.zip",))
+    monkeypatch.setattr(idx, "MNIST", replace(mnist, remotes=(remote,)))
+    files = {f"gzip{path}": packed for path, packed in server.files.items()}
+    server.files["/all.zip"] = formats.zipped(files)
+    return files
+
+
+def test_what_an_archive_that_is_here_lacks_is_downloaded(folder, server, archived):
+    lacking = formats.zipped(dict(list(archived.items())[:2]))
+    formats.put(folder / "all.zip", lacking)
+    with pytest.raises(data.MissingData, match=r"t10k-labels-idx1-ubyte missing.*run once without --offline"):
+        data.load("mnist", folder, offline=True)
+    assert server.log == []
+    assert len(data.load("mnist", folder).train_y) == 300
+    assert [path for path, _ in server.log] == ["/all.zip"]
+    assert (folder / "all.zip").read_bytes() == lacking, "the user's own stays as it is"
+    assert len(content(folder)) == 4 + len((".mnist.lock", "all.zip"))
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_what_no_archive_has_is_said_without_advice_to_go_online(folder, server, archived, monkeypatch, published):
+    """Where the archive that is here has the published checksum, another download would bring the same."""
+    blob = formats.zipped(dict(list(archived.items())[:3]))
+    server.files["/all.zip"] = formats.put(folder / "all.zip", blob).read_bytes()
+    (remote,) = idx.MNIST.remotes
+    if published:
+        remote = replace(remote, file=formats.published(remote.file, blob))
+        monkeypatch.setattr(idx, "MNIST", replace(idx.MNIST, remotes=(remote,)))
+    with pytest.raises(data.MissingData, match=r"t10k-labels-idx1-ubyte missing.* all.zip.* lacks them$") as caught:
+        data.load("mnist", folder)
+    assert "--offline" not in str(caught.value)
+    assert len(server.log) == (0 if published else 1)
 
 
 @pytest.mark.parametrize("kept", [0, 200, -30])
@@ -230,8 +267,43 @@ def test_the_hubs_own_client_fetches_parquet_files(folder, monkeypatch):
     options = {"repo_type": "dataset", "allow_patterns": "data/*.parquet", "local_dir": folder / "femnist"}
     assert asked == [("flwrlabs/femnist", options)]
     with pytest.raises(data.MissingData, match="without --offline"):
-        parquet.fetch("flwrlabs/femnist", folder / "femnist", "FEMNIST", offline=True)
+        femnist.FEMNIST.fetch(folder, offline=True)
     assert len(asked) == 1
+
+
+def test_parquet_files_that_a_broken_download_left_are_named_and_fetched(folder, monkeypatch):
+    """Two of three files of FEMNIST are no data set: what is missing is downloaded, and only then read."""
+    blob, images = formats.encoded(np.zeros((28, 28), np.uint8)), {0: 3, 1: 4, 2: 5}
+
+    def put(number: int) -> None:
+        file, count = folder / f"femnist/data/train-0000{number}-of-00003.parquet", images[number]
+        formats.images_table(file, [blob] * count, writer_id=["a"] * count, character=[number] * count)
+
+    put(0)
+    put(2)
+    source, lacking = formats.small(femnist.FEMNIST, 11, 1), "femnist/data/train-00001-of-00003.parquet"
+    monkeypatch.setattr(femnist, "FEMNIST", source)
+    assert source.missing(folder) == [lacking]
+    with pytest.raises(data.MissingData, match=rf"FEMNIST is not in {folder}: {lacking} missing.*without --offline"):
+        data.load("femnist", folder, offline=True)
+    hub = pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr(hub, "snapshot_download", lambda *_, **__: put(1))
+    found = data.load("femnist", folder)
+    assert len(found.train_y) + len(found.test_y) == 12
+
+
+def test_parquet_files_of_two_downloads_are_not_mixed(tmp_path):
+    def put(*names: str) -> list[Path]:
+        return [formats.put(tmp_path / "data" / f"train-{name}.parquet", b"") for name in names]
+
+    put("00000-of-00002")
+    assert parquet.find(tmp_path, "a/b", "train") == []
+    second = put("00000-of-00003-5a6b", "00001-of-00003-0c1d", "00002-of-00003-77aa")
+    assert parquet.find(tmp_path, "a/b", "train") == second
+    assert parquet.lacking(tmp_path, "train") == []
+    second[1].unlink()
+    assert parquet.find(tmp_path, "a/b", "train") == []
+    assert parquet.lacking(tmp_path, "train") == [tmp_path / "data/train-00001-of-00003.parquet"]
 
 
 # --- the command

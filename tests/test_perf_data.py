@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.data import Dataset
+from bench.data import DATASETS, Dataset
 from bench.data.files import FileSource
 from bench.data.originals import Original
 from bench.data.partition import PARTITIONS
@@ -37,7 +37,7 @@ class Counted(FileSource):
 @pytest.fixture
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Its file lies in tmp_path/data."""
-    made = Counted("cifar10", "CIFAR-10", (Original("batch", None),), ())
+    made = Counted(DATASETS["cifar10"], (Original("batch", None),), ())
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "batch").write_bytes(b"x")
     monkeypatch.setattr(data, "CIFAR10", made)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import TINY, largest_gap, simulate, toy_split
-from published_formats import put
+from published_formats import put, small
 
 from algorithms import build
 from bench import data
@@ -21,7 +21,7 @@ from bench.data.ag_news import AG_NEWS
 from bench.data.dataset import Dataset, MissingData
 from bench.data.originals import checksum
 from bench.data.sst5 import SST5
-from bench.data.text import PAD, SPECIAL, VOCABULARY, TextSource, tokens
+from bench.data.text import PAD, VOCABULARY, TextSource, tokens
 from bench.engine.dropout import Masks, step_keys
 from bench.engine.simulation import Simulation
 from bench.engine.texts import Texts
@@ -29,6 +29,7 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.planning.settings import canonical
 from search_spaces import SETTINGS, Setting
 
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 WORDS = ("it", "is", "a", "fine", "film", "##s", "##y", "bad", "(", ")", "news", ".")
 VOCABULARY_BLOB = "\n".join((*SPECIAL, *WORDS)).encode()
 TREES = {
@@ -54,13 +55,13 @@ def folder(tmp_path, monkeypatch):
 
 def sst5() -> TextSource:
     vocabulary = replace(VOCABULARY, md5=checksum(VOCABULARY_BLOB))
-    return replace(SST5, files=(vocabulary, *SST5.files[1:]), counts=(3, 1, 2))
+    return small(SST5, 4, 2, files=(vocabulary, *SST5.files[1:]), development=1)
 
 
 def ag_news(train: bytes, test: bytes) -> TextSource:
     vocabulary = replace(VOCABULARY, md5=checksum(VOCABULARY_BLOB))
     files = [replace(file, md5=checksum(blob)) for file, blob in zip(AG_NEWS.files[1:], (train, test), strict=True)]
-    return replace(AG_NEWS, files=(vocabulary, *files), counts=(3, 1))
+    return small(AG_NEWS, 3, 1, files=(vocabulary, *files))
 
 
 def put_trees(folder: Path, place: str = "sst5/trees") -> None:
@@ -156,9 +157,9 @@ def test_a_prepared_copy_spares_the_tokenizer(folder, monkeypatch):
     ("part", "content", "problem"),
     [
         ("train", "(3 (2 It) (2 is)\n", r"train.txt: expected a tree a line, .* found '\(3 \(2 It\) \(2 is\)'"),
-        ("train", "(3 a)\n(9 a)\n(2 a)\n", "expected a part of 3 texts with labels 0 to 4, found 3 with labels 2 to 9"),
-        ("test", "(3 a)\n", "expected a part of 2 texts with labels 0 to 4, found 1 with labels 3 to 3"),
-        ("dev", "", "expected a part of 1 texts with labels 0 to 4, found 0 with no labels"),
+        ("train", "(3 a)\n(9 a)\n(2 a)\n", "expected 3 samples with labels 0 to 4, found 3 with labels 2 to 9"),
+        ("test", "(3 a)\n", "expected 2 samples with labels 0 to 4, found 1 with labels 3 to 3"),
+        ("dev", "", "expected 1 samples with labels 0 to 4, found 0 with no labels"),
         ("dev", b"(3 \xff)\n", "dev.txt: expected text in UTF-8, found 'utf-8' codec can't decode"),
     ],
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from bench.data.originals import Original, unlike
 from bench.data.remote import Remote
+from bench.data.table import DATASETS
 from bench.data.text import VOCABULARY, TextSource, read_text, vocabulary_remote
 
 if TYPE_CHECKING:
@@ -62,14 +63,11 @@ _FILES = (
     ),
 )
 AG_NEWS = AgNews(
-    name="ag_news",
-    title="AG News",
+    info=DATASETS["ag_news"],
     files=(VOCABULARY, *_FILES),
     remotes=(
         vocabulary_remote(),
         *(Remote(file, (f"{_ADDRESS}/{file.path.rpartition('/')[2]}",)) for file in _FILES),
     ),
     repository="fancyzhx/ag_news",
-    counts=(120_000, 7_600),
-    num_classes=4,
 )

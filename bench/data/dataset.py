@@ -106,6 +106,21 @@ class Source(Protocol):
         """
 
 
+class Embedded(Source):
+    """A `Source` that needs no folder and no network: only `read` is left to be written."""
+
+    def labels(self, folder: Path) -> Labels:
+        """(N,) labels of the training part."""
+        return self.read(folder).train_y
+
+    def missing(self, folder: Path) -> list[str]:
+        """Nothing."""
+        return []
+
+    def fetch(self, folder: Path, offline: bool) -> None:
+        """Nothing to do."""
+
+
 # Every run of a process has the same images, and making them takes seconds.
 @lru_cache(maxsize=2)
 def _sized(dataset: Dataset, image_size: str) -> Dataset:

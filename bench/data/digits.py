@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, Embedded
 
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 TEST_SHARE = 0.2
 
 
-class Digits:
-    """The `Source` of digits. It needs no folder and no network.
+class Digits(Embedded):
+    """The `Source` of digits.
 
     The set has no test part of its own. Ours is 20 % of each class, rounded, drawn by RandomState(0): the same 359
     images for every seed, so that accuracies of different seeds are measured on one test set.
@@ -32,17 +32,6 @@ class Digits:
         pixels, targets = _original()
         test = _test_mask(targets)
         return Dataset.of("digits", (pixels[~test], targets[~test]), (pixels[test], targets[test]))
-
-    def labels(self, folder: Path) -> Labels:
-        """(1438,) labels of the training part."""
-        return self.read(folder).train_y
-
-    def missing(self, folder: Path) -> list[str]:
-        """Nothing: scikit-learn is installed."""
-        return []
-
-    def fetch(self, folder: Path, offline: bool) -> None:
-        """Nothing to do."""
 
 
 DIGITS = Digits()

@@ -23,6 +23,7 @@ from bench.data.table import DATASETS
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Images, Labels
     from bench.data.files import FileSource
+    from bench.data.table import DatasetInfo
 
 SIDE = 28
 TRAINED = 743
@@ -34,19 +35,14 @@ class Sources(PreparedSource):
     """The `Source` of a data set made of others; its groups are their positions among `names`.
 
     Args:
-        name: name in `DATASETS`.
+        info: its entry in `DATASETS`.
         names: of the sources, in `DATASETS`.
         trained: training samples of each.
     """
 
-    name: str
+    info: DatasetInfo
     names: tuple[str, ...]
     trained: int = TRAINED
-
-    @property
-    def title(self) -> str:  # type: ignore[override]
-        """The name."""
-        return self.name
 
     def present(self, folder: Path) -> list[Path]:
         """The files of all sources that there are."""
@@ -102,5 +98,5 @@ def _groups(sizes: list[int]) -> Groups:
     return np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
 
 
-DIGITS5 = Sources("digits5", ("mnist", "svhn", "usps", "synthdigits", "mnist_m"))
-MNIST_USPS = Sources("mnist_usps", ("mnist", "usps"))
+DIGITS5 = Sources(DATASETS["digits5"], ("mnist", "svhn", "usps", "synthdigits", "mnist_m"))
+MNIST_USPS = Sources(DATASETS["mnist_usps"], ("mnist", "usps"))

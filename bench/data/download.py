@@ -60,7 +60,8 @@ class Fetched(Protocol):
 def fetch(source: Fetched, folder: Path, offline: bool) -> None:
     """Bring missing files into `folder`; of several processes one does it and the others wait.
 
-    An archive that lies in `folder` is used, else it is downloaded. Files that are there stay as they are.
+    An archive that lies in `folder` is used; it is downloaded where there is none, or where that one lacks a file.
+    Files that are there stay as they are.
 
     Args:
         source: what they belong to.
@@ -68,11 +69,11 @@ def fetch(source: Fetched, folder: Path, offline: bool) -> None:
         offline: never use the network; archives that are here are still used.
 
     Raises:
-        MissingData: `offline`, and files are missing that no archive here has.
+        MissingData: files are missing that no archive here has, `offline`, nor what was downloaded.
         EnvironmentProblem: the download failed, an archive is damaged, or `folder` cannot be written.
     """
     if offline and not any(remote.file.find(folder) for remote in source.remotes):
-        raise MissingData(_missing(source, folder))
+        raise MissingData(_missing(source, folder, offline))
     from filelock import FileLock
 
     try:
@@ -84,32 +85,44 @@ def fetch(source: Fetched, folder: Path, offline: bool) -> None:
     except _FAILURES as problem:
         raise EnvironmentProblem(_failed(source, folder, problem)) from problem
     if source.missing(folder):
-        raise MissingData(_missing(source, folder))
+        raise MissingData(_missing(source, folder, offline))
 
 
 def _bring(source: Fetched, remote: Remote, folder: Path, offline: bool) -> None:
-    """Use one remote: the archive that is here, else a download, which goes once it is unpacked."""
-    names = {PurePosixPath(file.path).name for file in source.files}
-    wanted = {PurePosixPath(path).name: folder / path for path in source.missing(folder)}
-    own = PurePosixPath(remote.file.path).name.removesuffix(".gz")
-    if own in names and own not in wanted:
-        return
-    here = remote.file.find(folder)
-    if here:
+    """Use one remote: the archive that is here, then for what that lacks a download, which goes once it is unpacked."""
+    here, wanted = remote.file.find(folder), _wanted(source, remote, folder)
+    if here and wanted:
         _check(here, remote, source.name, folder)
-    elif offline:
+        _unpack(here, wanted, folder)
+        wanted = _wanted(source, remote, folder)
+    # An archive of the right checksum is what would be downloaded.
+    if not wanted or offline or (here and remote.file.md5):
         return
-    archive = here or _download(remote, folder)
-    if archive.name not in names:
-        try:
-            _unpack(archive, wanted, folder)
-        except _FAILURES:
-            # With the right checksum it is whole: the failure is the disk's, and what was downloaded stays of use.
-            if not here and not remote.file.md5:
-                archive.unlink()
-            raise
-        if not here:
+    archive = _download(remote, folder)
+    if archive.name in wanted:
+        return
+    try:
+        _unpack(archive, wanted, folder)
+    except _FAILURES:
+        # With the right checksum it is whole: the failure is the disk's, and what was downloaded stays of use.
+        if not remote.file.md5:
             archive.unlink()
+        raise
+    archive.unlink()
+
+
+def _wanted(source: Fetched, remote: Remote, folder: Path) -> dict[str, Path]:
+    """The missing files that a remote may hold, by name: the one that it is, else all that are no other remote."""
+    names = {PurePosixPath(file.path).name for file in source.files}
+    own, *others = (_stem(each) for each in (remote, *source.remotes))
+    mine = {own} if own in names else names - set(others)
+    missing = {PurePosixPath(path).name: folder / path for path in source.missing(folder)}
+    return {name: path for name, path in missing.items() if name in mine}
+
+
+def _stem(remote: Remote) -> str:
+    """The name of a file that is packed by itself, without the packing."""
+    return PurePosixPath(remote.file.path).name.removesuffix(".gz")
 
 
 def _check(file: Path, remote: Remote, name: str, folder: Path) -> None:
@@ -126,10 +139,12 @@ def _md5(file: Path) -> str:
 
 
 def _download(remote: Remote, folder: Path) -> Path:
-    """The file in its place, once its checksum is right."""
+    """The file, once its checksum is right: in its place, or beside the user's own that lies there."""
     target = folder / remote.file.path
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
+    if target.exists():
+        target = target.with_name(f".new-{target.name}")
     problems = []
     for url in remote.urls:
         for _ in range(ATTEMPTS):
@@ -217,11 +232,13 @@ def _extracted(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     return opened
 
 
-def _missing(source: Fetched, folder: Path) -> str:
+def _missing(source: Fetched, folder: Path, offline: bool) -> str:
+    archives = _archives(source)
+    lacking = f"or put them into {folder}, for {archives} lacks them"
+    download = f"put {archives} into {folder}, or run once without --offline to download it"
     return (
         f"{source.title} is not in {folder}: {', '.join(source.missing(folder))} missing. "
-        f"Name the folder that holds them with --data-dir or FEDKD_DATA, put {_archives(source)} into {folder}, "
-        f"or run once without --offline to download it"
+        f"Name the folder that holds them with --data-dir or FEDKD_DATA, {download if offline else lacking}"
     )
 
 

@@ -18,12 +18,13 @@ from bench.data import cache, parquet
 from bench.data.dataset import Dataset
 from bench.data.files import PreparedSource
 from bench.data.originals import unlike
+from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Images, Labels
+    from bench.data.table import DatasetInfo
 
 SHAPE = (1, 28, 28)
-CLASSES = 62
 REPOSITORY = "flwrlabs/femnist"
 COLUMNS = ("image", "writer_id", "character")
 TENTH = 10  # the parquet files have no test part: it is a tenth of them
@@ -36,15 +37,13 @@ class Femnist(PreparedSource):
     """The `Source` of FEMNIST.
 
     LEAF's own split is kept. Of the parquet files a tenth of each writer's samples, drawn by RandomState(0), are the
-    test part, such that it is a tenth of the whole.
+    test part, such that it is a tenth of the whole. How many samples LEAF's files have is up to those who drew them.
 
     Args:
-        name: name in `DATASETS`.
-        title: name in print.
+        info: its entry in `DATASETS`.
     """
 
-    name: str = "femnist"
-    title: str = "FEMNIST"
+    info: DatasetInfo = DATASETS["femnist"]
 
     def parse(self, folder: Path) -> Dataset:
         """The data set, of LEAF's files where there are any."""
@@ -58,11 +57,14 @@ class Femnist(PreparedSource):
 
     def missing(self, folder: Path) -> list[str]:
         """What is not in `folder`, as a path below it."""
-        return [] if self.present(folder) else ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
+        if self.present(folder):
+            return []
+        lacking = [file.relative_to(folder).as_posix() for file in parquet.lacking(folder / "femnist", "train")]
+        return lacking or ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Download the parquet files, as `bench.data.parquet.fetch` says."""
-        parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline)
+        parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline, self.missing(folder))
 
     def place(self) -> Path:
         """As `PreparedSource.place` says."""
@@ -88,26 +90,19 @@ class Femnist(PreparedSource):
             raise unlike(file, self.name, folder, wanted, f"{file.stat().st_size:,} bytes: {problem!r}") from problem
         if len(levels) and not 0 <= levels.min() <= levels.max() <= 1:
             raise unlike(file, self.name, folder, "levels from 0 to 1", f"{levels.min():g} to {levels.max():g}")
-        self._check(file, folder, len(pixels), targets)
+        self.check(file, folder, len(pixels), targets)
         return pixels, targets, [writer for _, writer in samples]
 
     def _of_tables(self, folder: Path) -> Dataset:
         files = self.present(folder)
         columns = parquet.read(files, COLUMNS, self.name, folder)
-        pixels = parquet.images(columns["image"], SHAPE, files[0], self.name, folder)
         targets = np.array(columns["character"], np.int64)
-        self._check(files[0], folder, len(pixels), targets)
+        self.check(files[0].parent, folder, sum(self.counts), targets)
+        pixels = parquet.images(columns["image"], SHAPE, files[0], self.name, folder)
         groups = _numbered(columns["writer_id"], sorted(set(columns["writer_id"])))
         test = _tenth(groups)
         train_part, test_part = ((pixels[mask], targets[mask]) for mask in (~test, test))
         return Dataset.of(self.name, train_part, test_part, groups[~test], groups[test])
-
-    def _check(self, file: Path, folder: Path, count: int, targets: Labels) -> None:
-        wrong = targets[(targets < 0) | (targets >= CLASSES)]
-        if len(targets) != count or len(wrong):
-            wanted = f"a label from 0 to {CLASSES - 1} for each image"
-            found = f"label {wrong[0]}" if len(wrong) else f"{len(targets):,} labels of {count:,} images"
-            raise unlike(file, self.name, folder, wanted, found)
 
 
 FEMNIST = Femnist()

@@ -9,23 +9,38 @@ from typing import TYPE_CHECKING
 
 from bench.data import cache
 from bench.data.dataset import Dataset, MissingData
+from bench.data.originals import unlike
 
 if TYPE_CHECKING:
     from bench.data.dataset import Labels
     from bench.data.originals import Original
     from bench.data.remote import Remote
+    from bench.data.table import DatasetInfo
 
 
 class PreparedSource(ABC):
     """A `Source` that keeps a prepared copy of what it has read.
 
     Attributes:
-        name: name in `DATASETS`.
-        title: name in print.
+        info: its entry in `DATASETS`, which what is read is held against.
     """
 
-    name: str
-    title: str
+    info: DatasetInfo
+
+    @property
+    def name(self) -> str:
+        """Name in `DATASETS`."""
+        return self.info.name
+
+    @property
+    def title(self) -> str:
+        """Name in print."""
+        return self.info.title
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Samples of the parts in turn."""
+        return self.info.train_size, self.info.test_size
 
     @abstractmethod
     def parse(self, folder: Path) -> Dataset:
@@ -71,6 +86,24 @@ class PreparedSource(ABC):
         targets.setflags(write=False)
         return targets
 
+    def check(self, where: Path, folder: Path, count: int, labels: Labels) -> None:
+        """Hold labels against the table.
+
+        Args:
+            where: the file that they are from, or the folder of its files, for the message.
+            folder: the folder of data sets, for the message.
+            count: how many there must be.
+            labels: (N,) from 0.
+
+        Raises:
+            EnvironmentProblem: there are more or fewer, or one is of no class.
+        """
+        last = self.info.num_classes - 1
+        if len(labels) != count or ((labels < 0) | (labels > last)).any():
+            found = f"labels {labels.min()} to {labels.max()}" if len(labels) else "no labels"
+            wanted = f"{count:,} samples with labels 0 to {last}"
+            raise unlike(where, self.name, folder, wanted, f"{len(labels):,} with {found}")
+
     def _stamp(self, folder: Path) -> cache.Stamp:
         missing = self.missing(folder)
         if missing:
@@ -83,14 +116,12 @@ class FileSource(PreparedSource):
     """A `PreparedSource` of published files.
 
     Args:
-        name: name in `DATASETS`.
-        title: name in print.
+        info: its entry in `DATASETS`.
         files: all files that are read.
         remotes: what is downloaded for them, and from where.
     """
 
-    name: str
-    title: str
+    info: DatasetInfo
     files: tuple[Original, ...]
     remotes: tuple[Remote, ...]
 

@@ -18,6 +18,7 @@ from bench.data.dataset import Dataset
 from bench.data.files import FileSource
 from bench.data.originals import Original, unlike
 from bench.data.remote import Remote
+from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
@@ -30,11 +31,9 @@ class Idx(FileSource):
     """The `Source` of a data set of four idx files: images and labels of the training part, then of the test part.
 
     Args:
-        num_classes: C.
         first_label: what the files call class 0.
     """
 
-    num_classes: int
     first_label: int = 0
 
     def parse(self, folder: Path) -> Dataset:
@@ -43,24 +42,22 @@ class Idx(FileSource):
 
     def parse_labels(self, folder: Path) -> Labels:
         """(N,) labels of the training part."""
-        return self._targets(folder, self.files[1])
+        return self._targets(folder, 0)
 
     def _part(self, folder: Path, first: int) -> tuple[Images, Labels]:
         """(N, 1, H, W) pixels and (N,) labels."""
         pixels = self._array(folder, self.files[first], axes=3)[:, None]
-        targets = self._targets(folder, self.files[first + 1])
-        if len(targets) != len(pixels):
-            where = self.files[first + 1].find(folder) or folder
-            raise unlike(where, self.name, folder, f"{len(pixels):,} labels, one an image", f"{len(targets):,}")
+        targets = self._targets(folder, first)
+        if len(pixels) != len(targets):
+            where = self.files[first].find(folder) or folder
+            raise unlike(where, self.name, folder, f"{len(targets):,} images, one a label", f"{len(pixels):,}")
         return pixels, targets
 
-    def _targets(self, folder: Path, file: Original) -> Labels:
+    def _targets(self, folder: Path, first: int) -> Labels:
+        """(N,) labels of the part whose images are the file at `first`."""
+        file = self.files[first + 1]
         targets = self._array(folder, file, axes=1).astype(np.int64) - self.first_label
-        outside = targets[(targets < 0) | (targets >= self.num_classes)]
-        if len(outside):
-            last = self.first_label + self.num_classes - 1
-            where, wrong = file.find(folder) or folder, outside[0] + self.first_label
-            raise unlike(where, self.name, folder, f"labels {self.first_label} to {last}", f"label {wrong}")
+        self.check(file.find(folder) or folder, folder, self.counts[first // 2], targets)
         return targets
 
     def _array(self, folder: Path, file: Original, axes: int) -> Images:
@@ -94,17 +91,14 @@ _MNIST = (
     _mnist("t10k-labels-idx1-ubyte", "27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
 )
 MNIST = Idx(
-    name="mnist",
-    title="MNIST",
+    info=DATASETS["mnist"],
     files=tuple(file for file, _ in _MNIST),
     remotes=tuple(remote for _, remote in _MNIST),
-    num_classes=10,
 )
 
 # Published is the checksum of the archive alone.
 EMNIST_LETTERS = Idx(
-    name="emnist_letters",
-    title="EMNIST letters",
+    info=DATASETS["emnist_letters"],
     files=tuple(
         Original(f"EMNIST/raw/emnist-letters-{part}-ubyte", None)
         for part in ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
@@ -115,6 +109,5 @@ EMNIST_LETTERS = Idx(
             ("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",),
         ),
     ),
-    num_classes=26,
     first_label=1,
 )

@@ -17,6 +17,7 @@ from bench.data.dataset import Dataset
 from bench.data.files import FileSource
 from bench.data.matlab import FEDBN_DIGITS
 from bench.data.originals import Original, unlike
+from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
@@ -26,13 +27,7 @@ SHAPE = (28, 28, 3)
 
 @dataclass(frozen=True)
 class MnistM(FileSource):
-    """The `Source` of MNIST-M: `train` and `valid` of its one file are the training part, `test` is the test part.
-
-    Args:
-        counts: samples of the two parts.
-    """
-
-    counts: tuple[int, int]
+    """The `Source` of MNIST-M: `train` and `valid` of its one file are the training part, `test` is the test part."""
 
     def parse(self, folder: Path) -> Dataset:
         """As `FileSource.parse` says."""
@@ -58,11 +53,10 @@ class MnistM(FileSource):
             raise unlike(self._where(folder), self.name, folder, f"an array {lacking[0]}", ", ".join(content) or "none")
         pixels = np.concatenate([content[key] for key in keys])
         labels = np.concatenate([np.ravel(content[f"{key}_label"]) for key in keys]).astype(np.int64)
-        whole = pixels.dtype == np.uint8 and pixels.shape == (count, *SHAPE) and len(labels) == count
-        if not whole or labels.min() < 0 or labels.max() > 9:
-            wanted = f"{count:,} images of 28x28x3 in {' and '.join(keys)}, with labels 0 to 9"
-            found = f"{pixels.dtype} of shape {pixels.shape} and {len(labels):,} labels"
-            raise unlike(self._where(folder), self.name, folder, wanted, found)
+        if (pixels.dtype, pixels.shape) != (np.dtype(np.uint8), (count, *SHAPE)):
+            wanted = f"{count:,} images of 28x28x3 in {' and '.join(keys)}"
+            raise unlike(self._where(folder), self.name, folder, wanted, f"{pixels.dtype} of shape {pixels.shape}")
+        self.check(self._where(folder), folder, count, labels)
         return np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), labels
 
     def _where(self, folder: Path) -> Path:
@@ -70,9 +64,7 @@ class MnistM(FileSource):
 
 
 MNIST_M = MnistM(
-    name="mnist_m",
-    title="MNIST-M",
+    info=DATASETS["mnist_m"],
     files=(Original("MNIST_M/mnistm_data.pkl", None, also=("mnistm_data.pkl",)),),
     remotes=(FEDBN_DIGITS,),
-    counts=(60_000, 10_000),
 )

@@ -54,7 +54,8 @@ def version(name: str) -> int | None:
     entry = find(name)
     if entry is None:
         return None
-    modules = [outside.module_of(KIND.path(name) or ""), getattr(_inner(entry), "__module__", None)]
+    assert isinstance(entry.function, Checked), "as `find` has made it"
+    modules = [outside.module_of(KIND.path(name) or ""), getattr(entry.function.function, "__module__", None)]
     return fingerprint(dict.fromkeys(module for module in modules if module))
 
 
@@ -141,9 +142,3 @@ def _check_signature(name: str, function: Callable[..., Any]) -> None:
         signature.bind(None, None)
     except (TypeError, ValueError) as error:
         raise outside.problem(KIND, name, f"its function must take {SIGNATURE}: {error}") from None
-
-
-def _inner(entry: Partition) -> Callable[..., Any]:
-    """The function that was checked."""
-    function = entry.function
-    return function.function if isinstance(function, Checked) else function

@@ -16,6 +16,7 @@ import numpy as np
 
 from bench.data.originals import Original, unlike
 from bench.data.remote import Remote
+from bench.data.table import DATASETS
 from bench.data.text import VOCABULARY, TextSource, read_text, vocabulary_remote
 
 if TYPE_CHECKING:
@@ -27,7 +28,18 @@ BRACKETS = {"-LRB-": "(", "-RRB-": ")"}  # which trees need for themselves
 
 @dataclass(frozen=True)
 class Sst5(TextSource):
-    """The `Source` of SST-5."""
+    """The `Source` of SST-5.
+
+    Args:
+        development: samples of the development set.
+    """
+
+    development: int = 1_101
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """As `PreparedSource.counts` says: the development set is a part of its own in the files."""
+        return self.info.train_size - self.development, self.development, self.info.test_size
 
     def texts(self, folder: Path) -> list[tuple[list[str], Labels]]:
         """As `TextSource.texts` says."""
@@ -56,12 +68,9 @@ _FILES = tuple(
 )
 _ARCHIVE = Original("trainDevTestTrees_PTB.zip", None, also=("sst5/trainDevTestTrees_PTB.zip",))
 SST5 = Sst5(
-    name="sst5",
-    title="SST-5",
+    info=DATASETS["sst5"],
     files=(VOCABULARY, *_FILES),
     remotes=(vocabulary_remote(), Remote(_ARCHIVE, ("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",))),
     repository="SetFit/sst5",
-    counts=(8_544, 1_101, 2_210),
-    num_classes=5,
     table_parts=(("train",), ("validation", "dev"), ("test",)),
 )

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from bench.data.dataset import Labels
 
 PAD = 0  # the id of [PAD], the vocabulary's first piece
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 VOCABULARY = HubFile(
     path="distilbert-base-uncased/vocab.txt",
@@ -47,14 +46,10 @@ class TextSource(FileSource):
 
     Args:
         repository: on the hub, whose tables have columns `text` and `label`.
-        counts: samples of each of `table_parts`.
-        num_classes: C.
         table_parts: what the tables of each part are called; all but the last are trained on.
     """
 
     repository: str
-    counts: tuple[int, ...]
-    num_classes: int
     table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
 
     @abstractmethod
@@ -89,25 +84,14 @@ class TextSource(FileSource):
     def _parts(self, folder: Path) -> list[tuple[list[str], Labels]]:
         own = all(file.find(folder) for file in self.files[1:])
         parts = self.texts(folder) if own else [self._of_tables(folder, files) for files in self._tables(folder)]
-        for (texts, targets), count in zip(parts, self.counts, strict=True):
-            self._check(folder, texts, targets, count)
-        return parts
-
-    def _check(self, folder: Path, texts: list[str], targets: Labels, count: int) -> None:
-        if len(texts) == count and targets.min() >= 0 and targets.max() < self.num_classes:
-            return
-        labels = f"labels {targets.min()} to {targets.max()}" if len(targets) else "no labels"
         where = self.present(folder)[-1].parent
-        expected = f"a part of {count:,} texts with labels 0 to {self.num_classes - 1}"
-        raise unlike(where, self.name, folder, expected, f"{len(texts):,} with {labels}")
+        for (_, targets), count in zip(parts, self.counts, strict=True):
+            self.check(where, folder, count, targets)
+        return parts
 
     def _tables(self, folder: Path) -> list[list[Path]]:
         """The tables of each part, or nothing where one part has none."""
-        parts = []
-        for names in self.table_parts:
-            found = (parquet.find(folder / self.name, self.repository, part, (".parquet", ".jsonl")) for part in names)
-            parts.append(next((files for files in found if files), []))
-        return parts if all(parts) else []
+        return parquet.parts(folder / self.name, self.repository, self.table_parts, (".parquet", ".jsonl"))
 
     def _of_tables(self, folder: Path, files: Sequence[Path]) -> tuple[list[str], Labels]:
         if files[0].suffix == ".jsonl":

@@ -18,6 +18,7 @@ from bench.data.dataset import Dataset
 from bench.data.files import FileSource
 from bench.data.originals import Original, unlike
 from bench.data.remote import Remote
+from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
@@ -58,31 +59,26 @@ class _Tree:
 
 @dataclass(frozen=True)
 class TinyImageNet(FileSource):
-    """The `Source` of Tiny-ImageNet.
-
-    Args:
-        counts: samples of the two parts.
-        num_classes: C.
-    """
-
-    counts: tuple[int, int]
-    num_classes: int
+    """The `Source` of Tiny-ImageNet."""
 
     def missing(self, folder: Path) -> list[str]:
-        """As `FileSource.missing` says; nothing where one of the three forms is."""
-        return [] if self.present(folder) else super().missing(folder)
+        """Nothing where one of the three forms is; else the archive, and what an unpacked folder lacks."""
+        if self.present(folder):
+            return []
+        lacking = [f"{FOLDER}/{path}" for path in _lacking(folder / FOLDER)] if (folder / FOLDER).is_dir() else []
+        return [*super().missing(folder), *([f"or {' and '.join(lacking)}"] if lacking else [])]
 
     def present(self, folder: Path) -> list[Path]:
         """What will be read, and shows changes; of the unpacked folder the folders of images, not each image."""
         unpacked = folder / FOLDER
-        if (unpacked / "wnids.txt").is_file():
+        if not _lacking(unpacked):
             images = sorted(unpacked.glob("train/*/images"))
             return [unpacked / "wnids.txt", unpacked / "val/val_annotations.txt", unpacked / "val/images", *images]
-        return super().present(folder) or [file for part in self._tables(folder) for file in part]
+        return super().present(folder) or [file for part in _tables(folder) for file in part]
 
     def parse(self, folder: Path) -> Dataset:
         """As `FileSource.parse` says."""
-        if (folder / FOLDER / "wnids.txt").is_file():
+        if not _lacking(folder / FOLDER):
             return self._of_tree(_Tree(folder / FOLDER), folder)
         archive = self.files[0].find(folder)
         if archive is None:
@@ -105,7 +101,7 @@ class TinyImageNet(FileSource):
     def _decoded(self, tree: _Tree, folder: Path, paths: list[tuple[str, int]], count: int) -> tuple[Images, Labels]:
         """(N, 3, 64, 64) pixels and (N,) labels."""
         labels = np.array([label for _, label in paths], np.int64)
-        self._check(tree.where, folder, labels, count)
+        self.check(tree.where, folder, count, labels)
         pixels = np.empty((count, *SHAPE), np.uint8)
         for position, (path, _) in enumerate(paths):
             try:
@@ -115,34 +111,28 @@ class TinyImageNet(FileSource):
                 raise unlike(tree.where, self.name, folder, wanted, str(problem)) from problem
         return pixels, labels
 
-    def _tables(self, folder: Path) -> list[list[Path]]:
-        """The parquet files of the two parts, or nothing where one part has none."""
-        parts = [parquet.find(folder / "tiny_imagenet", REPOSITORY, part) for part in ("train", "valid")]
-        return parts if all(parts) else []
-
     def _of_tables(self, folder: Path) -> Dataset:
-        train, test = (self._of_table(folder, *pair) for pair in zip(self._tables(folder), self.counts, strict=True))
+        tables = _tables(folder)
+        train, test = (parquet.labelled(files, SHAPE, self.name, folder) for files in tables)
+        for files, (_, labels), count in zip(tables, (train, test), self.counts, strict=True):
+            self.check(files[0], folder, count, labels)
         return Dataset.of(self.name, train, test)
 
-    def _of_table(self, folder: Path, files: list[Path], count: int) -> tuple[Images, Labels]:
-        columns = parquet.read(files, ("image", "label"), self.name, folder)
-        labels = np.array(columns["label"], np.int64)
-        self._check(files[0], folder, labels, count)
-        return parquet.images(columns["image"], SHAPE, files[0], self.name, folder), labels
 
-    def _check(self, where: Path, folder: Path, labels: Labels, count: int) -> None:
-        found = np.unique(labels)
-        if len(labels) != count or not np.array_equal(found, np.arange(self.num_classes)):
-            wanted = f"{count:,} images of {self.num_classes} classes"
-            raise unlike(where, self.name, folder, wanted, f"{len(labels):,} of {len(found)}")
+def _tables(folder: Path) -> list[list[Path]]:
+    """The parquet files of the two parts, or nothing where one part has none."""
+    return parquet.parts(folder / "tiny_imagenet", REPOSITORY, (("train",), ("valid",)))
+
+
+def _lacking(unpacked: Path) -> list[str]:
+    """What an unpacked folder lacks of what is read; many tools sort the images of `val` into folders of classes."""
+    wanted = ("wnids.txt", "val/val_annotations.txt", "val/images/*.JPEG")
+    return [pattern for pattern in wanted if next(unpacked.glob(pattern), None) is None]
 
 
 _ARCHIVE = Original(f"{FOLDER}.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043)
 TINY_IMAGENET = TinyImageNet(
-    name="tiny_imagenet",
-    title="Tiny-ImageNet",
+    info=DATASETS["tiny_imagenet"],
     files=(_ARCHIVE,),
     remotes=(Remote(_ARCHIVE, (f"http://cs231n.stanford.edu/{FOLDER}.zip",)),),
-    counts=(100_000, 10_000),
-    num_classes=200,
 )

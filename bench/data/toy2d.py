@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, Embedded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,25 +22,14 @@ REACH = 4.0
 COUNT = 1_000  # of either part
 
 
-class Toy2d:
-    """The `Source` of toy2d. It needs no folder and no network; the points are the same for every seed."""
+class Toy2d(Embedded):
+    """The `Source` of toy2d. The points are the same for every seed."""
 
     def read(self, folder: Path) -> Dataset:
         """The data set; `folder` is not looked at."""
         rng = np.random.RandomState(0)
         train, test = (rng.uniform(-REACH, REACH, (COUNT, 2)).astype(np.float32) for _ in range(2))
         return Dataset.of("toy2d", (train, _quadrants(train)), (test, _quadrants(test)))
-
-    def labels(self, folder: Path) -> Labels:
-        """(1000,) labels of the training part."""
-        return self.read(folder).train_y
-
-    def missing(self, folder: Path) -> list[str]:
-        """Nothing: it is drawn."""
-        return []
-
-    def fetch(self, folder: Path, offline: bool) -> None:
-        """Nothing to do."""
 
 
 TOY2D = Toy2d()

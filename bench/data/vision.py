@@ -16,6 +16,7 @@ from bench.data.dataset import Dataset
 from bench.data.files import FileSource
 from bench.data.originals import Original
 from bench.data.remote import Remote
+from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
@@ -59,8 +60,7 @@ def _remote(path: str, md5: str, size: int) -> Remote:
 
 
 CIFAR10 = Cifar(
-    name="cifar10",
-    title="CIFAR-10",
+    info=DATASETS["cifar10"],
     label_key=b"labels",
     files=(
         Original("cifar-10-batches-py/data_batch_1", "c99cafc152244af753f735de768cd75f", 31_035_704),
@@ -74,8 +74,7 @@ CIFAR10 = Cifar(
 )
 
 CIFAR100 = Cifar(
-    name="cifar100",
-    title="CIFAR-100",
+    info=DATASETS["cifar100"],
     label_key=b"fine_labels",
     files=(
         Original("cifar-100-python/train", "16019d7e3df5f24257cddd939b257f8d"),
