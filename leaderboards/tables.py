@@ -14,7 +14,7 @@ from leaderboards.captions import captions, notes, place_label, title
 from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
 from leaderboards.commands import typed
 from leaderboards.identity import canonical_json
-from leaderboards.metrics import Metric
+from leaderboards.metrics import METRICS, Metric
 from leaderboards.ranks import rankable, shared_ranks
 from leaderboards.schema import own_name
 
@@ -112,11 +112,15 @@ def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
         "partial": record["failed"] or record["stopped"],
         "selected": listed and record["selected"],
     }
-    measured = "value"
-    if record[f"{metric.name}_mean"] is None:
-        measured = "unreached" if record.get(f"{metric.name}_count") is not None else "missing"
-    state = "diverged" if record["diverged"] else measured
+    state = "diverged" if record["diverged"] else _measured(record, metric)
     return Cell(state, metric, record, marks=tuple(name for name, holds in marks.items() if holds))
+
+
+def _measured(record: Record, metric: Metric) -> str:
+    """The state of a record whose runs are sound. A column that none of them has was not asked for."""
+    if record[f"{metric.name}_mean"] is not None:
+        return "value"
+    return "unreached" if record[f"{metric.name}_count"] or metric.name not in METRICS else "missing"
 
 
 def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
