@@ -258,6 +258,12 @@ def test_diverged_runs_have_a_word_and_no_number(text):
     assert "10.00" not in row
 
 
+def test_an_interval_that_reaches_down_to_nothing_is_drawn_so(tmp_path):
+    pairs = [run("fedavg", 0, SETTING, seed, percent) for seed, percent in enumerate((0, 1, 8))]
+    drawn = Elements(report(tmp_path / "page.html", write(tmp_path / "out", pairs))).of("i", aria_hidden="true")
+    assert [re.findall(r"--[ml]:(\d+)", own["style"] or "") for own, _ in drawn] == [["22", "0"]] * 3
+
+
 def test_winners_have_a_margin_and_a_verdict(text):
     rows = [row for row in chart_of(text, "Best algorithm") if row["metric"] == "best_accuracy"]
     found = {(row["alpha"], row["participation"]): row for row in rows}

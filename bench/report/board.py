@@ -230,7 +230,8 @@ def _whisker(record: Record, metric: Metric, scale: tuple[float, float]) -> Html
     mean, low, high = (record[f"{metric.name}_{part}"] for part in ("mean", "low", "high"))
     if mean is None or record["diverged"]:
         return None
-    shares = [(value - scale[0]) / (scale[1] - scale[0]) for value in (mean, low or mean, high or mean)]
+    ends = (mean if limit is None else limit for limit in (low, high))
+    shares = [(value - scale[0]) / (scale[1] - scale[0]) for value in (mean, *ends)]
     at = [round(100 * min(1.0, max(0.0, share))) for share in shares]
     style = f"--m:{at[0]};--l:{at[1]};--h:{at[2]}"
     return tag("i", class_=f"whisker metric {metric.name}", style=style, aria_hidden="true")
