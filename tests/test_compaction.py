@@ -324,7 +324,7 @@ def test_a_sweep_packs_only_many_files_and_waits_for_nobody_long(tmp_path, monke
 
 @pytest.mark.parametrize("pack", [compact, compact_if_many])
 def test_files_are_counted_while_others_compact(store, monkeypatch, pack):
-    """A pack that was listed is gone when it is to be read, wherever the lock is not held: before the work, and after."""
+    """A pack that was listed is gone when it is to be read: before the work, and after it, when no lock is held."""
     monkeypatch.setattr(compaction, "ENOUGH", 2)
     compact(store)
     fill(store, range(10, 13))
