@@ -296,7 +296,8 @@ def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_p
     (found,) = beside([asked], store)
     assert (found.n, found.mean) == (1, 42 / 64)
     results = read([tmp_path])
-    assert [set(record["seeds"]) for record in results.records] == [{0}]
+    assert [set(record["run_of_seed"]) for record in results.records] == [{0}]
+    assert [[run["run_key"] for run in record["runs"]] for record in results.records] == [[new["run_key"]]]
     assert len(results.runs) == 3
     print_leaderboard(tmp_path)
     left = "2 runs of an earlier version left out, where the same setting has later ones; what it gave stays stored"
