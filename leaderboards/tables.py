@@ -102,25 +102,28 @@ def _precedence(record: Record) -> tuple[bool, bool, str]:
 
 
 def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
-    if record is None:
-        return Cell("missing", metric)
-    if not record["n"]:
-        return Cell("failed" if record["failed"] else "stopped", metric, record)
+    if record is None or not record["n"]:
+        return Cell(state_of(record, metric), metric, record)
     marks = {
         "shortened": record["shortened"],
         "versions_mixed": record["versions_mixed"],
         "partial": record["failed"] or record["stopped"],
         "selected": listed and record["selected"],
     }
-    state = "diverged" if record["diverged"] else _measured(record, metric)
-    return Cell(state, metric, record, marks=tuple(name for name, holds in marks.items() if holds))
+    return Cell(state_of(record, metric), metric, record, marks=tuple(name for name, holds in marks.items() if holds))
 
 
-def _measured(record: Record, metric: Metric) -> str:
-    """The state of a record whose runs are sound. A column that none of them has was not asked for."""
+def state_of(record: Record | None, metric: Metric) -> str:
+    """The state of a cell (`Cell.state`). A column of which no run has a value was not asked for: it is missing."""
+    if record is None:
+        return "missing"
+    if not record["n"]:
+        return "failed" if record["failed"] else "stopped"
+    if record["diverged"]:
+        return "diverged"
     if record[f"{metric.name}_mean"] is not None:
         return "value"
-    return "unreached" if record[f"{metric.name}_count"] or metric.name not in METRICS else "missing"
+    return "unreached" if record.get(f"{metric.name}_count") or metric.name not in METRICS else "missing"
 
 
 def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
