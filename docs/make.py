@@ -50,6 +50,7 @@ One row for each algorithm, configuration and setting: the identity columns of `
 | `<metric>_low`, `_high` | 95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; empty below 3 |
 | `<metric>_rank` | by means in the cell among the selected, 1 is best; \
 accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
+| `<metric>_count` | of metrics that a finished run may lack: how many have it; unless all do, the rest is empty |
 
 `leaderboards.boards.leaderboard` makes it of `runs`, also in memory and with further metrics.
 """

@@ -11,7 +11,7 @@ import pandas as pd
 from leaderboards.identity import digest
 from leaderboards.intervals import INTERVAL_FROM, grouped_intervals
 from leaderboards.metrics import METRICS, Metric
-from leaderboards.schema import SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.schema import COLUMNS, SETTING_COLUMNS, hyperparameter_columns
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
@@ -31,8 +31,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     Args:
         runs: as `Store.runs()` gives them. Those of earlier versions of an algorithm do not count (`current`); of two
             runs of one configuration and seed the later finished one does.
-        extra: metrics beside `METRICS` whose columns `runs` has; where a finished run lacks one there is no mean, and
-            `<name>_count` says how many have it.
+        extra: metrics beside `METRICS` whose columns `runs` has.
         tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ in them
             alone are one cell.
 
@@ -44,7 +43,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
         `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
         [0, 1]); `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and
-        reference rows have none, nor, but for costs, have fewer than 3 seeds beside at least 3).
+        reference rows have none, nor, but for costs, have fewer than 3 seeds beside at least 3). Of a metric that a
+        finished run may lack, `_count` says how many have it; unless all do there is no other statistic of it.
     """
     runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
@@ -168,11 +168,17 @@ def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[p
     low, high = (pd.DataFrame(side, index=mean.index) for side in sides)
     tables = {"mean": mean, "std": std, "low": low, "high": high}
     count, size = groups.count(), groups.size()
-    partial = [name for name in metrics if name not in METRICS]
+    partial = _may_lack(metrics)
     for table in tables.values():
         table[partial] = table[partial].where(count[partial].eq(size, axis=0))
     found = [table.add_suffix(f"_{name}") for name, table in tables.items()]
     return [*found, count[partial].add_suffix("_count")]
+
+
+def _may_lack(metrics: Iterable[str]) -> list[str]:
+    """Those of the metrics that a finished run may be without: what is read off curves, and what few runs measure."""
+    always = {column.name for column in COLUMNS if not column.nullable}
+    return [name for name in metrics if name not in always]
 
 
 def _bounds(metric: Metric) -> tuple[float, float] | None:
@@ -206,7 +212,7 @@ def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Metric) -> pd.Series:
 
 def _column_order(board: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[str]:
     statistics = [f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")]
-    statistics += [f"{name}_count" for name in metrics if name not in METRICS]
+    statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
     first += ["failed", "stopped", "configurations", "selected", "diverged", "shortened", "versions_mixed"]
     return [*first, *statistics]

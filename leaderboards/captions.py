@@ -25,7 +25,7 @@ _WORD_NOTES = {
     "diverged": WHEN_DIVERGED,
 }
 _INTERVALS = "mean [95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10] (n seeds)"
-_UNREACHED = "k of n: only so many seeds reached it, or were evaluated at that round, and no mean is taken"
+_UNREACHED = "k of n: only so many seeds reached it, were evaluated at that round or tracked it, and no mean is taken"
 _MARK_NOTES = {
     "shortened": "fewer rounds or less data than the preset",
     "versions_mixed": "seeds run under different package versions",

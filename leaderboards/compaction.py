@@ -86,7 +86,7 @@ def compact(store: Store, everything: bool = True, patience: float = -1) -> Comp
         OSError: the folder cannot be written; nothing is lost.
     """
     folder, packed, more = store.folder, 0, True
-    before = _count(folder.files())
+    before = folder.read(_count)
     while more:
         with store.locked("runs", patience):
             files = folder.files()
@@ -95,12 +95,12 @@ def compact(store: Store, everything: bool = True, patience: float = -1) -> Comp
             more, names = len(names) > _BATCH, names[:_BATCH]
             _pack(folder, files, names, [] if more else _tier(files.packs, len(names), everything))
             packed += len(names)
-    return Compacted(before, _count(folder.files()), packed)
+    return Compacted(before, folder.read(_count), packed)
 
 
 def compact_if_many(store: Store, patience: float = 2.0) -> Compacted | None:
     """What a sweep does at its end: pack the small files if they are more than `ENOUGH`. Arguments as of `compact`."""
-    if len(store.folder.files().singles) <= ENOUGH:
+    if len(store.folder.read(lambda files: files.singles)) <= ENOUGH:
         return None
     return compact(store, everything=False, patience=patience)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ _COSTS = {"comms": "communications", "down": "bytes_down", "up": "bytes_up", "st
 class Derived(Metric):
     """A metric with the rule by which it is read off a curve."""
 
-    rule: PrintedMetric | None = None
+    rule: PrintedMetric = field(kw_only=True)
 
     @property
     def differs_by_seed(self) -> bool:
@@ -67,9 +67,7 @@ def add_derived(runs: pd.DataFrame, metrics: Sequence[Metric], source: Results) 
         return runs
     curves = by_run(source.curves(set(runs.loc[runs["status"] == "finished", "run_key"])))
     columns = {
-        metric.name: [value_of(metric.rule, curves.get(key, {})) for key in runs["run_key"]]
-        for metric in derived
-        if metric.rule is not None
+        metric.name: [value_of(metric.rule, curves.get(key, {})) for key in runs["run_key"]] for metric in derived
     }
     return runs.assign(**{name: _numbers(values) for name, values in columns.items()})
 

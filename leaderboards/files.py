@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _DAY = 24 * 60 * 60
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 _COLUMNS: dict[str, tuple[Column, ...]] = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
-_DELETE = "delete it, or move it away"
 
 
 class StoreError(ValueError):
@@ -36,8 +35,8 @@ class StoreError(ValueError):
 class BrokenFileError(StoreError):
     """The file is truncated, damaged, or not one of ours. `problem` says how, without what to do about it."""
 
-    def __init__(self, path: Path, problem: str, advice: str = _DELETE) -> None:
-        super().__init__(path, f"{problem}: {advice}")
+    def __init__(self, path: Path, problem: str, advice: str = "") -> None:
+        super().__init__(path, f"{problem}: {advice or remedy(path)}")
         self.problem = problem
 
 
@@ -47,6 +46,13 @@ class NewerSchemaError(StoreError):
 
 class OlderSchemaError(StoreError):
     """The file was written by a version of this package that this one does not know any more."""
+
+
+def remedy(path: Path) -> str:
+    """What to do about a file that cannot be used. A pack may hold thousands of runs."""
+    if path.name.startswith("packed-"):
+        return "bring it back from a backup or a mirror, or move it away"
+    return "delete it, or move it away"
 
 
 @dataclass(frozen=True)
@@ -118,18 +124,20 @@ def read_table(
         BrokenFileError: it is no parquet file, is cut short, or was not written as `kind`.
         NewerSchemaError: its schema version is newer than this package's.
         OlderSchemaError: its schema version is older, and nothing here upgrades it.
-        OSError: it cannot be opened.
+        OSError: it cannot be opened, or the file system fails.
     """
     with _opened(path, dictionaries) as file:
-        metadata = file.metadata.metadata or {}
-        version = _check_metadata(path, kind, metadata)
+        version = _check_metadata(path, kind, file.metadata.metadata or {})
         groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
-        if version == SCHEMA_VERSION:
-            _check_columns(path, kind, file.schema_arrow.names)
-            return _read_groups(file, list(groups), columns)
-        table = upgraded(_read_groups(file, list(groups), None), kind, version)
-        _check_columns(path, kind, table.column_names)
-        return table if columns is None else table.select(list(columns))
+        return _read_groups(path, kind, version, file, list(groups), columns)
+
+
+def read_groups(path: Path, kind: str) -> Iterator[pa.Table]:
+    """As `read_table`, but one row group at a time; of a file without any, one table without rows."""
+    with _opened(path) as file:
+        version = _check_metadata(path, kind, file.metadata.metadata or {})
+        for groups in [[group] for group in range(file.num_row_groups)] or [[]]:
+            yield _read_groups(path, kind, version, file, groups)
 
 
 def read_metadata(path: Path, kind: str) -> dict[bytes, bytes]:
@@ -142,7 +150,7 @@ def read_metadata(path: Path, kind: str) -> dict[bytes, bytes]:
 
 @contextmanager
 def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
-    """The file for reading: what fails at first is the file system's fault, what fails then is the content's."""
+    """The file for reading. What the file system says has a number, what is wrong with the content has none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -154,21 +162,31 @@ def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
         with pq.ParquetFile(source, metadata=metadata, read_dictionary=known) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
+        if getattr(error, "errno", None):  # such as EIO of a network's: the file may be sound
+            raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BrokenFileError(
             path,
             f"{path} is no readable parquet file ({size} bytes; {reason})",
-            f"{_DELETE}; its run is then run again",
+            f"{remedy(path)}; its runs are then run again",
         ) from error
 
 
-def _read_groups(file: Any, groups: list[int], columns: Sequence[str] | None) -> pa.Table:
-    chosen = None if columns is None else list(columns)
-    return file.read_row_groups(groups, columns=chosen, use_threads=False)
+def _read_groups(
+    path: Path, kind: str, version: int, file: Any, groups: list[int], columns: Sequence[str] | None = None
+) -> pa.Table:
+    if version == SCHEMA_VERSION:
+        _check_columns(path, kind, file.schema_arrow.names)
+        return file.read_row_groups(groups, columns=None if columns is None else list(columns), use_threads=False)
+    table = upgraded(file.read_row_groups(groups, use_threads=False), kind, version)
+    _check_columns(path, kind, table.column_names)
+    return table if columns is None else table.select(list(columns))
 
 
 def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
     """The row groups that may hold one of the sorted `keys`, by their least and greatest run key."""
+    if not keys:
+        return
     at = file.schema_arrow.names.index("run_key")
     for group in range(file.num_row_groups):
         found = file.metadata.row_group(group).column(at).statistics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,18 +19,14 @@ class Improvement:
     Args:
         algorithm: X.
         reference: Y.
-        probability: P(X > Y), half of ties included, mean over cells, in [0, 1].
+        probability: P(X > Y), half of ties included, mean over the cells that have values of both, in [0, 1].
         interval: of it; None where a cell has fewer than 3 values of either, or resamples have no spread.
-        cells: how many have values of both.
-        left_out: the other cells.
     """
 
     algorithm: str
     reference: str
     probability: float
     interval: Interval | None
-    cells: int
-    left_out: tuple[Hashable, ...]
 
 
 def improvement(
@@ -61,14 +57,13 @@ def improvement(
         ValueError: a value is not finite.
     """
     scores = by_cell(values)
-    common = {key: cell for key, cell in scores.items() if algorithm in cell and reference in cell}
+    common = [cell for cell in scores.values() if algorithm in cell and reference in cell]
     if not common:
         return None
     sign = 1 if higher_is_better else -1
-    pairs = [(np.sort(sign * cell[algorithm]), np.sort(sign * cell[reference])) for cell in common.values()]
+    pairs = [(np.sort(sign * cell[algorithm]), np.sort(sign * cell[reference])) for cell in common]
     probability = math.fsum(_wins(*pair).mean() for pair in pairs) / len(pairs)
-    left_out = tuple(key for key in scores if key not in common)
-    return Improvement(algorithm, reference, probability, _improvement_interval(pairs), len(common), left_out)
+    return Improvement(algorithm, reference, probability, _improvement_interval(pairs))
 
 
 def _wins(mine: np.ndarray, its: np.ndarray) -> np.ndarray:

@@ -28,13 +28,11 @@ class Interval:
         low: lower limit, in the unit of the values.
         high: upper limit.
         method: `t` (Student's), `bootstrap-t` (studentised bootstrap) or `percentile` (percentile bootstrap).
-        level: the confidence.
     """
 
     low: float
     high: float
     method: str
-    level: float = CONFIDENCE
 
 
 def interval(values: Iterable[float], bounds: tuple[float, float] | None = None) -> Interval | None:

@@ -32,8 +32,6 @@ class Comparison:
         difference: mean of algorithm - reference, in the unit of the values; None without a common seed.
         interval: of the difference, Student's t whatever n, as the test; None below 3 common seeds.
         p: two-sided p-value, uncorrected; None below 3 common seeds: not tested.
-        constant: whether the difference is the same, and not 0, at every one of 3 or more seeds; its interval is a
-            point and `p` that of sign flips.
         adjusted: `p` after Holm's correction over the family; None where not tested, or not yet corrected.
     """
 
@@ -44,7 +42,6 @@ class Comparison:
     difference: float | None
     interval: Interval | None
     p: float | None
-    constant: bool = False
     adjusted: float | None = None
 
     @property
@@ -76,7 +73,8 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
 
     *Fewer than 3 common seeds* are not tested. *Equal at every seed*: p = 1. *A constant difference* (s = 0) would
     have p = 0, which three runs cannot show: measured in steps of one test example, differences coincide easily. Its
-    p is that of the exact test by sign flips (Fisher 1935, "The design of experiments", section 21),
+    interval is a point and its p that of the exact test by sign flips (Fisher 1935, "The design of experiments",
+    section 21),
 
         p = 2 / 2^n,
 
@@ -107,7 +105,6 @@ def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Compa
         difference=math.fsum(differences) / n if n else None,
         interval=_interval(differences) if tested else None,
         p=_p_value(differences) if tested else None,
-        constant=tested and bool(differences[0]) and not np.ptp(differences),
     )
 
 

@@ -1,4 +1,4 @@
-"""Ranks in one cell: shared by what cannot be told apart, or by nothing but equal means."""
+"""Ranks in one cell, shared by what cannot be told apart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ class Ranked:
         rank: from 1, the best; shared.
         mean: over all its seeds, in the unit of the values.
         n: its seeds.
-        comparison: with the best of those that share its rank; None for that best itself.
         untested: whether the place rests on the plain order of means, in part at least.
     """
 
@@ -30,7 +29,6 @@ class Ranked:
     rank: int
     mean: float
     n: int
-    comparison: Comparison | None = None
     untested: bool = False
 
 
@@ -90,21 +88,9 @@ def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> 
         group = [best, *_sharing(best, rest, family, means, sign)]
         rank = len(ranked) + 1
         for name in group:
-            place = Ranked(name, rank, means[name], len(values[name]), family.get(name), name in untested)
-            ranked.append(place)
+            ranked.append(Ranked(name, rank, means[name], len(values[name]), name in untested))
         order = [name for name in rest if name not in group]
     return tuple(ranked)
-
-
-def plain_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> dict[str, int]:
-    """Ranks by means alone, ties sharing the smaller: for costs that do not depend on the seed (exchanges, bytes).
-
-    Raises:
-        ValueError: a value is not finite, or an algorithm has none.
-    """
-    means = {name: _mean(name, seeds) for name, seeds in values.items()}
-    sign = 1 if higher_is_better else -1
-    return {name: 1 + sum(sign * other > sign * mean for other in means.values()) for name, mean in means.items()}
 
 
 def _mean(algorithm: str, seeds: Seeds) -> float:

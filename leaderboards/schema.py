@@ -1,8 +1,8 @@
-"""The columns of `runs` and `curves`: names, types, units and meanings, and the check that a row keeps them.
+"""The columns of `runs` and `curves`: names, types, units and meanings.
 
-`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks and the documentation come from
-them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. Besides the columns listed here a row has one
-`hp_<name>` per hyper-parameter of its algorithm, typed by its value.
+`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`leaderboards.checks`) and the
+documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. Besides the columns listed
+here a row has one `hp_<name>` per hyper-parameter of its algorithm, typed by its value.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from leaderboards.captions import captions, notes, place_label, title
 from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
 from leaderboards.commands import typed
 from leaderboards.identity import canonical_json
-from leaderboards.metrics import Metric
+from leaderboards.metrics import METRICS, Metric
 from leaderboards.ranks import rankable, shared_ranks
 from leaderboards.schema import own_name
 
@@ -102,21 +102,28 @@ def _precedence(record: Record) -> tuple[bool, bool, str]:
 
 
 def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
-    if record is None:
-        return Cell("missing", metric)
-    if not record["n"]:
-        return Cell("failed" if record["failed"] else "stopped", metric, record)
+    if record is None or not record["n"]:
+        return Cell(state_of(record, metric), metric, record)
     marks = {
         "shortened": record["shortened"],
         "versions_mixed": record["versions_mixed"],
         "partial": record["failed"] or record["stopped"],
         "selected": listed and record["selected"],
     }
-    measured = "value"
-    if record[f"{metric.name}_mean"] is None:
-        measured = "unreached" if record.get(f"{metric.name}_count") is not None else "missing"
-    state = "diverged" if record["diverged"] else measured
-    return Cell(state, metric, record, marks=tuple(name for name, holds in marks.items() if holds))
+    return Cell(state_of(record, metric), metric, record, marks=tuple(name for name, holds in marks.items() if holds))
+
+
+def state_of(record: Record | None, metric: Metric) -> str:
+    """The state of a cell (`Cell.state`). A column of which no run has a value was not asked for: it is missing."""
+    if record is None:
+        return "missing"
+    if not record["n"]:
+        return "failed" if record["failed"] else "stopped"
+    if record["diverged"]:
+        return "diverged"
+    if record[f"{metric.name}_mean"] is not None:
+        return "value"
+    return "unreached" if record.get(f"{metric.name}_count") or metric.name not in METRICS else "missing"
 
 
 def _common_marks(rows: Sequence[Row]) -> frozenset[str]:

@@ -1,12 +1,13 @@
 """Reading a result folder with suspicion: what `python -m bench.boards validate` says, and what merging asks first.
 
-Nothing is changed. Files are read one by one, points a thousand runs at a time.
+Nothing is changed. Files are read one by one, points a row group or a thousand runs at a time.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.checks import row_problems
 from leaderboards.commands import shell_command
-from leaderboards.files import StoreError, read_metadata, read_table
+from leaderboards.files import StoreError, read_groups, read_metadata, read_table, remedy
 from leaderboards.identity import environment_key, run_key
 from leaderboards.packed import (
     PACKED_NAME,
     SLOT_NAME,
-    TEXTS,
     Files,
     Folder,
     empty_index,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 Summary = Callable[[Sequence[tuple[int, str, float]]], Mapping[str, Any]]
 _AT_ONCE = 1_000  # rows, with their points, that are Python objects at a time
-_DELETE = "delete it, or move it away; its runs are then run again"
 _RUN_AGAIN = "delete its row and curve, and give the sweep's command again"
 
 
@@ -107,7 +106,7 @@ def validate(out: Path, summarise: Summary | None = None) -> Checked:
 
 
 def examine(out: Path) -> Checked:
-    """The rows of a folder, and what of its files and rows breaks the schema; curves are not read but for theirs."""
+    """The rows of a folder, and what of its files and rows breaks the schema; curves are not held against rows."""
     folder = Folder(out)
     return folder.steady(lambda: _examined(folder)[0])
 
@@ -151,16 +150,13 @@ def _examined(folder: Folder) -> tuple[Checked, Files, set[str]]:
     found, broken = Checked(), {"runs": set[str](), "curves": set[str]()}
     for kind, names in broken.items():
         for name in _names(folder.out / kind):
-            found.files += 1
-            problem = _file_problem(folder.out / kind / name, kind)
-            if problem:
-                found.findings.append(problem)
+            table = _read(folder.out / kind / name, kind, found)
+            if table is None:
                 names.add(name)
+            elif kind == "runs" and not PACKED_NAME.fullmatch(name):
+                _check_rows(folder.out, with_text(table, "file", name), name, found)
     files = folder.files(broken["runs"])
     packed = files.packed()
-    for name in files.singles:
-        table = read_table(files.folder / name, "runs")
-        _check_rows(folder.out, with_text(table, "file", name), name, found)
     for pack in files.packs:
         _check_rows(folder.out, rows_in_pack(pack, packed), pack.path.name, found)
     return found, files, broken["curves"]
@@ -170,15 +166,24 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.parquet"))
 
 
-def _file_problem(path: Path, kind: str) -> Finding | None:
-    """What keeps a file from being read as one of ours."""
-    where = f"{kind}/{path.name}"
+def _read(path: Path, kind: str, found: Checked) -> pa.Table | None:
+    """A file of rows, or the last row group of one of points, all of whose pages were read; None if it is not sound."""
+    found.files += 1
     try:
-        schema = read_table(path, kind, keys=[]).schema
-        read_table(path, kind, dictionaries=TEXTS if kind == "curves" else ())  # every page of it
+        (table,) = deque([read_table(path, kind)] if kind == "runs" else read_groups(path, kind), maxlen=1)
     except StoreError as error:
         problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
-        return Finding(where, problem, step)
+        found.findings.append(Finding(f"{kind}/{path.name}", problem, step))
+        return None
+    wrong = _wrong_columns(table.schema, kind)
+    if wrong:
+        step = f"{remedy(path)}; its runs are then run again"
+        found.findings.append(Finding(f"{kind}/{path.name}", f"wrong columns: {', '.join(wrong)}", step))
+        return None
+    return table
+
+
+def _wrong_columns(schema: pa.Schema, kind: str) -> list[str]:
     expected = runs_schema({}) if kind == "runs" else curves_schema()
     wrong = [
         f"{f.name} is {schema.field(f.name).type}, not {f.type}"
@@ -186,8 +191,7 @@ def _file_problem(path: Path, kind: str) -> Finding | None:
         if schema.field(f.name).type != f.type
     ]
     known = {*expected.names, *(hyperparameter_columns(schema.names) if kind == "runs" else []), "file"}
-    wrong += [f"{name} is no column of ours" for name in schema.names if name not in known]
-    return Finding(where, "wrong columns: " + ", ".join(wrong), _DELETE) if wrong else None
+    return wrong + [f"{name} is no column of ours" for name in schema.names if name not in known]
 
 
 def _check_rows(out: Path, table: pa.Table, holder: str, found: Checked) -> None:

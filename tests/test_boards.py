@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from bench.boards import main
 from bench.tuning.results import summarise
 from leaderboards import SCHEMA_VERSION, Store, files
 from leaderboards.compaction import compact
+from leaderboards.validation import examine
 
 LATER = START + timedelta(days=1)
 GPU = {"device": "gpu"}
@@ -363,6 +365,14 @@ def test_what_is_wrong_is_named_with_the_next_step(laptop, capsys, damage):
     found = findings(capsys, laptop)
     assert any(problem in entry["problem"] and step in entry["next_step"] for entry in found), found
     assert all(entry["file"] for entry in found)
+
+
+def test_a_merge_reads_each_small_file_of_a_source_once(laptop, tmp_path, monkeypatch):
+    opened, first = Counter[Path](), files._opened
+    monkeypatch.setattr(files, "_opened", lambda path, *others: opened.update([path]) or first(path, *others))
+    assert examine(laptop.out).rows == 4
+    assert set(opened) == set(parquets(laptop.out))
+    assert set(opened.values()) == {1}
 
 
 def test_disagreements_are_found_in_packs_too(laptop, capsys):

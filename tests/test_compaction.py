@@ -322,6 +322,34 @@ def test_a_sweep_packs_only_many_files_and_waits_for_nobody_long(tmp_path, monke
     assert len(names(store)) == 1
 
 
+@pytest.mark.parametrize("pack", [compact, compact_if_many])
+def test_files_are_counted_while_others_compact(store, monkeypatch, pack):
+    """A pack that was listed is gone when it is to be read: before the work, and after it, when no lock is held."""
+    monkeypatch.setattr(compaction, "ENOUGH", 2)
+    compact(store)
+    fill(store, range(10, 13))
+    reader, others = Store(store.out), Store(store.out)
+    first_look, done = reader.folder._pack, set[str]()
+
+    def look(path: Path) -> packed.PackedFile:
+        try:
+            FileLock(store.out / "runs.lock").acquire(timeout=0).lock.release()
+            when = "after" if "within" in done else "before"
+        except Timeout:
+            when = "within"
+        if when not in {*done, "within"}:
+            seed = 20 if when == "before" else 30
+            fill(others, range(seed, seed + 2))
+            compact(others)
+            fill(others, range(seed + 2, seed + 5))
+        done.add(when)
+        return first_look(path)
+
+    monkeypatch.setattr(reader.folder, "_pack", look)
+    assert pack(reader) is not None
+    assert done == {"before", "within", "after"}
+
+
 def test_a_growing_folder_is_not_written_anew_each_time(tmp_path):
     store = Store(tmp_path / "out")
     fill(store, range(12))

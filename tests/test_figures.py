@@ -455,7 +455,7 @@ def test_features_say_the_accuracy_of_the_models_that_they_are_of(runs_of_digits
     runs = read([runs_of_digits], where)
     expected: list[list[str]] = [[], []]
     for record in sorted(runs.records, key=lambda record: record["algorithm"]):
-        run = record["seeds"][0]
+        run = record["run_of_seed"][0]
         found = tracked.arrays(runs_of_digits, run["run_key"])
         assert found["local/clients"][-1][0] == found["features/client"]
         for row, which, value in zip(
@@ -482,7 +482,7 @@ def test_rectangles_are_the_grid():
 
 def test_regions_are_what_the_kept_model_answers(runs_of_toy):
     runs = read([runs_of_toy], {"algorithm": ["fedavg"]})
-    run = runs.records[0]["seeds"][0]
+    run = runs.records[0]["run_of_seed"][0]
     module = models.make("mlp_vectors", (2,), 4)
     module.load_state_dict(load_model(runs_of_toy, run["run_key"]))
     xs, ys = np.array([-3.0, -1.0, 2.0]), np.array([-4.0, 0.0, 1.0, 3.0])
@@ -782,6 +782,6 @@ def test_stored_runs_of_a_real_sweep_are_read_as_they_are(runs_of_digits):
     runs: Runs = read([runs_of_digits], {})
     assert len(runs.records) == 8
     curve = Store(runs_of_digits).curves()
-    run = runs.records[0]["seeds"][1]
+    run = runs.records[0]["run_of_seed"][1]
     stored = curve[(curve.run_key == run["run_key"]) & (curve.metric == "accuracy")]
     assert dict(runs.curve(run, "accuracy")) == dict(zip(stored["round"], stored["value"], strict=True))

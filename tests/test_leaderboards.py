@@ -115,6 +115,18 @@ def test_every_metric_has_its_five_columns():
     assert board["bytes_up_mean"].eq(2_000_000).all()
 
 
+def test_what_some_seeds_lack_has_a_count_and_no_mean():
+    rows = [run("a", 1, seed, 40, 40, local_accuracy_mean=0.9 if seed == 0 else None) for seed in range(3)]
+    rows += [run("b", 1, seed, 40, 40, local_accuracy_mean=0.8) for seed in range(3)]
+    rows += [run("c", 1, seed, 40, 40, local_accuracy_mean=None) for seed in range(3)]
+    board = board_of(rows).set_index("algorithm")
+    assert board["local_accuracy_mean_count"].tolist() == [1, 3, 0]
+    assert board["local_accuracy_mean_mean"].notna().tolist() == [False, True, False]
+    (table,) = tables_of(board_of(rows), [METRICS["local_accuracy_mean"]])
+    assert texts(table) == {"b x=1": ["80.00 ± 0.00 (3)"], "a x=1": ["1 of 3"], "c x=1": ["–"]}
+    assert any("k of n: only so many seeds" in note and "tracked it" in note for note in table.notes)
+
+
 def test_the_leaderboard_of_a_folder_is_that_of_its_rows(store):
     pd.testing.assert_frame_equal(leaderboard(store.runs()), board_of(fixture_rows()))
 
@@ -284,7 +296,8 @@ def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_p
     (found,) = beside([asked], store)
     assert (found.n, found.mean) == (1, 42 / 64)
     results = read([tmp_path])
-    assert [set(record["seeds"]) for record in results.records] == [{0}]
+    assert [set(record["run_of_seed"]) for record in results.records] == [{0}]
+    assert [[run["run_key"] for run in record["runs"]] for record in results.records] == [[new["run_key"]]]
     assert len(results.runs) == 3
     print_leaderboard(tmp_path)
     left = "2 runs of an earlier version left out, where the same setting has later ones; what it gave stays stored"

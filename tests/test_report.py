@@ -258,6 +258,12 @@ def test_diverged_runs_have_a_word_and_no_number(text):
     assert "10.00" not in row
 
 
+def test_an_interval_that_reaches_down_to_nothing_is_drawn_so(tmp_path):
+    pairs = [run("fedavg", 0, SETTING, seed, percent) for seed, percent in enumerate((0, 1, 8))]
+    drawn = Elements(report(tmp_path / "page.html", write(tmp_path / "out", pairs))).of("i", aria_hidden="true")
+    assert [re.findall(r"--[ml]:(\d+)", own["style"] or "") for own, _ in drawn] == [["22", "0"]] * 3
+
+
 def test_winners_have_a_margin_and_a_verdict(text):
     rows = [row for row in chart_of(text, "Best algorithm") if row["metric"] == "best_accuracy"]
     found = {(row["alpha"], row["participation"]): row for row in rows}
@@ -281,7 +287,7 @@ def cell_of(seeds: dict[str, int], **means: float) -> Cell:
             "model": "mlp",
             "selected": True,
             "diverged": False,
-            "seeds": {seed: {"best_accuracy": mean + 0.02 * seed * mean} for seed in range(seeds.get(name, 3))},
+            "run_of_seed": {seed: {"best_accuracy": mean + 0.02 * seed * mean} for seed in range(seeds.get(name, 3))},
         }
         for name, mean in means.items()
     ]
@@ -290,8 +296,8 @@ def cell_of(seeds: dict[str, int], **means: float) -> Cell:
 
 def test_three_seeds_each_but_none_in_common_are_not_tested():
     cell = cell_of({}, fedavg=0.6, fedgkd=0.5)
-    seeds = cell.records[1]["seeds"]
-    cell.records[1]["seeds"] = {seed + 3: run for seed, run in seeds.items()}
+    seeds = cell.records[1]["run_of_seed"]
+    cell.records[1]["run_of_seed"] = {seed + 3: run for seed, run in seeds.items()}
     assert winner(cell, SHOWN[0]).verdict == "not tested: no three seeds in common"
     few = cell_of({"fedavg": 2, "fedgkd": 2}, fedavg=0.6, fedgkd=0.5)
     assert winner(few, SHOWN[0]).verdict == "not tested: 2 seeds"
@@ -601,8 +607,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, capsys, what):
 
 def test_without_the_package_it_says_which(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    folder = write(tmp_path / "out", fixture()[:1])
-    assert main(["--out", str(folder), "--to", str(tmp_path / "page.html")]) == 3
+    assert main(["--out", str(tmp_path), "--to", str(tmp_path / "page.html")]) == 3, "before any folder is read"
     assert 'pip install "fedkd-bench[report]"' in capsys.readouterr().err
 
 

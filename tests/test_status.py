@@ -18,7 +18,7 @@ from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.unit import Unit
+from bench.planning.unit import Unit, row_entry
 from bench.sweep.dry_run_summary import _packed
 from bench.terminal.words import DATA_DIR, counted, spread
 from bench.tuning.run import Run
@@ -85,6 +85,22 @@ def test_status_says_why_runs_failed_or_diverged(tmp_path: Path, capsys: pytest.
         assert status.main(["--out", str(tmp_path), "--json", *words]) == 0
         errors = [run["error"] for run in json.loads(capsys.readouterr().out)["runs"]]
         assert errors[:9] == ["out of memory"] * 8 + ["round 3, client 1: loss"]
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "said"),
+    [("failed", "finished", "failed"), ("finished", "failed", "failed"), ("stopped", "finished", "stopped")],
+)
+def test_a_run_of_several_rows_is_what_the_unfinished_ones_are(
+    own: str, others: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (unit,) = make_plan(Request(("fedavg_t1",), seeds=1)).units
+    for suffix, key in unit.rows.items():
+        status_of = own if key == unit.key else others
+        row = make_row() if status_of == "finished" else failed_row(status=status_of)
+        Store(tmp_path).write(row | identity_columns(*unit.identity(row_entry("fedavg_t1", suffix))), CURVE)
+    assert status.main(["--out", str(tmp_path), "--algo", "fedavg_t1", "--seeds", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"] == {said: 1}
 
 
 def test_like_reasons_are_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

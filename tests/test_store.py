@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 import signal
@@ -29,8 +30,10 @@ from leaderboards import (
     check_curve,
     check_row,
     environment_key,
+    files,
     run_key,
 )
+from leaderboards.compaction import compact
 from leaderboards.schema import as_markdown
 
 HYPERPARAMETERS = {"gamma": 0.2, "buffer": 5, "warm": True, "variant": "paper", "limit": None}
@@ -301,6 +304,35 @@ def test_a_truncated_file_is_named(store):
             read()
         assert error.value.path == path
         assert str(path) in str(error.value)
+
+
+def test_a_damaged_pack_is_not_to_be_deleted(store):
+    store.write(make_row(), CURVE)
+    compact(store)
+    (path,) = (store.out / "runs").glob("*.parquet")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(
+        BrokenFileError, match=r"bring it back from a backup or a mirror, .*its runs are then run again"
+    ):
+        Store(store.out).runs()
+
+
+def test_what_a_file_system_fails_at_is_no_damage_of_the_file(store, monkeypatch):
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    path = store.write(make_row(), CURVE)
+    monkeypatch.setattr(files, "_READ_WHOLE", 0)
+    monkeypatch.setattr(pa, "OSFile", lambda name: pa.PythonFile(Failing(path.read_bytes()), "r"))
+    with pytest.raises(OSError, match="Input/output error"):
+        store.runs()
+
+
+def test_no_keys_read_the_footer_alone(store):
+    path = store.write(make_row(), CURVE)
+    assert files.read_table(path, "runs", keys=[]).num_rows == 0
+    assert len(files.read_table(path, "runs", keys=["0"])) == 1, "a small file has no statistics to leave it out by"
 
 
 @pytest.mark.parametrize("content", [b"", b"not parquet at all"])

@@ -39,7 +39,7 @@ class Cell:
     @property
     def selected(self) -> tuple[Record, ...]:
         """The configuration of every algorithm that is shown, by name."""
-        found = (record for record in self.records if record["selected"] and record["seeds"])
+        found = (record for record in self.records if record["selected"] and record["run_of_seed"])
         return tuple(sorted(found, key=label_of))
 
 
@@ -105,7 +105,7 @@ def comparisons(
             place = canonical_json({name: setting.get(name) for name in across})
             found.setdefault(shared, {}).setdefault(place, []).append(record)
     made = [Comparison(json.loads(shared), tuple(across), _cells(across, places)) for shared, places in found.items()]
-    made = [one for one in made if any(record["seeds"] for record in one.records)]
+    made = [one for one in made if any(record["run_of_seed"] for record in one.records)]
     differing = _differing(made)
     told = [replace(one, differing=differing[one.setting["dataset"]]) for one in made]
     return tuple(sorted(told, key=lambda one: [sortable(one.setting.get(name)) for name in (*_NAMED, *one.differing)]))

@@ -108,7 +108,7 @@ class Curves:
 
     def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:
         """The points of one algorithm: the rounds that all its seeds have."""
-        seeds = list(record["seeds"].values())
+        seeds = list(record["run_of_seed"].values())
         values = [runs.curve(run, y.field) for run in seeds]
         places = values if self.x == ROUND else [runs.curve(run, self.x.field) for run in seeds]
         for at in sorted(set.intersection(*map(set, values), *map(set, places))):

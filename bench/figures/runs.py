@@ -68,7 +68,7 @@ class Runs:
         found: dict[int, dict[str, Run]] = {}
         for record in records:
             if record["selected"] and not record["diverged"]:
-                for seed, run in record["seeds"].items():
+                for seed, run in record["run_of_seed"].items():
                     if track in self.held(run):
                         found.setdefault(seed, {})[label_of(record)] = run
         return found[min(found, key=lambda seed: (-len(found[seed]), seed))] if found else {}

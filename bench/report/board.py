@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from algorithms import ALGORITHMS
 from bench.report.flags import chips, flags_of
 from bench.report.html import Html, join, tag
 from bench.report.standings import SHOWN, standings
-from bench.report.tuning import text_of, varied
+from bench.report.tuning import text_of
 from bench.stored.groups import Cell, Group, hyperparameters, is_reference, label_of
+from bench.stored.names import differing, worth_saying
 from bench.stored.results import Record
 from bench.terminal.words import counted
+from leaderboards.cells import Cell as Shown
 from leaderboards.metrics import Metric
 from leaderboards.ranks import Ranked
+from leaderboards.tables import state_of
 
-_WORDS = {"failed": "failed", "stopped": "stopped", "diverged": "DIVERGED", "missing": "–"}
 Places = Mapping[str, Mapping[str, Ranked]]  # metric -> label -> place
 
 
@@ -182,16 +183,9 @@ def _rank(record: Record, places: Mapping[str, Ranked], metric: Metric) -> Html:
 
 
 def value_text(record: Record, metric: Metric) -> str:
-    """`71.29 ± 0.31 (3)`, or a word where there is no number."""
-    mean, std = record[f"{metric.name}_mean"], record[f"{metric.name}_std"]
-    if not record["n"]:
-        return _WORDS["failed" if record["failed"] else "stopped"]
-    if record["diverged"]:
-        return f"{_WORDS['diverged']} ({record['n']})"
-    if mean is None:
-        return _WORDS["missing"]
-    numbers = [f"{value * metric.scale:.{metric.decimals}f}" for value in (mean, std) if value is not None]
-    return f"{' ± '.join(numbers)} ({record['n']})"
+    """`71.29 ± 0.31 (3)`, or a word where there is no number, as in tables; of diverged runs with their number."""
+    state = state_of(record, metric)
+    return Shown(state, metric, record).text() + f" ({record['n']})" * (state == "diverged")
 
 
 def interval_text(record: Record, metric: Metric) -> str:
@@ -230,7 +224,8 @@ def _whisker(record: Record, metric: Metric, scale: tuple[float, float]) -> Html
     mean, low, high = (record[f"{metric.name}_{part}"] for part in ("mean", "low", "high"))
     if mean is None or record["diverged"]:
         return None
-    shares = [(value - scale[0]) / (scale[1] - scale[0]) for value in (mean, low or mean, high or mean)]
+    ends = (mean if limit is None else limit for limit in (low, high))
+    shares = [(value - scale[0]) / (scale[1] - scale[0]) for value in (mean, *ends)]
     at = [round(100 * min(1.0, max(0.0, share))) for share in shares]
     style = f"--m:{at[0]};--l:{at[1]};--h:{at[2]}"
     return tag("i", class_=f"whisker metric {metric.name}", style=style, aria_hidden="true")
@@ -259,17 +254,9 @@ def _order(record: Record, places: Places) -> tuple[bool, bool, int, float, str]
 
 def _worth_showing(records: Sequence[Record]) -> dict[str, list[str]]:
     """Algorithm -> hyper-parameters that have several values, or one unlike their default."""
-    members: dict[str, list[Record]] = {}
-    for record in records:
-        members.setdefault(record["algorithm"], []).append(record)
-    return {name: _unusual(name, own) for name, own in members.items()}
-
-
-def _unusual(algorithm: str, records: Sequence[Record]) -> list[str]:
-    defaults = ALGORITHMS[algorithm].defaults() if algorithm in ALGORITHMS else {}
-    several = varied(records)
-    first = hyperparameters(records[0])
-    return [name for name in first if name in several or first[name] != defaults.get(name)]
+    values = [(record["algorithm"], hyperparameters(record)) for record in records]
+    several, first = differing(values), dict(reversed(values))
+    return {name: [one for one in own if one in worth_saying(name, own, several)] for name, own in first.items()}
 
 
 def _absent(groups: Sequence[Group]) -> Html | None:

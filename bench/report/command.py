@@ -58,8 +58,8 @@ def _report(arguments: argparse.Namespace) -> None:
     folder = next(parent for parent in target.absolute().parents if parent.exists())
     if not folder.is_dir():
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")
-    results = read(folders_of(arguments.out))
     javascript_bundle()  # what it lacks is said before work is done
+    results = read(folders_of(arguments.out))
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     _write(target, text)
     sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")

@@ -47,10 +47,10 @@ def _facts(runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]) 
 def _period(runs: Sequence[Run]) -> str:
     first, last = min(run["started"] for run in runs), max(run["finished"] for run in runs)
     seconds = sum(run["seconds"] or 0.0 for run in runs)
-    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {duration(seconds)} of training in all"
+    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {time_taken(seconds)} of training in all"
 
 
-def duration(seconds: float) -> str:
+def time_taken(seconds: float) -> str:
     """As printed: `12.5 s`, `3 h 20 min`."""
     if seconds < 60:
         return f"{seconds:.1f} s"

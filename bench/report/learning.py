@@ -100,7 +100,7 @@ def _costs_of(group: Group, cell: Cell, rows: Sequence[Row], labels: Sequence[st
 
 def _curve_rows(cell: Cell, results: Results, most: int) -> Iterator[Row]:
     for record in cell.selected:
-        curves = [results.curves.get(run["run_key"], {}) for run in record["seeds"].values()]
+        curves = [results.curves.get(run["run_key"], {}) for run in record["run_of_seed"].values()]
         accuracies = [curve.get("accuracy", {}) for curve in curves]
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
         for at in thinned(common, most):
@@ -127,7 +127,7 @@ def _mean_at(curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metr
 
 def _run_rows(cell: Cell) -> Iterator[Row]:
     for record in cell.selected:
-        for seed, run in sorted(record["seeds"].items()):
+        for seed, run in sorted(record["run_of_seed"].items()):
             if run["seconds"] is not None and run["best_accuracy"] is not None:
                 yield {
                     "algorithm": label_of(record),

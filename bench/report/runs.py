@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bench.report.flags import chips, flags_of_run
-from bench.report.head import duration
+from bench.report.head import time_taken
 from bench.report.html import Child, Html, join, tag
 from bench.report.standings import SHOWN
 from bench.stored.groups import Group, number
@@ -112,7 +112,7 @@ def _results(run: Run) -> Iterator[tuple[str, Child]]:
     if run["train_steps"] is not None:
         yield "local steps of a client", f"{run['train_steps']:,.0f}"
     if run["seconds"] is not None:
-        yield "training", duration(run["seconds"])
+        yield "training", time_taken(run["seconds"])
     if run["partition_hash"]:
         yield "partition hash", tag("code", run["partition_hash"][:KEY_LENGTH])
     yield "status", run["status"]

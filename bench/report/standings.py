@@ -53,7 +53,7 @@ def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
     """Label -> seed -> value of every algorithm that is ranked: selected, not diverged, no reference row."""
     found: dict[str, Seeds] = {}
     for record in cell.selected:
-        values = {seed: run[metric.name] for seed, run in record["seeds"].items() if run[metric.name] is not None}
+        values = {seed: run[metric.name] for seed, run in record["run_of_seed"].items() if run[metric.name] is not None}
         if values and not record["diverged"] and not is_reference(record):
             found[label_of(record)] = values
     return found

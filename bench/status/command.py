@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -78,13 +78,20 @@ def _of_plan(given: argparse.Namespace, layers: Sequence[Layer], out: Path) -> l
     reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}
     rows = []
     for unit in plan.units:
-        found = {statuses.get(key, "missing") for key in unit.rows.values()}
-        status = found.pop() if len(found) == 1 else "missing"
+        status = _status_of({statuses.get(key, "missing") for key in unit.rows.values()})
         named = {"run_key": unit.key, "run": trial_name([unit], varied)}
         reason = next(filter(None, map(reasons.get, unit.rows.values())), _SOUND)
         rows.append(named | asdict(states.standing(unit.key, status)) | reason)
     wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
     return rows + [row for identity, row in _lines(stored, states) if identity in wanted]
+
+
+def _status_of(rows: Set[str]) -> str:
+    """The status of a run by those of its rows: of the ones that are not finished, if they agree."""
+    open_ = rows - {"finished"}
+    if not open_:
+        return "finished"
+    return next(iter(open_)) if len(open_) == 1 else "missing"
 
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:

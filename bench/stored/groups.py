@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from algorithms import ALGORITHMS
+from bench.stored.names import differing
 from bench.stored.results import Record
 from bench.terminal.words import counted, in_order
 from leaderboards import boards
@@ -110,18 +111,16 @@ def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
     settings = {key: json.loads(key) for key in found}
     first = ("dataset", "model", "num_clients", "rounds")
     order = sorted(settings, key=lambda key: [in_order(settings[key][name]) for name in first] + [in_order(key)])
+    apart = differing((_on(setting), setting) for setting in settings.values())
     return tuple(
-        Group(f"s{position}", settings[key], _differing(settings[key], settings.values()), _cells(found[key]))
+        Group(f"s{position}", settings[key], tuple(sorted(apart[_on(settings[key])])), _cells(found[key]))
         for position, key in enumerate(order, start=1)
     )
 
 
-def _differing(setting: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names in which a setting differs from others on its data set and model."""
-    place = (setting["dataset"], setting["model"])
-    alike = [other for other in others if (other["dataset"], other["model"]) == place]
-    names = sorted({name for other in alike for name in other})
-    return tuple(name for name in names if len({repr(other.get(name)) for other in alike}) > 1)
+def _on(setting: Mapping[str, Any]) -> tuple[str, str]:
+    """Data set and model."""
+    return setting["dataset"], setting["model"]
 
 
 def label_of(record: Record) -> str:

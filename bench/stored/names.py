@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from algorithms import ALGORITHMS
 from bench.terminal.words import in_order
@@ -15,6 +15,7 @@ from leaderboards.schema import own_name
 _PLACE = ("dataset", "model")  # said by their values
 _AXES = ("alpha", "participation")  # always said, where a run has them
 _SAID = (*_PLACE, *_AXES)
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
     """
     settings = {row["setting_json"]: json.loads(row["setting_json"]) for row in rows}
     values = {(row["algorithm"], row["hp_json"]): json.loads(row["hp_json"]) for row in rows}
-    fields = _differing((setting["dataset"], setting) for setting in settings.values())
-    names = _differing((algorithm, own) for (algorithm, _), own in values.items())
+    fields = differing((setting["dataset"], setting) for setting in settings.values())
+    names = differing((algorithm, own) for (algorithm, _), own in values.items())
     for row in rows:
         setting, own = settings[row["setting_json"]], values[row["algorithm"], row["hp_json"]]
-        worth = _worth_saying(row["algorithm"], own, names)
+        worth = worth_saying(row["algorithm"], own, names)
         told = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
         told += [(name, setting[name]) for name in setting if name in fields[setting["dataset"]] and name not in _SAID]
         told += [(own_name(row["algorithm"], name), own[name]) for name in own if name in worth]
@@ -54,16 +55,16 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         yield Named(row, " ".join([*words, f"seed {row['seed']}"]), order)
 
 
-def _worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]) -> set[str]:
+def worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]) -> set[str]:
     """The hyper-parameters in which runs of an algorithm differ, or that are not at their default."""
     known = ALGORITHMS.get(algorithm)
     defaults = known.defaults() if known else {}
     return {*differing[algorithm], *(name for name, value in own.items() if defaults.get(name) != value)}
 
 
-def _differing(mappings: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, set[str]]:
+def differing(mappings: Iterable[tuple[K, Mapping[str, Any]]]) -> dict[K, set[str]]:
     """By group, the names whose values are not the same in all of its mappings."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[K, list[Mapping[str, Any]]] = {}
     for group, mapping in mappings:
         groups.setdefault(group, []).append(mapping)
     return {

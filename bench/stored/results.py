@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,8 +26,8 @@ class Results:
     Args:
         folders: where from.
         runs: one per run key, in the order of their end.
-        records: the rows of the leaderboard, each with `runs`, those of its configuration, and `seeds`, the finished
-            ones of them that it counts, by seed.
+        records: the rows of the leaderboard, each with `runs`, those of its configuration that it counts in whatever
+            status, by seed, and `run_of_seed`, the finished ones of them.
     """
 
     folders: Folders
@@ -56,18 +56,18 @@ def read(outs: Sequence[Path]) -> Results:
     if frame.empty:
         raise no_results(outs)
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
+    counting = set(current(frame)["run_key"])
     members: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
-        members.setdefault(_configuration(run), []).append(run)
-    counting = set(current(frame)["run_key"])
-    board = [_with_runs(record, members[_configuration(record)], counting) for record in records(leaderboard(frame))]
+        if run["run_key"] in counting:
+            members.setdefault(_configuration(run), []).append(run)
+    board = [_with_runs(record, members[_configuration(record)]) for record in records(leaderboard(frame))]
     return Results(folders, tuple(runs), tuple(board))
 
 
-def _with_runs(record: dict[str, Any], runs: Sequence[Run], counting: Collection[str]) -> Record:
-    # As in the leaderboard: of two finished runs of one seed the later.
-    seeds = {run["seed"]: run for run in runs if run["status"] == "finished" and run["run_key"] in counting}
-    return record | {"runs": tuple(sorted(runs, key=lambda run: run["seed"])), "seeds": seeds}
+def _with_runs(record: dict[str, Any], runs: Sequence[Run]) -> Record:
+    finished = {run["seed"]: run for run in runs if run["status"] == "finished"}
+    return record | {"runs": tuple(sorted(runs, key=lambda run: run["seed"])), "run_of_seed": finished}
 
 
 def _configuration(row: Mapping[str, Any]) -> tuple[str, str, str]:
