@@ -261,6 +261,16 @@ def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
     assert [row["n"] for row in rows] == ["6", "6"]
 
 
+def test_a_cell_of_one_algorithm_alone_compares_nothing(tmp_path, capsys):
+    for alpha, names in ((0.1, ("fedavg", "fedprox")), (1.0, ("fedavg", "fedprox")), (5.0, ("fedavg",))):
+        for name in names:
+            for seed in range(3):
+                row = make_row(name, {}, {"alpha": alpha}, seed, best_accuracy=0.5 + seed / 100 + alpha / 20)
+                Store(tmp_path).write(row, curve_to(50))
+    rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells")
+    assert [(row["algorithm"], row["n"]) for row in rows] == [("fedavg", "6"), ("fedprox", "6")]
+
+
 def test_variants_of_a_model_are_kept_apart(tmp_path, capsys):
     for alpha in (0.1, 1.0):
         for model, value in (("cnn", 0.51), ("cnn+head", 0.61)):
