@@ -1,4 +1,4 @@
-"""What this process takes of a GPU's memory, and whether an error says that it did not suffice."""
+"""What this process takes of a GPU's memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ import gc
 
 import torch
 
-_SIGNS = (
-    *("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED"),
-    # Each of cuDNN's kernels has been tried, and none found room to work in; it says so, too, where it has none.
-    *("unable to find an engine", "Unable to find a valid cuDNN algorithm"),
-)
 _forgotten = 0  # bytes: the largest peak of this process before torch's own was reset
 
 
@@ -34,10 +29,3 @@ def release() -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     _forgotten = 0
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that: those of CUDA's libraries have no class for it."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.engine.memory import is_out_of_memory
+from algorithms.forward import is_out_of_memory
 from bench.engine.stacked.captures import cuda_graphs
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.convolutions import usual
