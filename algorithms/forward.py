@@ -69,7 +69,7 @@ class Answers:
         self._most = (len(x) + 1) // 2
         warnings.warn(
             f"out of memory with {len(x)} samples in one forward pass: going on with {self._most} at a time",
-            stacklevel=3,
+            stacklevel=4,  # past `on` and what makes it free of gradients
         )
         return None
 

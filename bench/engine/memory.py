@@ -21,11 +21,17 @@ def largest_peak() -> int:
     return max(_forgotten, torch.cuda.max_memory_reserved())
 
 
-def release() -> None:
-    """Give back what nothing uses of a device, and forget all peaks."""
-    global _forgotten
+def give_back() -> None:
+    """Give back what nothing uses of a device; what is left of an attempt may refer to itself."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         gc.collect()
         torch.cuda.empty_cache()
+
+
+def release() -> None:
+    """Give back what nothing uses of a device, and forget all peaks."""
+    global _forgotten
+    give_back()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.reset_peak_memory_stats()
     _forgotten = 0
