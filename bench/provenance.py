@@ -28,10 +28,15 @@ def of_command(argv: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def of_process(device: str) -> dict[str, Any]:
-    """The columns that describe this process: versions, processor or GPU, host."""
-    name = "cpu"
-    if device == "cuda":
+def of_process(device: str, here: bool = True) -> dict[str, Any]:
+    """The columns that describe this process: versions, processor or GPU, host.
+
+    Args:
+        device: `cpu` or `cuda`.
+        here: whether it computed here. If not, a GPU is only called `cuda`: where this process has none, CUDA fails.
+    """
+    name = device
+    if device == "cuda" and here:
         import torch
 
         name = torch.cuda.get_device_name()

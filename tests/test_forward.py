@@ -9,41 +9,70 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Outputs
-from algorithms.forward import answers, logits_of
+from algorithms.forward import Answers, logits_of
 
 
 class Narrow:
-    """A network that has room for so many samples at once."""
+    """A network that has room for so many samples at once, and how it says that they are too many."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, said: Exception | None = None) -> None:
         self.room, self.tried = room, list[int]()
+        self.said = said or torch.OutOfMemoryError("CUDA out of memory")
 
     def eval(self, params: dict[str, Tensor], x: Tensor) -> Outputs:
         self.tried.append(len(x))
         assert not torch.is_grad_enabled()
         if len(x) > self.room:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+            raise self.said
         return Outputs(x * params["w"], x + 1)
 
 
 PARAMS = {"w": torch.tensor(3.0, requires_grad=True)}
 
 
-def test_what_does_not_fit_is_answered_in_halves_in_order() -> None:
-    net, x = Narrow(3), torch.randn(10, 2)
-    with pytest.warns(UserWarning, match="out of memory with (10|5) samples in one forward pass") as said:
-        found = answers(net, PARAMS, x)  # type: ignore[arg-type]
-    assert net.tried == [10, 5, 3, 2, 5, 3, 2]
-    assert len(said) == 3
+SAID = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    RuntimeError("GET was unable to find an engine to execute this computation"),
+]
+
+
+@pytest.mark.parametrize("error", SAID, ids=["torch", "cudnn", "engine"])
+def test_what_does_not_fit_is_answered_in_smaller_chunks_in_order(error: Exception) -> None:
+    net, x = Narrow(3, error), torch.randn(10, 2)
+    with pytest.warns(
+        UserWarning, match="out of memory with (10|5) samples in one forward pass: going on with"
+    ) as said:
+        found = Answers(net).on(PARAMS, x)  # type: ignore[arg-type]
+    assert net.tried == [10, 5, 3, 3, 3, 1]
+    assert len(said) == 2
     assert torch.equal(found.logits, 3 * x)
     assert torch.equal(found.features, x + 1)
+
+
+def test_what_did_not_fit_is_not_tried_again_within_a_pass() -> None:
+    net, x = Narrow(60), torch.randn(250, 2)
+    for _ in range(2):  # nothing is left of the first pass
+        net.tried.clear()
+        with pytest.warns(UserWarning, match="out of memory with 100 samples") as said:
+            assert torch.equal(logits_of(net, PARAMS, x), 3 * x)  # type: ignore[arg-type]
+        assert net.tried == [100, 50, 50, 50, 50, 50]
+        assert len(said) == 1
+
+
+def test_another_error_is_raised_as_it_is() -> None:
+    net = Narrow(0, RuntimeError("shapes do not match"))
+    with pytest.raises(RuntimeError, match="shapes"):
+        logits_of(net, PARAMS, torch.randn(4, 2))  # type: ignore[arg-type]
+    assert net.tried == [4]
 
 
 def test_what_fits_is_answered_at_once() -> None:
     net = Narrow(10)
     with warnings.catch_warnings(action="error"):
-        answers(net, PARAMS, torch.randn(10, 2))  # type: ignore[arg-type]
-        assert answers(net, PARAMS, torch.randn(0, 2)).logits.shape == (0, 2)  # type: ignore[arg-type]
+        answers = Answers(net)  # type: ignore[arg-type]
+        answers.on(PARAMS, torch.randn(10, 2))
+        assert answers.on(PARAMS, torch.randn(0, 2)).logits.shape == (0, 2)
     assert net.tried == [10, 0]
 
 

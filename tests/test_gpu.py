@@ -183,7 +183,9 @@ def test_short_of_memory_a_whole_data_set_is_evaluated_in_smaller_parts() -> Non
     torch.cuda.empty_cache()
     with (
         at_most(torch.cuda.memory_reserved() + least * 3 // 10),
-        pytest.warns(UserWarning, match="out of memory with 1000 samples in one forward pass: taking them in halves"),
+        pytest.warns(
+            UserWarning, match="out of memory with 1000 samples in one forward pass: going on with 500 at a time"
+        ),
     ):
         (found,) = on_test(capped.net, capped.federation, capped.server.params)
     assert found.samples == expected.samples

@@ -393,6 +393,23 @@ def test_a_room_keeps_addresses_until_something_does_not_fit() -> None:
     assert room.place("steps", torch.zeros(2, 3, 3), axes=2).shape == (5, 4, 3)
 
 
+def test_a_room_knows_how_many_clients_all_of_its_places_hold() -> None:
+    room = FixedRoom()
+
+    def clients(count: int, name: str = "x") -> tuple[int, int]:
+        room.place(name, torch.ones(count))
+        return room.clients(count), room.generation
+
+    known, captured = clients(4)
+    assert known == 4
+    assert clients(3) == (4, captured), "those that were captured serve"
+    more, again = clients(6)
+    assert (more, clients(2)) == (6, (6, again))
+    assert clients(7) == (7, again + 1), "it had room, but programs of fewer sizes"
+    assert clients(5, "y")[0] == 5, "what is new holds no more"
+    assert clients(2, "y")[0] == 5
+
+
 def test_numbers_that_differ_and_constants_that_must_not() -> None:
     one, other = candidate("fedprox_t1").build(mu=0.1), candidate("fedprox_t1").build(mu=0.2)
     assert packable_numbers(one) == {(1, "mu"): 0.1}
@@ -464,3 +481,30 @@ def test_the_first_program_says_how_many_clients_fit(monkeypatch: pytest.MonkeyP
     assert tried == [3, 5, 4, *[5, 5, 2] * (ROUNDS - 1)]
     assert meter.begun == 1
     assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
+
+
+@pytest.mark.parametrize(("first_rates", "programs"), [(0.1, 7), (0.05, 10)], ids=["alike", "other rates"])
+def test_members_that_end_one_by_one_need_few_programs(first_rates: float, programs: int) -> None:
+    """The sizes of a captured stack are the same, whatever members are left."""
+    captures: list[Act] = []
+
+    def counted(step: Act) -> Act:
+        captures.append(step)
+        return traced(step)
+
+    def members(backend: str) -> list[Any]:
+        options = {"sizes": EQUAL_SIZES, "local_epochs": 1, "participation": 0.25}
+        rates = [first_rates] * 4 + [0.1] * 8
+        return [simulate("fedavg", backend, seed, rounds=seed + 1, lr=lr, **options) for seed, lr in enumerate(rates)]
+
+    alone, pack = members("loop"), Pack(members("stacked"))
+    pack.trainer = Stacked(lambda: Captured(Preparer(counted, compiler=None, warm_up=0)))
+    for run in alone:
+        run.advance(12)
+    with warnings_are_errors():
+        pack.advance(12)
+    assert not pack.failures
+    assert all(largest_gap(one, other) < 1e-12 for one, other in zip(alone, pack.members, strict=True))
+    # 12, 10, 8, 6, 4 and 2 clients of several runs; the last run is alone, which is a program of its own. Once those
+    # of other rates have ended, a step reads one rate for all: it is prepared anew, for 8 clients at most.
+    assert len(captures) == programs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from dataclasses import dataclass, replace
@@ -282,6 +283,43 @@ def test_the_share_follows_stored_peaks_of_like_runs(
     assert shares.share([unit()], 8, store) == 1.0, "a pack takes what there is"
     monkeypatch.setattr(shares, "gpu_memory", lambda: 0)
     assert shares.share([unit()], 1, store) == shares.default_share(1)
+
+
+@pytest.mark.parametrize(
+    ("cpus", "gpus", "trials"), [(1, 0.0, 16), (3, 0.0, 5), (1, 1.0, 4), (1, 2.0, 2), (1, 0.6, 4), (1, 0.1, 16)]
+)
+def test_as_many_trials_fit_as_the_scarcer_of_both_allows(cpus: int, gpus: float, trials: int) -> None:
+    """On 16 cores and 4 GPUs; a share lies on one of them."""
+    assert shares.fitting(16, 4, cpus, gpus) == trials
+
+
+@pytest.mark.parametrize(
+    ("options", "trials"),
+    [
+        (("--set", "mu=0,1,2,3,4,5,6", "--pack", "4"), 1),  # two packs, and each takes the GPU
+        (("--set", "mu=0,1,2,3,4,5,6", "--pack", "1"), 4),
+        (("--set", "mu=0,1,2,3,4,5,6", "--pack", "1", "--max-concurrent", "3"), 3),
+        (("--set", "mu=0,1,2,3,4,5,6", "--pack", "4", "--gpus-per-trial", "0.5"), 2),
+        (("--set", "mu=0,1,2,3,4,5,6", "--pack", "4", "--executor", "inline"), 1),
+        (("--search", "optuna", "--num-samples", "9"), 4),  # what it chooses is not packed
+        (("--search", "optuna", "--num-samples", "9", "--gpus-per-trial", "auto"), 4),
+        (("--search", "optuna", "--num-samples", "9", "--seeds", "2"), 1),
+        (("--search", "optuna", "--num-samples", "9", "--max-concurrent", "9"), 4),
+    ],
+)
+def test_a_dry_run_knows_how_many_trials_share_the_gpu(
+    options: tuple[str, ...],
+    trials: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for module in ("bench.execution", "bench.sweep.dry_run"):
+        monkeypatch.setattr(f"{module}.count_gpus", lambda: 1)
+        monkeypatch.setattr(f"{module}.cpu_count", lambda: 16)
+    monkeypatch.setattr(shares, "gpu_memory", lambda: 140 * 2**30)
+    assert main(["--algo", "fedprox", *options, "--dry-run", "--json", "--out", str(tmp_path)]) == 0
+    assert json.loads(capsys.readouterr().out)["concurrent_trials"] == trials
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 4, 5, 8])

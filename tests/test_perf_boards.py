@@ -9,6 +9,7 @@ import pytest
 
 from bench.errors import EnvironmentProblem
 from bench.perf import boards, main
+from bench.perf.interpreter import run
 from bench.perf.options import PARTS, make_parser
 from leaderboards import Store
 from leaderboards.boards import leaderboard
@@ -45,5 +46,5 @@ def test_the_part_is_measured_only_on_request() -> None:
 
 
 def test_a_process_that_fails_is_reported() -> None:
-    with pytest.raises(EnvironmentProblem, match="ended with 1: ZeroDivisionError"):
-        boards._process(("-c", "1 / 0"))
+    with pytest.raises(EnvironmentProblem, match="ended with status 1: ZeroDivisionError"):
+        run(("-c", "1 / 0"))

@@ -18,11 +18,11 @@ from bench.engine.stacked.captures import traced
 from bench.engine.stacked.convolutions import WAYS
 from bench.engine.stacked.probe import Preparer
 from bench.engine.stacked.programs import Captured
-from bench.perf import energy, main, memory, printed, programs, report, split
+from bench.perf import ceilings, energy, main, memory, printed, programs, report, split
 from bench.perf.ceilings import bound, check_precision, copy_rate, matrix_peak
 from bench.perf.costs import Costs, Traffic, costs_of
 from bench.perf.energy import Energy, NoCounter
-from bench.perf.measure import figure
+from bench.perf.measure import figure, nothing
 from bench.perf.split import PHASES, Stopwatch, measure_split, watching
 from bench.perf.throughput import Case, cases, measure_throughput, roofline
 from bench.perf.workload import Workload, one_round, simulation, simulations, together
@@ -84,9 +84,11 @@ def test_a_rate_stands_beside_the_ceilings() -> None:
     assert (gpu["bound_share"]["limit"], gpu["bound_share"]["met"]) == (0.25, False)
 
 
-def test_ceilings_are_measured() -> None:
-    assert matrix_peak("cpu", "fp32", sizes=[64])["median"] > 1e8
-    assert copy_rate("cpu", size=2**16)["median"] > 1e7
+def test_ceilings_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ceilings.SIZES, "cpu", (64,))
+    monkeypatch.setitem(ceilings.COPIED, "cpu", 2**16)
+    assert matrix_peak("cpu", "fp32")["median"] > 1e8
+    assert copy_rate("cpu")["median"] > 1e7
     with pytest.raises(Exception, match="TF32 is a GPU's"):
         check_precision("cpu", "tf32")
 
@@ -261,19 +263,35 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         folder = tmp_path / f"intel-rapl:{zone}"
         folder.mkdir()
         (folder / "name").write_text(name + "\n")
-        (folder / "max_energy_range_uj").write_text("10000000\n")
-        (folder / "energy_uj").write_text("9000000\n")
+        (folder / "max_energy_range_uj").write_text("10000000000\n")
+        (folder / "energy_uj").write_text("9999000000\n")
     monkeypatch.setattr(energy, "POWERCAP", tmp_path)
     return tmp_path
 
 
 def test_joules_of_all_packages_over_a_full_counter(packages: Path) -> None:
     spent = Energy("cpu")
-    (packages / "intel-rapl:0" / "energy_uj").write_text("1000000")  # 2 J on, past its end at 10 J
-    (packages / "intel-rapl:1" / "energy_uj").write_text("9500000")
+    (packages / "intel-rapl:0" / "energy_uj").write_text("1000000")  # 2 J on, past its end at 10 kJ
+    (packages / "intel-rapl:1" / "energy_uj").write_text("9999500000")
     (packages / "intel-rapl:2" / "energy_uj").write_text("1")
     found = spent.of(samples=5)
     assert (found["joules"]["median"], found["per_sample"]["median"]) == (2.5, 0.5)
+
+
+def test_joules_of_rounds_that_together_fill_a_counter(packages: Path) -> None:
+    spent, file = Energy("cpu"), packages / "intel-rapl:0" / "energy_uj"
+    for count in (5_999_000_000, 1_999_000_000):  # 6 kJ each, of 10 that it counts to
+        spent.timed(lambda count=count: file.write_text(str(count)), nothing)
+    assert spent.of(samples=6)["per_sample"]["median"] == 2_000
+
+
+def test_energy_of_rounds_that_may_fill_a_counter_is_left_out(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = Energy("cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(energy, "MOST_WATTS", 1e12)
+        spent.timed(nothing, nothing)
+    spent.timed(nothing, nothing)
+    assert "may have been full more than once in a round of 0 s" in spent.of(1)["left_out"]
 
 
 def test_energy_that_is_not_reported_is_said(packages: Path, monkeypatch: pytest.MonkeyPatch) -> None:

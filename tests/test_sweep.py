@@ -8,16 +8,19 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from commands import assert_equal_results, command
 
 from bench import sweep
 from bench.engine.state import StateFolder
+from bench.planning.unit import Unit
 from leaderboards import Store
 from leaderboards.frames import records
 from leaderboards.identity import identity_columns
 from leaderboards.reproduced import stored_row
+from search_spaces import SETTINGS
 
 SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", "--rounds", "2", "--seeds", "2")
 
@@ -304,6 +307,32 @@ def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
     runs = Store(tmp_path).runs().set_index("algorithm")
     assert runs.status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
     assert "worker died" in runs.error["fedcad"]
+
+
+def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bench.execution import Execution
+    from bench.tuning import cluster
+    from bench.tuning.events import Events
+    from bench.tuning.runner import Outcome
+
+    def full(unit: Unit, *_: object) -> None:
+        tried.append(unit.seed)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    tried: list[int] = []
+    monkeypatch.setattr("bench.tuning.run.record_failure", full)
+    setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
+    units = [Unit("fedavg", {}, setting, seed) for seed in (0, 1)]
+    watcher = cluster._Watcher(cluster._listed([units], {}, execution), execution, Events(), outcome)
+    dead = SimpleNamespace(trial_id="a", config={"index": 0}, get_pickled_error=lambda: None)
+    watcher.on_trial_error(0, [], dead)  # type: ignore[arg-type]
+    assert tried == [0, 1]
+    assert outcome.statuses == ["failed"]
+    (problem,) = outcome.problems
+    assert "the worker died: out of memory or killed; its row cannot be stored" in problem
+    assert "No space left" in problem
 
 
 def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from algorithms import ALGORITHMS
 from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
+from bench.tuning.run import record_failure
 from bench.tuning.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
@@ -98,3 +101,19 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
     assert "unlucky" in report["error"]
     statuses = Store(Path(execution.out)).runs().set_index("seed").status.to_dict()
     assert statuses == {0: "failed", 1: "finished"}
+
+
+def test_the_rows_of_a_run_whose_process_is_gone_ask_nothing_of_a_gpu(
+    execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep's own process may have none; where it has one, it is to stay the workers'."""
+
+    def touched(*_: Any) -> None:
+        raise RuntimeError("Found no NVIDIA driver on your system")
+
+    for name in ("_lazy_init", "get_device_name", "max_memory_reserved", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, touched)
+    record_failure(unit(), replace(execution, device="cuda"), "the worker died: killed")
+    row = Store(tmp_path).runs().iloc[0]
+    assert (row.status, row.error, row.device) == ("failed", "RuntimeError: the worker died: killed", "cuda")
+    assert row.isna()["peak_memory_bytes"], "that of the process that is gone is not known"

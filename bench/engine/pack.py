@@ -25,7 +25,7 @@ class Pack:
         members: the runs, at least one. They may stand at different rounds: those behind catch up first.
 
     Attributes:
-        failures: what went wrong, by member. A failed member has lost nothing of its finished rounds.
+        failures: what went wrong, by member. It is not saved: a retry begins at the member's last save.
         apart: why the members train one by one after all: a hook that cannot be mapped over them; None if they do not.
     """
 

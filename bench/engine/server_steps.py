@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Net, ServerStep
+from bench.engine.memory import give_back
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.programs import NotCapturable, Program
 from bench.engine.trees import leaves, moves, own, shapes, tensors, tree_map, unstack
@@ -47,8 +48,7 @@ class ServerSteps:
             reason = str(problem)
         # Outside the handler, whose traceback would keep what the attempt took.
         self._programs[step] = program = None
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        give_back()
         made = _one_by_one(self._net, step, state, inputs, given)
         warnings.warn(
             f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",

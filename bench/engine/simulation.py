@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 
@@ -134,16 +134,14 @@ class Simulation:
         """Whether nothing is left to do."""
         return self.round >= self.setting.rounds or self.progress.diverged
 
-    def advance(self, rounds: int = 1, stop: Callable[[], bool] = lambda: False) -> None:
-        """Run up to `rounds` more rounds; `stop` is asked after each."""
+    def advance(self, rounds: int = 1) -> None:
+        """Run up to `rounds` more rounds."""
         for _ in range(rounds):
             if self.done:
                 return
             with self.clock():
                 job = self.begin()
                 self.end(job, self.trainer.train(job))
-            if stop():
-                return
 
     @contextmanager
     def clock(self) -> Iterator[None]:
@@ -164,9 +162,9 @@ class Simulation:
 
     def load(self) -> bool:
         """Go on from the folder's state; False if there is none."""
-        if self.folder is None or self.folder.manifest() is None:
+        if self.folder is None or (manifest := self.folder.manifest()) is None:
             return False
-        server, memories, manifest = self.folder.load(self.device)
+        server, memories = self.folder.load(manifest, self.device)
         self.server = Server(server["params"], manifest["round"], server["extra"])
         progress = server["progress"]
         self.progress = Progress(**{**progress, "traffic": Traffic(**progress["traffic"])})

@@ -1,4 +1,4 @@
-"""A run's state on disk: written atomically, so that a kill at any moment leaves the last whole round.
+"""A run's state on disk: written atomically, so that a kill at any moment leaves the last saved one.
 
 `server-R.pt` holds the server with its counters and the curve so far, `memory-K-R.pt` one client's memory, and
 `manifest.json`, written last, names the files of one round. Files that no manifest names are removed afterwards. Only
@@ -79,20 +79,17 @@ class StateFolder:
             file.write(json.dumps(manifest).encode())
         self._sweep({MANIFEST, manifest["server"], *kept.values()})
 
-    def load(self, device: torch.device) -> tuple[dict[str, Any], dict[int, Any], dict[str, Any]]:
-        """The server's tree on `device`, the memories on the CPU, the manifest.
+    def load(self, manifest: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], dict[int, Any]]:
+        """What a manifest names: the server's tree on `device`, the memories on the CPU.
 
         Raises:
             EnvironmentProblem: a file is missing or damaged.
         """
-        manifest = self.manifest()
-        if manifest is None:
-            raise FileNotFoundError(f"no state in {self.path}")
         server = self._read(manifest["server"], device)
         memories = {
             int(client): self._read(name, "cpu") if name else {} for client, name in manifest["memories"].items()
         }
-        return server, memories, manifest
+        return server, memories
 
     def remove(self) -> None:
         """Forget the run: its row is stored."""

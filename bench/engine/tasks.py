@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Fed, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload
-from algorithms.forward import answers
+from algorithms.forward import Answers
 from algorithms.statements import layers
 from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
@@ -150,7 +150,8 @@ def outputs_on(net: Network, models: Mapping[str, Params], source: Source) -> di
     """Frozen models' outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features by name."""
     if not models:
         return {}
-    parts = [{name: answers(net, params, x) for name, params in models.items()} for x in source.chunks()]
+    answers = Answers(net)
+    parts = [{name: answers.on(params, x) for name, params in models.items()} for x in source.chunks()]
     return {
         name: Outputs(torch.cat([p[name].logits for p in parts]), torch.cat([p[name].features for p in parts]))
         for name in models

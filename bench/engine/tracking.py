@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Params
-from algorithms.forward import answers, chunk_size
+from algorithms.forward import Answers, chunk_size
 from bench import tracked
 from bench.engine.evaluate import Complete, Score, mean_measures, on_test
 from bench.engine.federation import Federation
@@ -145,7 +145,8 @@ class Tracker:
 
     def _features(self, params: Params) -> Tensor:
         parts = torch.split(self._feature_samples(), chunk_size(self._federation.device))
-        outputs = [answers(self._net, params, self._federation.test.at(index)).features for index in parts]
+        answers = Answers(self._net)
+        outputs = [answers.on(params, self._federation.test.at(index)).features for index in parts]
         return torch.cat(outputs).float().cpu()
 
     def _feature_samples(self) -> Tensor:

@@ -5,19 +5,13 @@ The folders are made up, written as compaction leaves them: the same schema, fil
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import bench
-from bench.errors import EnvironmentProblem
-from bench.execution import largest_resident
+from bench.perf.interpreter import Ran, run
 from bench.perf.measure import figure
 from bench.tuning.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, canonical_json, environment_key, run_key
@@ -67,7 +61,7 @@ def measure_boards(runs: int, repetitions: int, say: Callable[[str], None]) -> d
             "compare": ("-m", "bench.compare", "--out", str(folders["compare"])),
             "report": ("-m", "bench.report", "--out", str(folders["report"]), "--to", str(page)),
         }
-        spent = {name: _spent(command, repetitions) for name, command in commands.items()}
+        spent = {name: [run(command) for _ in range(repetitions + 1)][1:] for name, command in commands.items()}
         megabytes = page.stat().st_size / 1e6
     limits = {
         "leaderboard": (LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES),
@@ -199,41 +193,9 @@ def _sizes(runs: int) -> dict[str, Any]:
     return {"runs": runs, "points": runs * ROUNDS * len(POINTS)}
 
 
-def _spent(arguments: tuple[str, ...], repetitions: int) -> list[tuple[float, float, float]]:
-    """Seconds, processor time and largest memory in bytes of each run of the interpreter but the first."""
-    return [_process(arguments) for _ in range(repetitions + 1)][1:]
-
-
-def _process(arguments: tuple[str, ...]) -> tuple[float, float, float]:
-    """Run the interpreter to its end.
-
-    Raises:
-        EnvironmentProblem: it failed.
-    """
-    root = str(bench.ROOT)
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
-    with tempfile.TemporaryFile("w+") as errors:
-        before = time.perf_counter()
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-        )
-        _, status, used = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - before
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            errors.seek(0)
-            last = errors.read().strip().splitlines()[-1:] or ["no message"]
-            raise EnvironmentProblem(f"`python {' '.join(arguments)}` ended with {process.returncode}: {last[0]}")
-    return seconds, used.ru_utime + used.ru_stime, float(largest_resident(used))
-
-
-def _figures(turns: Sequence[tuple[float, float, float]], seconds: float, memory: float | None) -> dict[str, Any]:
-    wall, processor, largest = zip(*turns, strict=True)
+def _figures(turns: Sequence[Ran], seconds: float, memory: float | None) -> dict[str, Any]:
     return {
-        "seconds": figure(wall, "s", seconds),
-        "cpu_seconds": figure(processor, "s"),
-        "memory": figure([size / 1e6 for size in largest], "MB", memory),
+        "seconds": figure([ran.seconds for ran in turns], "s", seconds),
+        "cpu_seconds": figure([ran.cpu_seconds for ran in turns], "s"),
+        "memory": figure([ran.memory / 1e6 for ran in turns], "MB", memory),
     }

@@ -57,11 +57,11 @@ def measure_ceilings(device: str, precisions: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def matrix_peak(device: str, precision: str, sizes: Sequence[int] | None = None) -> Figure:
-    """The most FLOP/s of a product of square matrices, of the best of `sizes`."""
+def matrix_peak(device: str, precision: str) -> Figure:
+    """The most FLOP/s of a product of square matrices, of the best of `SIZES`."""
     set_precision(precision, torch.device(device))
     rates = []
-    for size in sizes or SIZES[device]:
+    for size in SIZES[device]:
         for work, flops in (_product(size, device, precision), _convolution(size, device, precision)):
             rates.append(flops / _best(work, device))
     return figure([max(rates)], "FLOP/s")
@@ -82,9 +82,9 @@ def _convolution(size: int, device: str, precision: str) -> tuple[Callable[[], o
     return lambda: F.conv2d(x, weight), 2.0 * x.numel() * channels
 
 
-def copy_rate(device: str, size: int | None = None) -> Figure:
-    """The most bytes/s of a copy within the device's memory, `size` bytes of it."""
-    source = torch.ones((size or COPIED[device]) // 4, device=device)
+def copy_rate(device: str) -> Figure:
+    """The most bytes/s of a copy within the device's memory, `COPIED` bytes of it."""
+    source = torch.ones(COPIED[device] // 4, device=device)
     target = torch.empty_like(source)
     return figure([2 * source.nbytes / _best(lambda: target.copy_(source), device)], "B/s")
 

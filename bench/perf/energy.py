@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.perf.measure import figure
+from bench.perf.measure import Spent, figure, timed
 
 POWERCAP = Path("/sys/class/powercap")
 LEAST_SECONDS = {"cpu": 0.0, "cuda": 1.0}  # a GPU's counter moves some tens of times in a second
+MOST_WATTS = 1_000.0  # of a processor package, generously: how soon its counter may be full
 _NVML = "libnvidia-ml.so.1"
 
 
@@ -29,11 +30,19 @@ class Energy:
     def __init__(self, device: str) -> None:
         self.reason, self._least = "", LEAST_SECONDS[device]
         self._spent: Callable[[], float] | None = None
+        self._now = self._before = 0.0
         try:
             self._spent = _gpu() if device == "cuda" else _packages(POWERCAP)
-            self._before, self._began = self._spent(), time.perf_counter()
+            self._now = self._before = self._spent()
         except NoCounter as reason:
-            self.reason, self._spent = f"not reported: {reason}", None
+            self._give_up(reason)
+        self._began = time.perf_counter()
+
+    def timed(self, action: Callable[[], object], synchronise: Callable[[], object]) -> Spent:
+        """As `measure.timed`; the counter is read afterwards, for one that is full begins again."""
+        spent = timed(action, synchronise)
+        self._read()
+        return spent
 
     def of(self, samples: int) -> dict[str, Any]:
         """Since this object was made: joules, and joules a sample; or `left_out` with the reason.
@@ -41,13 +50,25 @@ class Energy:
         Args:
             samples: trained since then.
         """
+        self._read()
         if self._spent is None:
             return {"left_out": self.reason}
-        joules, seconds = self._spent() - self._before, time.perf_counter() - self._began
+        joules, seconds = self._now - self._before, time.perf_counter() - self._began
         if seconds < self._least:
             reason = f"{seconds:.2g} s are too short for its counter, which needs {self._least:g}: take more --rounds"
             return {"left_out": f"not reported: {reason}"}
         return {"joules": figure([joules], "J"), "per_sample": figure([joules / samples], "J")}
+
+    def _read(self) -> None:
+        if self._spent is None:
+            return
+        try:
+            self._now = self._spent()
+        except NoCounter as reason:
+            self._give_up(reason)
+
+    def _give_up(self, reason: NoCounter) -> None:
+        self.reason, self._spent = f"not reported: {reason}", None
 
 
 def _gpu() -> Callable[[], float]:
@@ -96,14 +117,20 @@ class _Counter:
     def __init__(self, zone: Path) -> None:
         self._file = zone / "energy_uj"
         self._size = self._number(zone / "max_energy_range_uj")
-        self._last = self._number(self._file)
+        self._last, self._read = self._number(self._file), time.perf_counter()
         self._total = 0
 
     def joules(self) -> float:
-        """Since this object was made; to be asked before the counter is full twice (minutes)."""
-        now = self._number(self._file)
+        """Since this object was made.
+
+        Raises:
+            NoCounter: it cannot be read, or so long after the last reading that it may have begun again unseen.
+        """
+        now, read = self._number(self._file), time.perf_counter()
+        if (read - self._read) * MOST_WATTS >= self._size / 1e6:
+            raise NoCounter(f"{self._file} may have been full more than once in a round of {read - self._read:.0f} s")
         self._total += (now - self._last) % self._size
-        self._last = now
+        self._last, self._read = now, read
         return self._total / 1e6
 
     def _number(self, file: Path) -> int:

@@ -33,6 +33,16 @@ def failure(error: Exception) -> str:
     return str(error) if said else with_its_kind(error)
 
 
+def guarded(action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """An entry of a record; where it fails, why it is `left_out`, or the `error`: the others' are not lost with it."""
+    try:
+        return action()
+    except UsageError as reason:
+        return {"left_out": str(reason)}
+    except Exception as error:
+        return {"error": failure(error)}
+
+
 def nothing(*_: object) -> None:
     """Does nothing: the `synchronise` of a device that works while it is called, the `keep` of a part in one piece."""
 

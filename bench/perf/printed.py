@@ -103,7 +103,7 @@ def _rates(entries: Sequence[Mapping[str, Any]]) -> Table:
         size = "" if entry["image_size"] == "own" else f" {entry['image_size']}"
         named = (entry["model"], entry["dataset"] + size, entry["backend"], entry["precision"], str(entry["pack"]))
         if "rate" not in entry:
-            table.add_row(*named, "left out" if "left_out" in entry else "failed")
+            table.add_row(*named, _absent(entry))
             continue
         rate, spread, *_ = _cells(entry["rate"])
         binding, met = entry["bound_share"], _cells(entry["bound_share"])[3]
@@ -128,7 +128,7 @@ def _programs(entries: Sequence[Mapping[str, Any]]) -> Table:
     for entry in entries:
         named = (entry["model"], entry["precision"], entry["program"], str(entry["pack"]))
         if "rate" not in entry:
-            table.add_row(*named, "left out" if "left_out" in entry else "failed")
+            table.add_row(*named, _absent(entry))
             continue
         rate, spread, *_ = _cells(entry["rate"])
         table.add_row(
@@ -161,7 +161,7 @@ def _settings(entries: Sequence[Mapping[str, Any]]) -> Table:
     for entry in entries:
         named = (entry["setting"], entry["algorithm"], entry.get("backend", "–"), entry["precision"])
         if "rate" not in entry:
-            table.add_row(*named, "", str(entry["pack"]), "left out" if "left_out" in entry else "failed")
+            table.add_row(*named, "", str(entry["pack"]), _absent(entry))
             continue
         kind = next(name for name in TIMES if name in entry)
         time, _, target, met = _cells(entry[kind])
@@ -257,7 +257,7 @@ def _algorithms(model: str, entries: Mapping[str, Mapping[str, Any]]) -> Table:
             over, _, _, met = _cells(entry["over_floor"])
             table.add_row(name, median, spread, f"{entry['arithmetic']:.2f} x", f"{entry['floor']:.2f} x", over, met)
         else:
-            table.add_row(name, "left out" if "left_out" in entry else "failed")
+            table.add_row(name, _absent(entry))
     return table
 
 
@@ -274,6 +274,11 @@ def _partitions(entries: Mapping[str, Mapping[str, Any]]) -> Table:
         else:
             table.add_row(name, *asked, "left out")
     return table
+
+
+def _absent(entry: Mapping[str, Any]) -> str:
+    """In place of figures that an entry has not."""
+    return "left out" if "left_out" in entry else "failed"
 
 
 def _right(*titles: str) -> list[Any]:

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
 from algorithms import build, entry
 from bench.data import info
 from bench.engine.simulation import Simulation
-from bench.errors import UsageError
 from bench.perf.ceilings import check_precision, synchroniser
 from bench.perf.energy import Energy
-from bench.perf.measure import Keep, failure, figure, nothing, timed
+from bench.perf.measure import Keep, figure, guarded, nothing
 from bench.perf.pfl_cnn import NAME as PFL_CNN
 from bench.perf.workload import made_up, together
 from bench.planning.needs import supply
@@ -115,19 +115,9 @@ def measure_settings(
             for how in asked:
                 say(f"settings: {name}, {algorithm}, {how.precision}, pack {how.pack}, {how.device}")
                 entry = {"setting": name, "algorithm": algorithm, "precision": how.precision, "pack": how.pack}
-                found["runs"].append(entry | _guarded(name, algorithm, how))
+                found["runs"].append(entry | guarded(partial(run_setting, name, algorithm, how)))
                 keep(found)
     return found
-
-
-def _guarded(name: str, algorithm: str, asked: Asked) -> dict[str, Any]:
-    try:
-        check_precision(asked.device, asked.precision)
-        return run_setting(name, algorithm, asked)
-    except UsageError as reason:
-        return {"left_out": str(reason)}
-    except Exception as error:
-        return {"error": failure(error)}
 
 
 def run_setting(name: str, algorithm: str, asked: Asked) -> dict[str, Any]:
@@ -137,14 +127,18 @@ def run_setting(name: str, algorithm: str, asked: Asked) -> dict[str, Any]:
         `seconds` of a whole run, with the target on a GPU; of one with fewer rounds `seconds_estimate`, its first two
         rounds once, which prepare, and the mean of the others for all that are missing; of one with fewer samples
         `seconds_tried`, of what ran; `rate`, `energy`, and what was run.
+
+    Raises:
+        UsageError: the device does not compute in the precision that is asked for.
     """
+    check_precision(asked.device, asked.precision)
     known = SETTINGS[name]
     rounds = rounds_of(known, asked)
     runs = _runs(known, algorithm, asked)
     energy, turns = Energy(asked.device), []
     for first in range(0, len(runs), asked.pack):
         advance = together(runs[first : first + asked.pack])
-        turns.append([timed(advance, synchroniser(asked.device)).seconds for _ in range(rounds)])
+        turns.append([energy.timed(advance, synchroniser(asked.device)).seconds for _ in range(rounds)])
     samples, spent = sum(run.progress.samples for run in runs), sum(map(sum, turns))
     times = {"seconds_tried": figure([spent], "s")} if asked.samples else _times(known, turns, asked.device)
     described = {"rounds": rounds, "of": known.setting.rounds, "seeds": known.seeds, "backend": runs[0].backend}

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import bench
 from bench.data import source
-from bench.errors import EnvironmentProblem
-from bench.perf.measure import Spent, figure, timed
+from bench.perf.interpreter import Ran, run
+from bench.perf.measure import figure
 
 HEAVY = ("torch", "ray")
 # Data sets that a dry run reads the labels of, if they are here, to draw its partitions.
@@ -42,18 +38,16 @@ def measure_startup(folder: Path, repetitions: int, say: Callable[[str], None]) 
     say(f"start-up: {repetitions} repetitions")
     commands = {"interpreter": BARE, **{name: arguments for name, (arguments, _) in COMMANDS.items()}}
     with tempfile.TemporaryDirectory() as out:
-        environment = _environment(out, folder)
-        imports = {name: _heavy_imports(arguments, environment) for name, arguments in commands.items()}
-        turns = [
-            {name: _time(arguments, environment) for name, arguments in commands.items()} for _ in range(repetitions)
-        ]
+        places = {"FEDKD_OUT": out, "FEDKD_DATA": str(folder)}  # an empty result folder, and these data sets
+        imports = {name: _heavy_imports(arguments, places) for name, arguments in commands.items()}
+        turns = [{name: run(arguments, **places) for name, arguments in commands.items()} for _ in range(repetitions)]
     found = {name: _figures(name, turns, imports[name]) for name in commands}
     for name, datasets in READ.items():
         found[name]["present"] = [dataset for dataset in datasets if not source(dataset).missing(folder)]
     return found
 
 
-def _figures(name: str, turns: Sequence[Mapping[str, Spent]], imports: list[str]) -> dict[str, Any]:
+def _figures(name: str, turns: Sequence[Mapping[str, Ran]], imports: list[str]) -> dict[str, Any]:
     """One command's times, alone and beyond the interpreter's of the same turn."""
     own = [turn[name] for turn in turns]
     found: dict[str, Any] = {
@@ -67,37 +61,8 @@ def _figures(name: str, turns: Sequence[Mapping[str, Spent]], imports: list[str]
     return found
 
 
-def _time(arguments: tuple[str, ...], environment: Mapping[str, str]) -> Spent:
-    """Run it once; its processor time shows what it would take on a machine of its own."""
-    before = os.times()
-    seconds = timed(lambda: _run(arguments, environment)).seconds
-    after = os.times()
-    user, system = after.children_user - before.children_user, after.children_system - before.children_system
-    return Spent(seconds, user + system)
-
-
-def _environment(out: str, folder: Path) -> dict[str, str]:
-    """The user's, with an empty result folder, these data sets, and this source tree importable from anywhere."""
-    root = str(bench.ROOT)
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)
-    return {**os.environ, "FEDKD_OUT": out, "FEDKD_DATA": str(folder), "PYTHONPATH": path}
-
-
-def _run(arguments: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    """Run the interpreter to its end; returns what it wrote on stderr.
-
-    Raises:
-        EnvironmentProblem: it failed.
-    """
-    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise EnvironmentProblem(f"`python {' '.join(arguments)}` ended with status {done.returncode}: {last[0]}")
-    return done.stderr
-
-
-def _heavy_imports(arguments: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
+def _heavy_imports(arguments: tuple[str, ...], places: Mapping[str, str]) -> list[str]:
     """Which of `HEAVY` a command imports, by the interpreter's own account."""
-    lines = _run(("-X", "importtime", *arguments), environment).splitlines()
+    lines = run(("-X", "importtime", *arguments), **places).errors.splitlines()
     imported = {line.rpartition("|")[2].strip() for line in lines}
     return [name for name in HEAVY if name in imported]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
 
 from bench.engine.simulation import choose_backend
-from bench.errors import UsageError
 from bench.perf import memory
 from bench.perf.ceilings import bound, check_precision, measure_ceilings, synchroniser
 from bench.perf.costs import Costs, costs_of
 from bench.perf.energy import Energy
-from bench.perf.measure import Keep, failure, figure, nothing, timed
+from bench.perf.measure import Keep, figure, guarded, nothing
 from bench.perf.report import case_name
 from bench.perf.split import measure_split
 from bench.perf.workload import Workload, simulations, together
@@ -89,24 +89,13 @@ def measure_throughput(
     found: dict[str, Any] = {"work": _described(asked[0].work), "ceilings": ceilings, "rates": [], "split": {}}
     for case in asked:
         say(f"throughput: {case_name(case.asked)}")
-        found["rates"].append(case.asked | _guarded(case, ceilings, rounds))
+        found["rates"].append(case.asked | guarded(partial(rate, case, ceilings, rounds)))
         keep(found)
     for work in split:
         say(f"throughput: {work.model}, a round's phases")
         found["split"][work.model] = measure_split(work, ALGORITHM, rounds)
         keep(found)
     return found
-
-
-def _guarded(case: Case, ceilings: Mapping[str, Any], rounds: int) -> dict[str, Any]:
-    """One case's failure is its own entry."""
-    try:
-        check_precision(case.work.device, case.work.precision)
-        return rate(case, ceilings, rounds)
-    except UsageError as reason:
-        return {"left_out": str(reason)}
-    except Exception as error:
-        return {"error": failure(error)}
 
 
 def rate(case: Case, ceilings: Mapping[str, Any], rounds: int) -> dict[str, Any]:
@@ -116,7 +105,11 @@ def rate(case: Case, ceilings: Mapping[str, Any], rounds: int) -> dict[str, Any]
         `rate`, and on a CPU with one thread `cpu_rate`, by processor time; the FLOPs and, as an estimate, the bytes of
         a sample; their shares of the ceilings; which of these binds, and the share of what it allows that is reached;
         the memory peak, and of what; the energy.
+
+    Raises:
+        UsageError: the device does not compute in the case's precision.
     """
+    check_precision(case.work.device, case.work.precision)
     wait = synchroniser(case.work.device)
     since_begin = memory.begin(case.work.device)
     runs = simulations(case.work, ALGORITHM, case.pack)
@@ -124,7 +117,7 @@ def rate(case: Case, ceilings: Mapping[str, Any], rounds: int) -> dict[str, Any]
     for _ in range(PREPARING[case.work.device]):
         advance()
     energy = Energy(case.work.device)
-    turns = [timed(advance, wait) for _ in range(rounds)]
+    turns = [energy.timed(advance, wait) for _ in range(rounds)]
     spent = energy.of(samples * rounds)
     found = {"rate": figure([samples / turn.seconds for turn in turns], "samples/s")}
     if case.work.device == "cpu" and torch.get_num_threads() == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.loop import Loop
 from bench.engine.simulation import Simulation
-from bench.errors import UsageError
 from bench.perf.floors import floor
-from bench.perf.measure import Keep, Spent, alternate, failure, figure, nothing
+from bench.perf.measure import Keep, Spent, alternate, figure, guarded, nothing
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
 
 BASELINE = "fedavg"
@@ -56,7 +56,7 @@ def measure_training(
         found["algorithms"][model] = {}
         for algorithm in algorithms:
             say(f"training: {model}, {algorithm}, {rounds} rounds beside {BASELINE}")
-            found["algorithms"][model][algorithm] = _guarded(algorithm, given, rounds)
+            found["algorithms"][model][algorithm] = guarded(partial(beside_fedavg, algorithm, given, rounds))
             keep(found)
     return found
 
@@ -107,16 +107,6 @@ def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]
         "floor": least,
         "over_floor": figure(over, "x", ABOVE_FLOOR),
     }
-
-
-def _guarded(algorithm: str, work: Workload, rounds: int) -> dict[str, Any]:
-    """One algorithm's failure is its own entry: the others' figures are not lost with it."""
-    try:
-        return beside_fedavg(algorithm, work, rounds)
-    except UsageError as reason:
-        return {"left_out": str(reason)}
-    except Exception as error:
-        return {"error": failure(error)}
 
 
 def cpu_ratio(pairs: Iterable[tuple[Spent, Spent]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How much of a GPU a trial gets, where that is not said. Imports neither torch nor ray."""
+"""How much of a GPU a trial gets, where that is not said, and how many trials fit. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bench.execution import UNPACKED_SHARE, cpu_count, gpu_memory
+from bench.planning.plan import Search
 from bench.planning.unit import Unit
 from leaderboards import Store
 
@@ -13,9 +14,26 @@ USABLE = 0.9  # of a GPU's memory: each process has a context of its own, and th
 ALIKE = ("algorithm", "dataset", "model", "batch_size", "precision")  # runs that peak alike
 
 
-def default_share(pack: int) -> float:
-    """A pack has a GPU to itself; runs of one small model share it."""
-    return 1.0 if pack > 1 else UNPACKED_SHARE
+def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
+    """How many trials fit at once.
+
+    Args:
+        cores: that there are.
+        devices: GPUs that there are.
+        cpus: cores of each trial.
+        gpus: GPUs of each trial, or a share of one; 0 for none.
+    """
+    found = int(cores // cpus)
+    if not gpus:
+        return found
+    # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
+    whole = int(devices)
+    return min(found, int(whole // gpus) if gpus >= 1 else whole * int(1 / gpus + 1e-9))
+
+
+def default_share(runs: int) -> float:
+    """Of a trial of so many runs: a pack has a GPU to itself; runs of one small model share it."""
+    return 1.0 if runs > 1 else UNPACKED_SHARE
 
 
 def measured_share(peaks: Sequence[int], memory: int) -> float:
@@ -29,19 +47,25 @@ def measured_share(peaks: Sequence[int], memory: int) -> float:
     return 1.0 / max(1, min(together, cpu_count()))
 
 
-def share(units: Sequence[Unit], pack: int, store: Store) -> float:
-    """`--gpus-per-trial auto`: from the peaks of lone runs on a GPU that were alike; the default where one lacks."""
-    if pack > 1:
-        return default_share(pack)  # a pack takes what memory there is
+def share(units: Sequence[Unit | Search], runs_held: int, store: Store) -> float:
+    """`--gpus-per-trial auto`: from the peaks of lone runs on a GPU that were alike; the default where one lacks.
+
+    Args:
+        units: what is to run.
+        runs_held: runs of a trial, at most.
+        store: where the peaks are.
+    """
+    if runs_held > 1:
+        return default_share(runs_held)  # a pack takes what memory there is
     runs, memory = store.runs(), gpu_memory()
     runs = runs[(runs["status"] == "finished") & (runs["pack"] == 1) & (runs["device"] != "cpu")]
     known = runs.groupby(list(ALIKE))["peak_memory_bytes"].max().to_dict() if len(runs) else {}
     wanted = {_kind(unit) for unit in units}
     if not memory or not wanted or not wanted <= set(known):
-        return default_share(pack)
+        return default_share(runs_held)
     return measured_share([int(known[kind]) for kind in wanted], memory)
 
 
-def _kind(unit: Unit) -> tuple[object, ...]:
+def _kind(unit: Unit | Search) -> tuple[object, ...]:
     fields = unit.setting.as_dict()
     return (unit.algorithm, *(fields[name] for name in ALIKE[1:]))

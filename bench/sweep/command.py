@@ -54,7 +54,7 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[Layer], argv: list[str
         from bench.sweep.dry_run import print_dry_run
 
         say(*pack_notes(given, resolved))
-        print_dry_run(plan, given, resolved.out, resolved.device, resolved.pack)
+        print_dry_run(plan, given, resolved)
         return EXIT_OK
     from bench.mirror.opening import mirror_url, mirrored
     from bench.sweep.running import run

@@ -18,15 +18,17 @@ from typing import Any
 
 from algorithms import entry
 from bench.data import groups, info, labels
-from bench.execution import cpu_count
+from bench.execution import count_gpus, cpu_count
 from bench.mirror.opening import check_place, mirror_url
 from bench.mirror.place import local_folder
 from bench.models import num_parameters
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import Plan
+from bench.planning.shares import fitting
 from bench.planning.unit import Unit
 from bench.planning.work import RecordedRates
 from bench.sweep.dry_run_summary import print_summary
+from bench.sweep.resolve import Resolved, trial_share
 from bench.terminal.console import console
 from bench.terminal.words import duration
 from bench.tuning.runner import missing_units, trials_of
@@ -50,12 +52,14 @@ class Line:
     seconds: float
 
 
-def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str, pack: int) -> None:
+def print_dry_run(plan: Plan, given: argparse.Namespace, resolved: Resolved) -> None:
     """Print the resolved setting and the table of trials. Downloads nothing, and asks nothing of the network."""
+    out = resolved.out
     store = Store(out)
     mirror = _mirror(plan, given, out, missing_units(plan, store))
-    lines = _lines(plan, {unit.key for unit in mirror.missing}, RecordedRates(store, device), given.data_dir)
-    summary = _summary(plan, given, pack, mirror, lines) | {"out": str(out)}
+    lines = _lines(plan, {unit.key for unit in mirror.missing}, RecordedRates(store, resolved.device), given.data_dir)
+    concurrent = _concurrent(given, trial_share(given, resolved, plan, mirror.missing, store))
+    summary = _summary(plan, concurrent, resolved.pack, mirror, lines) | {"out": str(out)}
     if plan.cells:
         from bench.sweep.dry_run_table import print_cells, summary_of
 
@@ -72,14 +76,20 @@ def print_dry_run(plan: Plan, given: argparse.Namespace, out: Path, device: str,
     print_summary(plan, summary)
 
 
-def _summary(
-    plan: Plan, given: argparse.Namespace, pack: int, mirror: _Mirrored, lines: Sequence[Line]
-) -> dict[str, Any]:
+def _concurrent(given: argparse.Namespace, gpus: float) -> int:
+    """Trials at once, each with a share of a GPU; how large a cluster is, nobody knows here."""
+    if given.executor == "inline":
+        return 1
+    fit = max(1, fitting(cpu_count(), count_gpus(), given.cpus_per_trial, 0.0 if given.address else gpus))
+    asked: int = given.max_concurrent or fit
+    return asked if given.address else min(fit, asked)
+
+
+def _summary(plan: Plan, concurrent: int, pack: int, mirror: _Mirrored, lines: Sequence[Line]) -> dict[str, Any]:
     """The figures of the whole sweep; `packs` are the sizes of its trials where these hold several runs."""
     to_do = len(mirror.missing)
     packs = [len(trial) for trial in trials_of(plan, mirror.missing, pack)] if pack > 1 else []
-    fitting = 1 if given.executor == "inline" else max(1, cpu_count() // given.cpus_per_trial)
-    concurrent, largest = given.max_concurrent or fitting, max(packs, default=1)
+    largest = max(packs, default=1)
     at_once = min(concurrent, max(1, len(packs) or to_do))
     unknown = {line.units[0].setting.model for line in lines if math.isnan(line.seconds)}
     seconds = sum(line.seconds * line.to_do for line in lines if not math.isnan(line.seconds)) / at_once

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.errors import UsageError
 from bench.execution import cpu_count, packs_train_together, resolve_device, resolve_pack
 from bench.planning.plan import Plan
+from bench.planning.shares import default_share, share
+from bench.planning.unit import Unit
 from bench.terminal.values import result_folder
 from bench.terminal.words import counted
+from bench.tuning.runner import trials_of
+from leaderboards import Store
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,18 @@ def _check_scheduler(given: argparse.Namespace, pack: int, seeds: int) -> None:
             f"--scheduler {given.scheduler} compares running trials: use --executor ray, or, without Optuna, a --pack "
             "of several runs, whose configurations are compared within their trial"
         )
+
+
+def trial_share(
+    given: argparse.Namespace, resolved: Resolved, plan: Plan, units: Sequence[Unit], store: Store
+) -> float:
+    """How much of a GPU each trial gets: as said, or by the most runs that one holds. `units`: those to do."""
+    if resolved.gpus is not None:
+        return resolved.gpus
+    # A configuration that Optuna chooses is a trial of its own, all its seeds together.
+    held = [plan.request.seeds] * bool(plan.searches)
+    runs = max([*held, *map(len, trials_of(plan, units, resolved.pack))], default=1)
+    return share([*units, *plan.searches], runs, store) if given.gpus_per_trial == "auto" else default_share(runs)
 
 
 def pack_notes(given: argparse.Namespace, resolved: Resolved) -> Iterator[str]:

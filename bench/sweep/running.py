@@ -15,12 +15,11 @@ from bench.execution import Execution, default_out
 from bench.identity import identity_json
 from bench.planning.budget import TUNED
 from bench.planning.plan import Plan
-from bench.planning.shares import default_share, share
 from bench.planning.unit import Unit
 from bench.planning.work import RecordedRates
 from bench.stored.under_way import count_saved
 from bench.sweep.ready import check_out, prepare_data
-from bench.sweep.resolve import Resolved, pack_notes
+from bench.sweep.resolve import Resolved, pack_notes, trial_share
 from bench.terminal.console import say
 from bench.terminal.streams import UnreadError
 from bench.terminal.words import counted
@@ -57,7 +56,7 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
         if units or plan.searches:
             execution = _execution(given, argv, resolved)
             prepare_data(plan, units, execution)
-            resources = _resources(given, resolved, units, store)
+            resources = _resources(given, resolved, trial_share(given, resolved, plan, units, store))
             outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
             keys = None if plan.searches else {unit.key for unit in units}
             _say_ended(outcome, given.verbose, bool(count_saved(resolved.out, keys)))
@@ -88,11 +87,7 @@ def _execution(given: argparse.Namespace, argv: Sequence[str], resolved: Resolve
     )
 
 
-def _resources(given: argparse.Namespace, resolved: Resolved, units: Sequence[Unit], store: Store) -> Resources:
-    gpus = resolved.gpus
-    if gpus is None:
-        measured = given.gpus_per_trial == "auto"
-        gpus = share(units, resolved.pack, store) if measured else default_share(resolved.pack)
+def _resources(given: argparse.Namespace, resolved: Resolved, gpus: float) -> Resources:
     return Resources(
         executor=given.executor,
         concurrent=given.max_concurrent,

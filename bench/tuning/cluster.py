@@ -233,17 +233,25 @@ class _Watcher(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
         """The worker itself died: its rows are written here, unless an interruption took it."""
-        from bench.tuning.run import record_failure
-
         told = self._watched(trial)
         report = {"status": "interrupted"}
         if not self._execution.stopping:
             reason = f"the worker died: {_last_line(trial)}"
-            for unit in told.units:
-                record_failure(unit, self._execution, reason)
-            report = {"status": "failed", "error": f"{told.name}: {reason}"}
+            report = {"status": "failed", "error": f"{told.name}: {reason}{self._record(told.units, reason)}"}
         self._events.ended(told, report)
         self._outcome.note(report)
+
+    def _record(self, units: Sequence[Unit], reason: str) -> str:
+        """Write the failed rows; what prevents it is returned, to be said: it ends nothing else."""
+        from bench.tuning.run import record_failure
+
+        prevented = ""
+        for unit in units:
+            try:
+                record_failure(unit, self._execution, reason)
+            except Exception as problem:
+                prevented = f"; its row cannot be stored: {problem}"
+        return prevented
 
     def _watched(self, trial: TuneTrial) -> Watched:
         if trial.trial_id not in self._known:

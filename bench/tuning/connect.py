@@ -16,6 +16,7 @@ import bench
 from bench import ROOT
 from bench.errors import EnvironmentProblem
 from bench.execution import cpu_count
+from bench.planning.shares import fitting
 from bench.tuning.runner import Resources
 
 CONNECT_SECONDS = 5.0
@@ -92,14 +93,10 @@ def concurrent(resources: Resources) -> int:
         EnvironmentProblem: not even one fits.
     """
     have = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    fits = [int(have.get("CPU", 0) // resources.cpus)]
-    if resources.gpus:
-        # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
-        whole = int(have.get("GPU", 0))
-        fits.append(int(whole // resources.gpus) if resources.gpus >= 1 else whole * int(1 / resources.gpus + 1e-9))
-    if min(fits) < 1:
+    fits = fitting(have.get("CPU", 0), have.get("GPU", 0), resources.cpus, resources.gpus)
+    if fits < 1:
         raise EnvironmentProblem(
             f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits: the cluster has "
             f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; lower --cpus-per-trial or --gpus-per-trial"
         )
-    return min([*fits, resources.concurrent] if resources.concurrent else fits)
+    return min(fits, resources.concurrent or fits)

@@ -36,6 +36,7 @@ class Run:
     Args:
         unit: what to run.
         execution: how.
+        here: whether this process executes it; if not, it tells nothing of devices and of memory.
 
     Attributes:
         status: `running`, `finished`, `failed`, `stopped` or `interrupted`.
@@ -46,8 +47,8 @@ class Run:
         began: the round at which it began here: that of its saved state, or of a stored run.
     """
 
-    def __init__(self, unit: Unit, execution: Execution) -> None:
-        self.unit, self.execution = unit, execution
+    def __init__(self, unit: Unit, execution: Execution, here: bool = True) -> None:
+        self.unit, self.execution, self._here = unit, execution, here
         self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
         self.simulation: Simulation | None = None
         self.pack, self.began = 1, 0
@@ -196,7 +197,7 @@ class Run:
         """Cost, state and provenance of this run."""
         execution, simulation = self.execution, self.simulation
         seconds = simulation.progress.seconds if simulation else None
-        process = provenance.of_process(execution.device)
+        process = provenance.of_process(execution.device, self._here)
         # Another file of weights is another environment: their results lie side by side.
         started_from = weights.versions(self.unit.setting.model) if simulation else {}
         return {
@@ -207,7 +208,7 @@ class Run:
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
             "samples_per_second": simulation.progress.samples / seconds if simulation and seconds else None,
-            "peak_memory_bytes": peak_memory(execution.device),
+            "peak_memory_bytes": peak_memory(execution.device) if self._here else None,
             "threads": execution.threads,
             "backend": simulation.backend if simulation else execution.backend,
             "pack": self.pack,
@@ -236,6 +237,9 @@ def describe(error: BaseException) -> str:
 
 
 def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
-    """Write the failed rows of a run whose process is gone."""
-    run = Run(unit, execution)
-    run.fail(RuntimeError(reason))
+    """Write the failed rows of a run whose process is gone.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    Run(unit, execution, here=False).fail(RuntimeError(reason))

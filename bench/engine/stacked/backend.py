@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from typing import Any
 
 import torch
 
-from bench.engine.memory import is_out_of_memory
+from algorithms.forward import is_out_of_memory
+from bench.engine.memory import give_back
 from bench.engine.stacked.captures import cuda_graphs
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.convolutions import usual
@@ -150,9 +150,7 @@ class Stacked:
         """Go on with half of them at once, what the larger program held being given back."""
         self.limit = (clients + 1) // 2
         self._programs.clear()
-        if torch.cuda.is_available():
-            gc.collect()
-            torch.cuda.empty_cache()
+        give_back()
         warnings.warn(
             f"out of memory with {clients} clients in one program: going on with {self.limit} at a time",
             Slower,

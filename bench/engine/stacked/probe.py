@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from bench.engine.memory import is_out_of_memory
+from algorithms.forward import is_out_of_memory
 from bench.engine.stacked.captures import Act, compiled, make_beside
 from bench.engine.stacked.choices import Choices
 from bench.engine.stacked.rooms import FixedRoom

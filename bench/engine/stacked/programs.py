@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from bench.engine.memory import is_out_of_memory
+from algorithms.forward import is_out_of_memory
 from bench.engine.stacked.probe import Step
 from bench.engine.stacked.rooms import Anywhere, FixedRoom, Room
 from bench.errors import with_its_kind

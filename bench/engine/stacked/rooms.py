@@ -25,6 +25,13 @@ class Room(Protocol):
             axes: so many first axes may be larger: those of steps and clients, whose ends a step cuts off.
         """
 
+    def clients(self, placed: int) -> int:
+        """How many clients there is room for, once all of a round's tensors have their places.
+
+        Args:
+            placed: clients of this round.
+        """
+
 
 class Anywhere:
     """Tensors stay where they are."""
@@ -33,17 +40,23 @@ class Anywhere:
         """`tree` itself."""
         return tree
 
+    def clients(self, placed: int) -> int:
+        """These."""
+        return placed
+
 
 class FixedRoom:
     """Tensors keep their addresses from round to round; each round's values are copied in.
 
     Attributes:
-        generation: raised when something did not fit and has moved: programs captured before are of no use then.
+        generation: raised when something did not fit and has moved, or there are more clients than before: programs
+            captured before are of no use then.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self._places: dict[str, Any] = {}
+        self._most, self._since = 0, -1  # clients, and the generation in which that many were placed
 
     def place(self, name: str, tree: Any, axes: int = 1) -> Any:
         """The place of this name, its first entries along each axis holding `tree`'s values."""
@@ -54,6 +67,13 @@ class FixedRoom:
         for target, source in pairs(kept, tree):
             target[tuple(slice(size) for size in source.shape)].copy_(source)
         return kept
+
+    def clients(self, placed: int) -> int:
+        """The most that any round has placed since something moved: every place holds so many."""
+        if self.generation != self._since or placed > self._most:
+            self.generation += 1
+            self._most, self._since = placed, self.generation
+        return self._most
 
     def copies(self, *names: str) -> dict[str, list[Tensor]]:
         """Copies of the `tensors` of each of these places."""

@@ -32,7 +32,7 @@ from bench.engine.tasks import Job, Task, Trained, finish
 from bench.engine.trees import axes, each, moves, own, shapes, stack, tree_map, unstack
 
 Entry = tuple[Job, Task]
-SIZES = 8  # that a program has at most: each is prepared by itself
+SIZES = 8  # equal steps in which a captured stack shrinks; below the last of them it does by powers of 2
 
 
 class Stack:
@@ -55,6 +55,7 @@ class Stack:
         total: (n,) sums of the losses.
         clock: (1,) int64, finished steps.
         made: finished steps, while they are made one by one.
+        room: clients that all these tensors hold: of a captured program those of earlier rounds, too.
     """
 
     def __init__(self, entries: Sequence[Entry], apart: Differences, program: Program) -> None:
@@ -80,6 +81,8 @@ class Stack:
         self.total = place("total", self._tensor([0.0] * len(self.entries)))
         self.clock = place("clock", self._tensor([0]).long())
         self.made = 0
+        self.room = program.room.clients(len(self.entries))
+        self.steps.weight[:, len(self.entries) :] = 0.0  # whoever has left their places trains on nothing
 
     def run(self) -> list[tuple[Job, Trained]]:
         """All steps of all clients, and what came of each."""
@@ -108,11 +111,12 @@ class Stack:
     def _width(self, size: int) -> int:
         """How many clients train where `size` of them have to.
 
-        Of the many sizes that a stack may have a fixed program has few. What those do who are done is of no account:
-        they train on samples of weight 0, and what they have learned is copied already.
+        Of the many sizes that a stack may have a fixed program has few, and the same ones whatever members are left:
+        each is prepared by itself, and kept. What those do who are done is of no account: they train on samples of
+        weight 0, and what they have learned is copied already.
         """
-        apart = -(-len(self.entries) // SIZES) if self.program.fixed else 1
-        return min(len(self.entries), -(-size // apart) * apart)
+        apart = -(-self.room // SIZES) if self.program.fixed else 1
+        return min(apart, _like(size)) if size < apart else min(self.room, -(-size // apart) * apart)
 
     def _expected(self) -> Counter[int]:
         """Steps of about so many clients in a whole run whose rounds are like this one."""
