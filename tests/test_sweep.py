@@ -14,6 +14,9 @@ from commands import assert_equal_results, command
 
 from bench import sweep
 from bench.engine.state import StateFolder
+from bench.tuning.progress import Quiet
+from bench.tuning.run import Run
+from bench.tuning.runner import Interruption
 from leaderboards import Store
 from leaderboards.frames import records
 from leaderboards.identity import identity_columns
@@ -109,6 +112,64 @@ def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.Captu
     assert first <= set(runs.run_key)
     assert len(runs) == len(first) + 2
     assert (runs.hp_beta <= runs.hp_gamma).all()
+
+
+def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str) -> str:
+    """A search that is interrupted after the first round of its third trial, of two rounds each; its key."""
+    raised: list[Interruption] = []
+    settled: list[Run] = []
+    settle = Run.settle
+
+    def interrupt(self: Run) -> None:
+        settled.append(self)
+        if len(settled) == 5:
+            raised[0].stop("a test")
+        settle(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Interruption, "arm", lambda self: raised.append(self))
+        patch.setattr(Run, "settle", interrupt)
+        assert run(out, *search) == 130
+    (state,) = (out / "state").glob("*/manifest.json")
+    return state.parent.name
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_optuna_goes_on_with_the_trial_that_was_interrupted(
+    executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--num-samples", "3")
+    search = (*search, "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3")
+    key = interrupted_search(tmp_path, monkeypatch, *search)
+    assert "what was under way is saved; the same command goes on from there" in capsys.readouterr().err
+    if executor == "inline":
+        assert run(tmp_path, *search) == 0
+    else:
+        assert command(*search, "--out", str(tmp_path)).returncode == 0
+    runs = Store(tmp_path).runs()
+    assert set(runs.status) == {"finished"}
+    assert key in set(runs.run_key)
+    assert len(runs) == 3
+    assert not list((tmp_path / "state").glob("*/manifest.json"))
+
+
+def test_optuna_completes_the_seeds_of_what_it_began(tmp_path: Path) -> None:
+    search = ("--algo", "fedprox", "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3", "--rounds", "1")
+    assert run(tmp_path, "--algo", "fedprox", "--set", "mu=0.5", "--rounds", "1") == 0
+    assert run(tmp_path, *search, "--search", "optuna", "--num-samples", "1", "--seeds", "2") == 0
+    assert list(Store(tmp_path).runs().hp_mu) == [0.5, 0.5]
+
+
+def test_optuna_runs_what_it_proposes_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials: list[str] = []
+    monkeypatch.setattr(Quiet, "started", lambda self, trial: trials.append(trial.name))
+    search = ("--algo", "fedprox", "--set", "mu=0,0.01,0.02,0.1,1,3", "--rounds", "1", "--local-epochs", "1")
+    for again in ((), ("--force",)):
+        assert run(tmp_path, *search, "--search", "optuna", "--num-samples", "6", *again) == 0
+        assert len(trials) == len(set(trials)) == 6
+        trials.clear()
 
 
 BAD = {

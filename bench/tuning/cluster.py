@@ -21,7 +21,7 @@ from bench.tuning.connect import concurrent, start
 from bench.tuning.events import Events, Watched, watched
 from bench.tuning.logs import Feed
 from bench.tuning.runner import Interruption, Outcome, Resources, halving
-from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
+from bench.tuning.search import PATIENCE, History, decode, distributions, history, remaining, varied
 from bench.tuning.tune_trial import SweepTrial
 from search_spaces import Setting
 
@@ -100,11 +100,7 @@ def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTria
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         return units_of(search, decode(search, config), seeds), execution
 
-    return type(
-        search.algorithm,
-        (SweepTrial,),
-        {"resolve": resolve, "varied": {search.algorithm: Varied((), tuple(varied(search)))}},
-    )
+    return type(search.algorithm, (SweepTrial,), {"resolve": resolve, "varied": varied(search)})
 
 
 def _scheduler(plan: Plan, setting: Setting) -> Any:
@@ -121,28 +117,30 @@ def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
     failed = sweep.outcome.statuses.count("failed")
     trainable = _sampled(search, plan.request.seeds, _reporting(plan, search.setting, sweep.execution))
     for attempt in range(1 if plan.request.force else PATIENCE):
-        missing = remaining(plan, search, sweep.execution.out)
+        past = history(plan, search, sweep.execution.out)
+        missing = remaining(plan, search, past.known)
         if not missing or sweep.execution.stopping or sweep.outcome.statuses.count("failed") > failed:
             return
-        known = known_results(plan, search, sweep.execution.out)
-        searcher = _searcher(search, known, seed=len(known) + attempt)
+        searcher = _searcher(search, past, seed=len(past.known) + attempt)
         sweep.run(trainable, {}, _scheduler(plan, search.setting), searcher, missing)
 
 
-def _searcher(search: Search, known: list[tuple[dict[str, Any], float]], seed: int) -> Any:
-    """Tune's Optuna sampler, filled with what is stored."""
+def _searcher(search: Search, past: History, seed: int) -> Any:
+    """Tune's Optuna sampler, filled with what is stored; it proposes first what was begun."""
     import optuna
     from ray.tune.search.optuna import OptunaSearch
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return OptunaSearch(
+    made = OptunaSearch(
         space=distributions(search),
         metric="objective",
         mode="max",
         seed=seed,
-        points_to_evaluate=[chosen for chosen, _ in known] or None,
-        evaluated_rewards=[value for _, value in known] or None,
+        points_to_evaluate=past.begun or None,
     )
+    for chosen, value in past.known:
+        made.add_evaluated_point(chosen, value)
+    return made
 
 
 class _Sweep:
