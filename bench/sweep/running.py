@@ -60,7 +60,8 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
             resources = _resources(given, resolved, units, store)
             outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
             keys = None if plan.searches else {unit.key for unit in units}
-            _say_ended(outcome, given.verbose, bool(count_saved(resolved.out, keys)))
+            after = _after_interruption(outcome, given.force, bool(count_saved(resolved.out, keys)))
+            _say_ended(outcome, given.verbose, after)
             status = outcome.exit_status
             say(*tracking.after())
     _compact(store)
@@ -143,10 +144,10 @@ def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -
     )
 
 
-def _say_ended(outcome: Outcome, verbose: bool, saved: bool) -> None:
-    """What the user has to know of a sweep that did not end well. `saved`: whether a run has a state to go on from."""
+def _say_ended(outcome: Outcome, verbose: bool, after: str) -> None:
+    """What the user has to know of a sweep that did not end well. `after`: what there is of it if interrupted."""
     if outcome.interrupted:
-        sys.stderr.write(f"interrupted{_interrupted(outcome, saved)}\n")
+        sys.stderr.write(f"interrupted{after}\n")
     for problem in dict.fromkeys(outcome.problems):
         sys.stderr.write(f"problem: {problem}\n")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
@@ -156,8 +157,16 @@ def _say_ended(outcome: Outcome, verbose: bool, saved: bool) -> None:
         say("failed runs are tried again by the same command; with --verbose it prints their tracebacks")
 
 
-def _interrupted(outcome: Outcome, saved: bool) -> str:
-    """What there is of a sweep that was interrupted, and what the same command does."""
+def _after_interruption(outcome: Outcome, force: bool, saved: bool) -> str:
+    """What there is of a sweep that was interrupted, and what the same command does.
+
+    Args:
+        outcome: how it ended.
+        force: stored runs are run again, which takes no state up.
+        saved: whether a run has a state to go on from.
+    """
+    if force:
+        return ": with --force the same command begins anew; without, it goes on with the runs that are not stored"
     if saved:
         return ": what was under way is saved; the same command goes on from there"
     if set(outcome.statuses) - {"interrupted"}:
