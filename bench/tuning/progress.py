@@ -66,6 +66,8 @@ class Tally:
         if report.get("status") == "failed":
             return
         value, of = report.get("objective", math.nan), "validation"
+        if value < 0:  # of what failed
+            return
         if math.isnan(value) and self.best_of != of:
             value, of = report.get("best_accuracy", math.nan), "test"
         if not math.isnan(value) and not value <= self.best:
