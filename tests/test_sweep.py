@@ -8,6 +8,7 @@ import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import assert_equal_results, command
@@ -17,6 +18,7 @@ from bench.engine.state import StateFolder
 from bench.tuning.progress import Quiet
 from bench.tuning.run import Run
 from bench.tuning.runner import Interruption
+from bench.tuning.trial import Trial
 from leaderboards import Store
 from leaderboards.frames import records
 from leaderboards.identity import identity_columns
@@ -365,6 +367,71 @@ def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
     runs = Store(tmp_path).runs().set_index("algorithm")
     assert runs.status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
     assert "worker died" in runs.error["fedcad"]
+
+
+# What happens in a worker of Ray, and not in a step: to values, to how the command ends, and what it says.
+BESIDE_STEPS = {
+    "storing what ASHA stopped": (
+        "stop",
+        "raise OSError(28, 'No space left on device')",
+        ("mu=0,0.01,1e3,1e4", 3, "no space left for"),
+    ),
+    "beginning": (
+        "__init__",
+        "raise ImportError('no torch')",
+        ("mu=0", 1, "the worker could not begin: ImportError: no t"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "body", "expected"), BESIDE_STEPS.values(), ids=BESIDE_STEPS)
+def test_what_goes_wrong_beside_the_steps_of_a_worker_is_said(
+    method: str, body: str, expected: tuple[str, int, str], tmp_path: Path
+) -> None:
+    values, status, words = expected
+    search = ["--algo", "fedprox", "--set", values, "--local-epochs", "1", "--rounds", "20", "--scheduler", "asha"]
+    arguments = [*search, "-q", "--max-concurrent", "2", "--out", str(tmp_path)]
+    code = (
+        "import sys\nfrom bench.tuning import cluster\n"
+        "original = cluster._listed\n"
+        "def ill(*given):\n"
+        "    made = original(*given)\n"
+        "    def setup(self, config):\n"
+        "        from bench.tuning.run import Run\n"
+        "        def fail(*_):\n"
+        f"            {body}\n"
+        f"        Run.{method} = fail\n"
+        "        return super(made, self).setup(config)\n"
+        "    made.setup = setup\n"
+        "    return made\n"
+        "cluster._listed = ill\n"
+        "from bench.sweep import main\n"
+        f"sys.exit(main({arguments!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stderr
+    assert words in done.stderr
+    assert "stopped" not in set(Store(tmp_path).status().values())
+
+
+def test_a_disk_that_is_full_when_an_interruption_saves_exits_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = Trial.step
+
+    def stopped(self: Trial) -> dict[str, Any]:
+        """A stop that comes when the runs have settled."""
+        step(self)
+        Path(str(self.execution.stop_file)).touch()
+        return self.report()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+
+    monkeypatch.setattr(Trial, "step", stopped)
+    monkeypatch.setattr(StateFolder, "save", full)
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "2000") == 3
+    assert "no space left" in capsys.readouterr().err
 
 
 def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
+from ray.exceptions import RayTaskError
 from ray.tune.experiment import Trial as TuneTrial
 
 from bench.execution import Execution
@@ -218,8 +221,8 @@ class _Watcher(tune.Callback):
     ) -> None:
         """Show it; a machine that is not ready ends the whole sweep."""
         self._events.reported(self._watched(trial), result)
-        if result["status"] == "environment" and self._execution.stop_file:
-            Path(self._execution.stop_file).touch()
+        if result["status"] == "environment":
+            self._stop_all()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
         """Count it."""
@@ -230,18 +233,27 @@ class _Watcher(tune.Callback):
         self._outcome.note(report)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """The worker itself died: its rows are written here, unless an interruption took it."""
+        """What no report said: the machine is not ready, an interruption took the worker, or it failed, as rows say."""
         from bench.tuning.run import record_failure
+        from bench.tuning.trial import on_this_machine
 
-        told = self._watched(trial)
+        told, error = self._watched(trial), _error_of(trial)
+        problem = on_this_machine(getattr(error, "cause", error), self._execution.out)
         report = {"status": "interrupted"}
-        if not self._execution.stopping:
-            reason = f"the worker died: {_last_line(trial)}"
+        if problem:
+            self._stop_all()
+            report = {"status": "environment", "error": problem}
+        elif not self._execution.stopping:
+            reason = _reason(error)
             for unit in told.units:
                 record_failure(unit, self._execution, reason)
             report = {"status": "failed", "error": f"{told.name}: {reason}"}
         self._events.ended(told, report)
         self._outcome.note(report)
+
+    def _stop_all(self) -> None:
+        if self._execution.stop_file:
+            Path(self._execution.stop_file).touch()
 
     def _watched(self, trial: TuneTrial) -> Watched:
         if trial.trial_id not in self._known:
@@ -250,7 +262,17 @@ class _Watcher(tune.Callback):
         return self._known[trial.trial_id]
 
 
-def _last_line(trial: TuneTrial) -> str:
-    """The gist of the error that Tune kept."""
-    text = str(trial.get_pickled_error() or "out of memory or killed").strip()
-    return text.splitlines()[-1]
+def _error_of(trial: TuneTrial) -> BaseException | None:
+    """What Tune keeps of the trial's error, on this machine until the experiment ends; None if it keeps nothing."""
+    with suppress(Exception):
+        error: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
+        return error
+    return None
+
+
+def _reason(error: BaseException | None) -> str:
+    """Why a trial ended without a report: its worker died, could not begin, or failed outside of the runs."""
+    line = str(error or "out of memory or killed").strip().splitlines()[-1]
+    if isinstance(error, RayTaskError):
+        return f"the worker failed: {line}"
+    return f"the worker {'could not begin' if getattr(error, 'actor_init_failed', False) else 'died'}: {line}"

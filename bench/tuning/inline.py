@@ -47,6 +47,8 @@ def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) 
     while not report["done"]:
         report = trial.step()
         events.reported(told, feed.attach(report) if events.needs_curves else report)
+    trial.end()
+    report = trial.report()  # with what went wrong at the end
     ended = feed.attach(report) if events.needs_curves else report
     trial.close()
     events.ended(told, ended)

@@ -50,7 +50,7 @@ class Run:
         self.unit, self.execution = unit, execution
         self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
         self.simulation: Simulation | None = None
-        self.pack, self.began = 1, 0
+        self.pack, self.began, self._kept = 1, 0, 0
         self.store = Store(Path(execution.out))
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock")
@@ -71,7 +71,7 @@ class Run:
             if self.execution.force:
                 self.folder.remove()
             self._build()
-        self.began = self.round
+        self.began = self._kept = self.round
 
     def settle(self) -> None:
         """After some rounds: store the rows when the last is done, or the state, where it is time for that."""
@@ -80,21 +80,21 @@ class Run:
             self._store("finished")
             self.folder.remove()
         elif self.execution.stopping:
-            simulation.save()
+            self.save()
             self.status = "interrupted"
         elif time.monotonic() - self._saved > self.execution.save_seconds:
             self.save()
 
     def save(self) -> None:
-        """Write the state now."""
-        if self.status == "running" and self.simulation is not None:
+        """Write the state now, if it has rounds that are not written yet."""
+        if self.status == "running" and self.simulation is not None and self.round > self._kept:
             self.simulation.save()
-            self._saved = time.monotonic()
+            self._saved, self._kept = time.monotonic(), self.round
 
     def stop(self) -> None:
         """End a run that the scheduler gave up: its rows say so, its state stays for a later command to go on."""
         if self.status == "running" and self.simulation is not None and self.simulation.progress.curves:
-            self.simulation.save()
+            self.save()
             self._store("stopped")
 
     def fail(self, error: BaseException) -> None:
