@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms import entry
-from bench.errors import EXIT_OK, EnvironmentProblem, UsageError
+from bench.errors import EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.identity import identity_json
 from bench.planning.budget import TUNED
@@ -21,7 +21,7 @@ from bench.planning.work import RecordedRates
 from bench.stored.under_way import count_saved
 from bench.sweep.ready import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes
-from bench.terminal.console import say
+from bench.terminal.console import report_problem, say
 from bench.terminal.streams import UnreadError
 from bench.terminal.words import counted
 from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
@@ -52,24 +52,36 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
     _announce(plan, units, 0 if given.force else count_saved(resolved.out, {unit.key for unit in units}))
     say(*tracking.before())
     say(*pack_notes(given, resolved))
-    status = EXIT_OK
-    with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force) as observers:
-        if units or plan.searches:
-            execution = _execution(given, argv, resolved)
-            prepare_data(plan, units, execution)
-            resources = _resources(given, resolved, units, store)
-            outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
-            keys = None if plan.searches else {unit.key for unit in units}
-            after = _after_interruption(outcome, given.force, bool(count_saved(resolved.out, keys)))
-            _say_ended(outcome, given.verbose, after)
-            status = outcome.exit_status
-            say(*tracking.after())
+    status, ended = EXIT_OK, not (units or plan.searches)
+    try:
+        with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force) as observers:
+            if not ended:
+                execution = _execution(given, argv, resolved)
+                prepare_data(plan, units, execution)
+                resources = _resources(given, resolved, units, store)
+                outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
+                ended = True
+                keys = None if plan.searches else {unit.key for unit in units}
+                after = _after_interruption(outcome, given.force, bool(count_saved(resolved.out, keys)))
+                _say_ended(outcome, given.verbose, after)
+                status = outcome.exit_status
+                say(*tracking.after())
+        _make_tables(plan, store, given.json)
+    except KeyboardInterrupt:
+        if not ended:
+            raise
+        same = "the same command without --force" if given.force else "the same command"
+        told = f"interrupted when the trials had ended: their runs are stored, {same} makes the tables"
+        return report_problem(KeyboardInterrupt(told), EXIT_INTERRUPTED)
+    return status
+
+
+def _make_tables(plan: Plan, store: Store, as_json: bool) -> None:
     _compact(store)
     _rebuild(store)
     with suppress(UnreadError):  # what the trials came to stands, whoever reads the tables
-        _print_board(plan, resolved.out, given.json)
+        _print_board(plan, store.out, as_json)
         sys.stdout.flush()
-    return status
 
 
 def _execution(given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> Execution:
