@@ -150,3 +150,17 @@ def test_an_interrupted_force_does_not_promise_to_go_on(
     assert "interrupted: with --force the same command begins anew; without, it goes on with the runs that are" in said
     assert sweep.main([*few]) == 0
     assert "1 run, 1 already stored, 0 to do" in capsys.readouterr().err
+
+
+def test_the_first_signal_after_a_spent_budget_does_not_kill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, Interruption(tmp_path, Quiet()) as interruption:
+        interruption.stop("time budget of 1 s spent")
+        assert "finished and saved; Ctrl-C twice kills\n" in capsys.readouterr().err
+        patch.setattr(signal, "raise_signal", lambda _: pytest.fail("killed by the first signal"))
+        os.kill(os.getpid(), signal.SIGINT)
+        assert (
+            "stopping (SIGINT): rounds in hand are finished and saved; once more to kill\n" in capsys.readouterr().err
+        )
+        assert interruption.path.exists()

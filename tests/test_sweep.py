@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 from commands import assert_equal_results, command
+from rows import make_row
 
 from bench import sweep
 from bench.engine.state import StateFolder
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
 from bench.tuning.progress import Quiet
 from bench.tuning.run import Run
 from bench.tuning.runner import Interruption
@@ -103,6 +106,36 @@ def test_random_search_draws_distinct_configurations_that_keep_relations(
     assert drawn[0] == drawn[1], "the same command asks for the same configurations"
     assert len(set(drawn[0])) == 5
     assert all(beta <= gamma for beta, gamma in drawn[0])
+
+
+def test_force_removes_a_damaged_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unit = make_plan(Request(("fedavg",), values={"rounds": ("1",)})).units[0]
+    state = tmp_path / "state" / unit.key
+    state.mkdir(parents=True)
+    (state / "manifest.json").write_text("of another world")
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1") == 3
+    assert f"remove the folder {state} to start this run anew" in capsys.readouterr().err
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1", "--force") == 0
+    assert list(Store(tmp_path).status().values()) == ["finished"]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("prepare_data", "interrupted before anything ran"),
+        ("_compact", "interrupted when the trials had ended: their runs are stored, the same command makes the tables"),
+    ],
+)
+def test_what_an_interruption_left_is_said_by_when_it_came(
+    function: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"bench.sweep.running.{function}", interrupted)
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1") == 130
+    assert capsys.readouterr().err.endswith(f"error: {words}\n")
+    assert len(Store(tmp_path).finished()) == (function == "_compact")
 
 
 def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,6 +340,16 @@ def test_reproduce_gives_the_row_again(swept: Path, tmp_path: Path, capsys: pyte
     rows = Store(tmp_path).runs().set_index("run_key")
     assert rows.index.tolist() == [key]
     assert sweep.main(["reproduce", "nothing", "--out", str(swept)]) == 2
+
+
+@pytest.mark.parametrize("status", ["stopped", "failed"])
+def test_only_a_finished_run_is_reproduced(status: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(tmp_path).write(make_row(status=status, error=status), [(1, "accuracy", 0.5)])
+    (key,) = Store(tmp_path).runs().run_key
+    assert sweep.main(["reproduce", key, "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"the run {key[:16]} is {status}" in said
+    assert "only a finished row says what a whole one gave; give its command again to finish it" in said
 
 
 def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
