@@ -7,7 +7,6 @@ import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from bench.planning.unit import Unit
 from bench.tuning.connect import concurrent, start
 from bench.tuning.events import Events, Watched, watched
 from bench.tuning.logs import Feed
-from bench.tuning.runner import Interruption, Outcome, Resources, halving
+from bench.tuning.runner import Interruption, Outcome, Resources, scheduled
 from bench.tuning.search import PATIENCE, History, decode, distributions, history, remaining, varied
 from bench.tuning.tune_trial import SweepTrial
 from search_spaces import Setting
@@ -71,19 +70,10 @@ def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> 
         if sweep.execution.stopping:
             return
         setting = members[0][0].setting
-        execution = _reporting(plan, setting, sweep.execution, sweep.resources.pack)
+        execution = scheduled(plan, setting, sweep.execution, sweep.resources.pack)
         space = {"index": tune.grid_search(list(range(len(members))))}
         scheduler = None if execution.rungs else _scheduler(plan, setting)
         sweep.run(_listed(members, differing, execution), space, scheduler)
-
-
-def _reporting(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
-    """Under ASHA, whose rungs are rounds, trials report after a number of them instead of by the clock."""
-    if plan.request.scheduler == "none":
-        return execution
-    if pack > 1:
-        return halving(execution, setting, pack)
-    return replace(execution, rounds_per_report=max(1, setting.rounds // 20), keep_stopped=True)
 
 
 def _listed(
@@ -118,7 +108,7 @@ def _scheduler(plan: Plan, setting: Setting) -> Any:
 def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
     """Sample until enough configurations are stored: on a small grid a sampler repeats itself."""
     failed = sweep.outcome.statuses.count("failed")
-    trainable = _sampled(search, plan.request.seeds, _reporting(plan, search.setting, sweep.execution))
+    trainable = _sampled(search, plan.request.seeds, scheduled(plan, search.setting, sweep.execution))
     for attempt in range(1 if plan.request.force else PATIENCE):
         past = history(plan, search, sweep.execution.out)
         missing = remaining(plan, search, past.known)

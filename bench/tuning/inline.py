@@ -12,7 +12,7 @@ from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
 from bench.tuning.events import Events, Watched, watched
 from bench.tuning.logs import Feed
-from bench.tuning.runner import Interruption, Outcome, Resources, halving
+from bench.tuning.runner import Interruption, Outcome, Resources, scheduled
 from bench.tuning.search import PATIENCE, decode, distributions, history, remaining, study_for, varied
 from bench.tuning.trial import Trial
 from leaderboards import canonical_json
@@ -30,7 +30,7 @@ def run_inline(
     """Every trial in order, until one finds that the machine is not ready."""
     differing = varied_names([unit for units in trials for unit in units])
     for units in trials:
-        how = halving(execution, units[0].setting, resources.pack) if plan.request.scheduler == "asha" else execution
+        how = scheduled(plan, units[0].setting, execution, resources.pack)
         report = _run(watched(units, differing), how, events, outcome)
         if report["status"] == "environment":
             return

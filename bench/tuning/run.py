@@ -15,7 +15,7 @@ from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
 from bench.engine.memory import largest_peak
-from bench.engine.simulation import Simulation
+from bench.engine.simulation import Point, Simulation
 from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
@@ -23,7 +23,7 @@ from bench.errors import in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.unit import Unit
-from bench.tuning.results import Point, failed_rows, now, rows_of, series
+from bench.tuning.results import failed_rows, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5

@@ -116,11 +116,17 @@ def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
     return [trial for trial in group(plan.units, asha, pack) if any(unit.key in missing for unit in trial)]
 
 
-def halving(execution: Execution, setting: Setting, pack: int) -> Execution:
-    """How trials are executed under ASHA whose packs hold several configurations: they compare these themselves."""
-    if pack == 1:
+def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
+    """How trials of a setting are executed under the plan's scheduler.
+
+    Under ASHA packs, which hold several configurations, compare these themselves. Others are compared by Tune, whose
+    rungs are rounds: they report after a number of them instead of by the clock.
+    """
+    if plan.request.scheduler == "none":
         return execution
-    return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
+    if pack > 1:
+        return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
+    return replace(execution, keep_stopped=True, rounds_per_report=max(1, setting.rounds // 20))
 
 
 class Interruption:
