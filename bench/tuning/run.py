@@ -86,8 +86,8 @@ class Run:
             self.save()
 
     def save(self) -> None:
-        """Write the state now, if it has rounds that are not written yet."""
-        if self.status == "running" and self.simulation is not None and self.round > self._kept:
+        """Write the state now."""
+        if self.status == "running" and self.simulation is not None:
             self.simulation.save()
             self._saved, self._kept = time.monotonic(), self.round
 
@@ -123,6 +123,11 @@ class Run:
     def round(self) -> int:
         """Finished rounds; of a stored run, evaluated ones."""
         return self.simulation.round if self.simulation else max((at for at, _, _ in self._recalled), default=0)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether it made rounds that its state does not have."""
+        return self.round > self._kept
 
     def measure(self, metric: str, until: float = math.inf) -> float:
         """The best value of one metric of `curve` up to a round; NaN before there is any."""

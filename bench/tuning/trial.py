@@ -142,7 +142,7 @@ class Trial:
         for run in self.runs:
             if not saves:
                 self._guard(run, run.stop)
-            elif run.simulation not in broken:
+            elif run.unsaved and run.simulation not in broken:
                 self._guard(run, run.save)
 
     def close(self) -> None:
