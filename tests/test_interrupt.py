@@ -12,6 +12,7 @@ from commands import assert_equal_results, command, kill_all, saved_round, start
 from bench import compare, sweep
 from bench.tuning import runner
 from bench.tuning.progress import Quiet
+from bench.tuning.run import Run
 from bench.tuning.runner import Interruption
 from leaderboards import Store
 
@@ -131,3 +132,35 @@ def test_an_interruption_between_two_runs_says_that_the_first_is_stored(
     said = capsys.readouterr().err
     assert "interrupted between two runs: those that ended are stored; the same command goes on with the others" in said
     assert len(Store(tmp_path).finished()) == 1
+
+
+def test_an_interrupted_force_does_not_promise_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[Interruption] = []
+    few = ("--algo", "fedavg", "--rounds", "2", "--executor", "inline", "-q", "--out", str(tmp_path))
+    assert sweep.main([*few]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Interruption, "arm", lambda self: raised.append(self))
+        settle = Run.settle
+        patch.setattr(Run, "settle", lambda self: (raised[0].stop("a test"), settle(self)))
+        assert sweep.main([*few, "--force"]) == 130
+    said = capsys.readouterr().err
+    assert "goes on from there" not in said
+    assert "interrupted: with --force the same command begins anew; without, it goes on with the runs that are" in said
+    assert sweep.main([*few]) == 0
+    assert "1 run, 1 already stored, 0 to do" in capsys.readouterr().err
+
+
+def test_the_first_signal_after_a_spent_budget_does_not_kill(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, Interruption(tmp_path, Quiet()) as interruption:
+        interruption.stop("time budget of 1 s spent")
+        assert "finished and saved; Ctrl-C twice kills\n" in capsys.readouterr().err
+        patch.setattr(signal, "raise_signal", lambda _: pytest.fail("killed by the first signal"))
+        os.kill(os.getpid(), signal.SIGINT)
+        assert (
+            "stopping (SIGINT): rounds in hand are finished and saved; once more to kill\n" in capsys.readouterr().err
+        )
+        assert interruption.path.exists()

@@ -190,6 +190,13 @@ def test_a_failed_seed_loses_and_equal_ones_keep_their_order() -> None:
     assert [run.unit.hyperparameters["mu"] for run in losers(runs, [10])] == [0.2, 0.3]
 
 
+def test_a_seed_that_ended_before_the_rung_counts_with_its_configuration() -> None:
+    good = [Stood(unit(mu, seed), 0.5) for mu in (0.1, 0.2, 0.3) for seed in (0, 1)]
+    for status, lost in (("failed", {0.2, 0.3, 0.4}), ("finished", {0.2, 0.3, 0.4})):  # diverged: mean of 0.8 and 0.1
+        runs = [*good, Stood(unit(0.4, 0), 0.8), Stood(unit(0.4, 1), 0.1, round=3, status=status)]
+        assert {run.unit.hyperparameters["mu"] for run in losers(runs, [10])} == lost
+
+
 def test_a_rung_judges_alike_however_often_and_when_it_is_asked() -> None:
     runs = [Stood(unit(0.1 * i), 0.1 * i) for i in range(8)]
     first = losers(runs, [10])

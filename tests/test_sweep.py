@@ -9,13 +9,21 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from commands import assert_equal_results, command
+from rows import make_row
 
 from bench import sweep
 from bench.engine.state import StateFolder
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
 from bench.planning.unit import Unit
+from bench.tuning.progress import Quiet
+from bench.tuning.run import Run
+from bench.tuning.runner import Interruption
+from bench.tuning.trial import Trial
 from leaderboards import Store
 from leaderboards.frames import records
 from leaderboards.identity import identity_columns
@@ -103,6 +111,36 @@ def test_random_search_draws_distinct_configurations_that_keep_relations(
     assert all(beta <= gamma for beta, gamma in drawn[0])
 
 
+def test_force_removes_a_damaged_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unit = make_plan(Request(("fedavg",), values={"rounds": ("1",)})).units[0]
+    state = tmp_path / "state" / unit.key
+    state.mkdir(parents=True)
+    (state / "manifest.json").write_text("of another world")
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1") == 3
+    assert f"remove the folder {state} to start this run anew" in capsys.readouterr().err
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1", "--force") == 0
+    assert list(Store(tmp_path).status().values()) == ["finished"]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("prepare_data", "interrupted before anything ran"),
+        ("_compact", "interrupted when the trials had ended: their runs are stored, the same command makes the tables"),
+    ],
+)
+def test_what_an_interruption_left_is_said_by_when_it_came(
+    function: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"bench.sweep.running.{function}", interrupted)
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1") == 130
+    assert capsys.readouterr().err.endswith(f"error: {words}\n")
+    assert len(Store(tmp_path).finished()) == (function == "_compact")
+
+
 def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = ("--algo", "fedcad", "--search", "optuna", "--rounds", "2", "--seeds", "2")
     assert run(tmp_path, *search, "--num-samples", "2") == 0
@@ -112,6 +150,64 @@ def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.Captu
     assert first <= set(runs.run_key)
     assert len(runs) == len(first) + 2
     assert (runs.hp_beta <= runs.hp_gamma).all()
+
+
+def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str) -> str:
+    """A search that is interrupted after the first round of its third trial, of two rounds each; its key."""
+    raised: list[Interruption] = []
+    settled: list[Run] = []
+    settle = Run.settle
+
+    def interrupt(self: Run) -> None:
+        settled.append(self)
+        if len(settled) == 5:
+            raised[0].stop("a test")
+        settle(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Interruption, "arm", lambda self: raised.append(self))
+        patch.setattr(Run, "settle", interrupt)
+        assert run(out, *search) == 130
+    (state,) = (out / "state").glob("*/manifest.json")
+    return state.parent.name
+
+
+@pytest.mark.parametrize("executor", ["inline", "ray"])
+def test_optuna_goes_on_with_the_trial_that_was_interrupted(
+    executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--num-samples", "3")
+    search = (*search, "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3")
+    key = interrupted_search(tmp_path, monkeypatch, *search)
+    assert "what was under way is saved; the same command goes on from there" in capsys.readouterr().err
+    if executor == "inline":
+        assert run(tmp_path, *search) == 0
+    else:
+        assert command(*search, "--out", str(tmp_path)).returncode == 0
+    runs = Store(tmp_path).runs()
+    assert set(runs.status) == {"finished"}
+    assert key in set(runs.run_key)
+    assert len(runs) == 3
+    assert not list((tmp_path / "state").glob("*/manifest.json"))
+
+
+def test_optuna_completes_the_seeds_of_what_it_began(tmp_path: Path) -> None:
+    search = ("--algo", "fedprox", "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3", "--rounds", "1")
+    assert run(tmp_path, "--algo", "fedprox", "--set", "mu=0.5", "--rounds", "1") == 0
+    assert run(tmp_path, *search, "--search", "optuna", "--num-samples", "1", "--seeds", "2") == 0
+    assert list(Store(tmp_path).runs().hp_mu) == [0.5, 0.5]
+
+
+def test_optuna_runs_what_it_proposes_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials: list[str] = []
+    monkeypatch.setattr(Quiet, "started", lambda self, trial: trials.append(trial.name))
+    search = ("--algo", "fedprox", "--set", "mu=0,0.01,0.02,0.1,1,3", "--rounds", "1", "--local-epochs", "1")
+    for again in ((), ("--force",)):
+        assert run(tmp_path, *search, "--search", "optuna", "--num-samples", "6", *again) == 0
+        assert len(trials) == len(set(trials)) == 6
+        trials.clear()
 
 
 BAD = {
@@ -249,6 +345,16 @@ def test_reproduce_gives_the_row_again(swept: Path, tmp_path: Path, capsys: pyte
     assert sweep.main(["reproduce", "nothing", "--out", str(swept)]) == 2
 
 
+@pytest.mark.parametrize("status", ["stopped", "failed"])
+def test_only_a_finished_run_is_reproduced(status: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Store(tmp_path).write(make_row(status=status, error=status), [(1, "accuracy", 0.5)])
+    (key,) = Store(tmp_path).runs().run_key
+    assert sweep.main(["reproduce", key, "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert f"the run {key[:16]} is {status}" in said
+    assert "only a finished row says what a whole one gave; give its command again to finish it" in said
+
+
 def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
     for arguments in (
         ["--help"],
@@ -333,6 +439,71 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     (problem,) = outcome.problems
     assert "the worker died: out of memory or killed; its row cannot be stored" in problem
     assert "No space left" in problem
+
+
+# What happens in a worker of Ray, and not in a step: to values, to how the command ends, and what it says.
+BESIDE_STEPS = {
+    "storing what ASHA stopped": (
+        "stop",
+        "raise OSError(28, 'No space left on device')",
+        ("mu=0,0.01,1e3,1e4", 3, "no space left for"),
+    ),
+    "beginning": (
+        "__init__",
+        "raise ImportError('no torch')",
+        ("mu=0", 1, "the worker could not begin: ImportError: no t"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "body", "expected"), BESIDE_STEPS.values(), ids=BESIDE_STEPS)
+def test_what_goes_wrong_beside_the_steps_of_a_worker_is_said(
+    method: str, body: str, expected: tuple[str, int, str], tmp_path: Path
+) -> None:
+    values, status, words = expected
+    search = ["--algo", "fedprox", "--set", values, "--local-epochs", "1", "--rounds", "20", "--scheduler", "asha"]
+    arguments = [*search, "-q", "--max-concurrent", "2", "--out", str(tmp_path)]
+    code = (
+        "import sys\nfrom bench.tuning import cluster\n"
+        "original = cluster._listed\n"
+        "def ill(*given):\n"
+        "    made = original(*given)\n"
+        "    def setup(self, config):\n"
+        "        from bench.tuning.run import Run\n"
+        "        def fail(*_):\n"
+        f"            {body}\n"
+        f"        Run.{method} = fail\n"
+        "        return super(made, self).setup(config)\n"
+        "    made.setup = setup\n"
+        "    return made\n"
+        "cluster._listed = ill\n"
+        "from bench.sweep import main\n"
+        f"sys.exit(main({arguments!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == status, done.stderr
+    assert words in done.stderr
+    assert "stopped" not in set(Store(tmp_path).status().values())
+
+
+def test_a_disk_that_is_full_when_an_interruption_saves_exits_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = Trial.step
+
+    def stopped(self: Trial) -> dict[str, Any]:
+        """A stop that comes when the runs have settled."""
+        step(self)
+        Path(str(self.execution.stop_file)).touch()
+        return self.report()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+
+    monkeypatch.setattr(Trial, "step", stopped)
+    monkeypatch.setattr(StateFolder, "save", full)
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "2000") == 3
+    assert "no space left" in capsys.readouterr().err
 
 
 def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

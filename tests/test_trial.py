@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from algorithms import ALGORITHMS
+from bench.engine.state import StateFolder
 from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.tuning.run import record_failure
-from bench.tuning.trial import Trial
+from bench.tuning.trial import LOST, Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -66,6 +67,47 @@ def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_pat
     assert Store(tmp_path).runs().iloc[0].status == "finished"
 
 
+def test_a_stop_between_a_round_and_its_report_loses_no_round(execution: Execution, tmp_path: Path) -> None:
+    trial = Trial([unit(0), unit(1)], execution)
+    trial.step()
+    (tmp_path / "stop").touch()
+    assert trial.report()["status"] == "interrupted"
+    trial.close()
+    (tmp_path / "stop").unlink()
+    again = Trial([unit(0), unit(1)], execution)
+    assert [run.round for run in again.runs] == [1, 1]
+    again.close()
+
+
+def test_a_machine_that_is_not_ready_for_one_run_leaves_the_rounds_of_the_others(
+    execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial([unit(0), unit(1)], execution)
+
+    def denied() -> None:
+        raise PermissionError(13, "Permission denied", "/nowhere")
+
+    monkeypatch.setattr(trial.runs[0], "settle", denied)
+    report = trial.step()
+    assert (report["status"], report["error"][:17]) == ("environment", "Permission denied")
+    trial.close()
+    assert [run.round for run in Trial([unit(0), unit(1)], execution).runs] == [1, 1]
+
+
+def test_a_state_that_cannot_be_saved_is_no_failed_run(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Trial([unit()], execution)
+    trial.step()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(StateFolder, "save", full)
+    trial.save()
+    assert (trial.report()["status"], "no space left" in trial.problem) == ("environment", True)
+    trial.close()
+    assert not Store(Path(execution.out)).status()
+
+
 def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Execution, tmp_path: Path) -> None:
     first = Trial([unit()], execution)
     first.step()
@@ -98,6 +140,7 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
         pass
     trial.close()
     assert report["status"] == "failed"
+    assert report["objective"] == LOST < 0, "a number: ASHA lets go of what is worse, and a NaN is not"
     assert "unlucky" in report["error"]
     statuses = Store(Path(execution.out)).runs().set_index("seed").status.to_dict()
     assert statuses == {0: "failed", 1: "finished"}

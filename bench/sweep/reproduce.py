@@ -53,6 +53,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     into = result_folder(arguments.into or out / "reproduced", "--into")
     found = run_of_key(Store(out).runs(), arguments.run_key, [out])
     row = {str(name): value for name, value in found.iloc[0].items()}
+    _check_finished(row)
     unit = unit_of_row(row)
     device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(
@@ -81,6 +82,14 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     made = Store(into).runs(replicates=True)
     newest = made[made.run_key == row["run_key"]].sort_values("finished").iloc[-1]
     return _compare(row, {str(name): value for name, value in newest.items()})
+
+
+def _check_finished(row: Mapping[str, Any]) -> None:
+    if row["status"] != "finished":
+        raise UsageError(
+            f"the run {row['run_key'][:16]} is {row['status']}: only a finished row says "
+            "what a whole one gave; give its command again to finish it, or name a finished run"
+        )
 
 
 def unit_of_row(row: Mapping[str, Any]) -> Unit:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms import entry
-from bench.errors import EXIT_OK, EnvironmentProblem, UsageError
+from bench.errors import EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.identity import identity_json
 from bench.planning.budget import TUNED
@@ -20,7 +20,7 @@ from bench.planning.work import RecordedRates
 from bench.stored.under_way import count_saved
 from bench.sweep.ready import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
-from bench.terminal.console import say
+from bench.terminal.console import report_problem, say
 from bench.terminal.streams import UnreadError
 from bench.terminal.words import counted
 from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
@@ -51,23 +51,36 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
     _announce(plan, units, 0 if given.force else count_saved(resolved.out, {unit.key for unit in units}))
     say(*tracking.before())
     say(*pack_notes(given, resolved))
-    status = EXIT_OK
-    with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force) as observers:
-        if units or plan.searches:
-            execution = _execution(given, argv, resolved)
-            prepare_data(plan, units, execution)
-            resources = _resources(given, resolved, trial_share(given, resolved, plan, units, store))
-            outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
-            keys = None if plan.searches else {unit.key for unit in units}
-            _say_ended(outcome, given.verbose, bool(count_saved(resolved.out, keys)))
-            status = outcome.exit_status
-            say(*tracking.after())
+    status, ended = EXIT_OK, not (units or plan.searches)
+    try:
+        with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force) as observers:
+            if not ended:
+                execution = _execution(given, argv, resolved)
+                prepare_data(plan, units, execution)
+                resources = _resources(given, resolved, trial_share(given, resolved, plan, units, store))
+                outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
+                ended = True
+                keys = None if plan.searches else {unit.key for unit in units}
+                after = _after_interruption(outcome, given.force, bool(count_saved(resolved.out, keys)))
+                _say_ended(outcome, given.verbose, after)
+                status = outcome.exit_status
+                say(*tracking.after())
+        _make_tables(plan, store, given.json)
+    except KeyboardInterrupt:
+        if not ended:
+            raise
+        same = "the same command without --force" if given.force else "the same command"
+        told = f"interrupted when the trials had ended: their runs are stored, {same} makes the tables"
+        return report_problem(KeyboardInterrupt(told), EXIT_INTERRUPTED)
+    return status
+
+
+def _make_tables(plan: Plan, store: Store, as_json: bool) -> None:
     _compact(store)
     _rebuild(store)
     with suppress(UnreadError):  # what the trials came to stands, whoever reads the tables
-        _print_board(plan, resolved.out, given.json)
+        _print_board(plan, store.out, as_json)
         sys.stdout.flush()
-    return status
 
 
 def _execution(given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> Execution:
@@ -120,7 +133,7 @@ def _run_missing(
 def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -> Ahead:
     """What there is to do, by the rates of runs that are stored beside it."""
     from bench.tuning.progress import Ahead
-    from bench.tuning.search import remaining
+    from bench.tuning.search import history, remaining
 
     rates = RecordedRates(Store(Path(execution.out)), execution.device)
 
@@ -128,7 +141,8 @@ def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -
         return sum(rates.work(unit.algorithm, unit.setting) for unit in units)
 
     trials = trials_of(plan, units, pack)
-    chosen = [(remaining(plan, search, execution.out), search) for search in plan.searches]
+    known = [history(plan, search, execution.out).known for search in plan.searches]
+    chosen = [(remaining(plan, search, tried), search) for search, tried in zip(plan.searches, known, strict=True)]
     searched = sum(plan.request.seeds * count * rates.work(one.algorithm, one.setting) for count, one in chosen)
     return Ahead(
         trials=len(trials) + sum(count for count, _ in chosen),
@@ -137,10 +151,10 @@ def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -
     )
 
 
-def _say_ended(outcome: Outcome, verbose: bool, saved: bool) -> None:
-    """What the user has to know of a sweep that did not end well. `saved`: whether a run has a state to go on from."""
+def _say_ended(outcome: Outcome, verbose: bool, after: str) -> None:
+    """What the user has to know of a sweep that did not end well. `after`: what there is of it if interrupted."""
     if outcome.interrupted:
-        sys.stderr.write(f"interrupted{_interrupted(outcome, saved)}\n")
+        sys.stderr.write(f"interrupted{after}\n")
     for problem in dict.fromkeys(outcome.problems):
         sys.stderr.write(f"problem: {problem}\n")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
@@ -150,8 +164,16 @@ def _say_ended(outcome: Outcome, verbose: bool, saved: bool) -> None:
         say("failed runs are tried again by the same command; with --verbose it prints their tracebacks")
 
 
-def _interrupted(outcome: Outcome, saved: bool) -> str:
-    """What there is of a sweep that was interrupted, and what the same command does."""
+def _after_interruption(outcome: Outcome, force: bool, saved: bool) -> str:
+    """What there is of a sweep that was interrupted, and what the same command does.
+
+    Args:
+        outcome: how it ended.
+        force: stored runs are run again, which takes no state up.
+        saved: whether a run has a state to go on from.
+    """
+    if force:
+        return ": with --force the same command begins anew; without, it goes on with the runs that are not stored"
     if saved:
         return ": what was under way is saved; the same command goes on from there"
     if set(outcome.statuses) - {"interrupted"}:

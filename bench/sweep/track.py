@@ -87,12 +87,12 @@ class Tracking:
 
     def _under_way(self) -> Iterator[str]:
         """Of runs that go on from a saved round, what was tracked otherwise until then."""
-        begun = {key: names for key, names in self._begun.items() if not self._force}
-        late = Counter(", ".join(names) for known in begun.values() if (names := self._late(known)))
+        begun = self._begun.values()
+        late = Counter(", ".join(names) for known in begun if (names := self._late(known)))
         for what, count in late.items():
             runs = _are(count, "run")
             yield f"{runs} under way without {what}, which begins with the next round: --force starts anew"
-        more = Counter(", ".join(sorted(known - set(self._track))) for known in begun.values())
+        more = Counter(", ".join(sorted(known - set(self._track))) for known in begun)
         for what, count in more.items():
             if what:
                 yield f"{_are(count, 'run')} under way with {what} tracked, and will go on so"
@@ -128,7 +128,9 @@ class Tracking:
 
     @cached_property
     def _begun(self) -> dict[str, set[str]]:
-        """Run key -> what is tracked, of the runs that have a saved state."""
+        """Run key -> what is tracked, of the runs that go on from a saved state, which none does under --force."""
+        if self._force:
+            return {}
         folders = {unit.key: self._out / "state" / unit.key for unit in self._units}
         folders = {key: folder for key, folder in folders.items() if folder.is_dir()}
         if not folders:

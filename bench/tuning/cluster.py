@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
+from ray.exceptions import RayTaskError
 from ray.tune.experiment import Trial as TuneTrial
 
 from bench.execution import Execution
@@ -20,8 +22,8 @@ from bench.planning.unit import Unit
 from bench.tuning.connect import concurrent, start
 from bench.tuning.events import Events, Watched, watched
 from bench.tuning.logs import Feed
-from bench.tuning.runner import Interruption, Outcome, Resources, halving
-from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, varied
+from bench.tuning.runner import Interruption, Outcome, Resources, scheduled
+from bench.tuning.search import PATIENCE, History, decode, distributions, history, remaining, varied
 from bench.tuning.tune_trial import SweepTrial
 from search_spaces import Setting
 
@@ -68,19 +70,10 @@ def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> 
         if sweep.execution.stopping:
             return
         setting = members[0][0].setting
-        execution = _reporting(plan, setting, sweep.execution, sweep.resources.pack)
+        execution = scheduled(plan, setting, sweep.execution, sweep.resources.pack)
         space = {"index": tune.grid_search(list(range(len(members))))}
         scheduler = None if execution.rungs else _scheduler(plan, setting)
         sweep.run(_listed(members, differing, execution), space, scheduler)
-
-
-def _reporting(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
-    """Under ASHA, whose rungs are rounds, trials report after a number of them instead of by the clock."""
-    if plan.request.scheduler == "none":
-        return execution
-    if pack > 1:
-        return halving(execution, setting, pack)
-    return replace(execution, rounds_per_report=max(1, setting.rounds // 20), keep_stopped=True)
 
 
 def _listed(
@@ -100,11 +93,7 @@ def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTria
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         return units_of(search, decode(search, config), seeds), execution
 
-    return type(
-        search.algorithm,
-        (SweepTrial,),
-        {"resolve": resolve, "varied": {search.algorithm: Varied((), tuple(varied(search)))}},
-    )
+    return type(search.algorithm, (SweepTrial,), {"resolve": resolve, "varied": varied(search)})
 
 
 def _scheduler(plan: Plan, setting: Setting) -> Any:
@@ -119,30 +108,32 @@ def _scheduler(plan: Plan, setting: Setting) -> Any:
 def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
     """Sample until enough configurations are stored: on a small grid a sampler repeats itself."""
     failed = sweep.outcome.statuses.count("failed")
-    trainable = _sampled(search, plan.request.seeds, _reporting(plan, search.setting, sweep.execution))
+    trainable = _sampled(search, plan.request.seeds, scheduled(plan, search.setting, sweep.execution))
     for attempt in range(1 if plan.request.force else PATIENCE):
-        missing = remaining(plan, search, sweep.execution.out)
+        past = history(plan, search, sweep.execution.out)
+        missing = remaining(plan, search, past.known)
         if not missing or sweep.execution.stopping or sweep.outcome.statuses.count("failed") > failed:
             return
-        known = known_results(plan, search, sweep.execution.out)
-        searcher = _searcher(search, known, seed=len(known) + attempt)
+        searcher = _searcher(search, past, seed=len(past.known) + attempt)
         sweep.run(trainable, {}, _scheduler(plan, search.setting), searcher, missing)
 
 
-def _searcher(search: Search, known: list[tuple[dict[str, Any], float]], seed: int) -> Any:
-    """Tune's Optuna sampler, filled with what is stored."""
+def _searcher(search: Search, past: History, seed: int) -> Any:
+    """Tune's Optuna sampler, filled with what is stored; it proposes first what was begun."""
     import optuna
     from ray.tune.search.optuna import OptunaSearch
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    return OptunaSearch(
+    made = OptunaSearch(
         space=distributions(search),
         metric="objective",
         mode="max",
         seed=seed,
-        points_to_evaluate=[chosen for chosen, _ in known] or None,
-        evaluated_rewards=[value for _, value in known] or None,
+        points_to_evaluate=past.begun or None,
     )
+    for chosen, value in past.known:
+        made.add_evaluated_point(chosen, value)
+    return made
 
 
 class _Sweep:
@@ -220,8 +211,8 @@ class _Watcher(tune.Callback):
     ) -> None:
         """Show it; a machine that is not ready ends the whole sweep."""
         self._events.reported(self._watched(trial), result)
-        if result["status"] == "environment" and self._execution.stop_file:
-            Path(self._execution.stop_file).touch()
+        if result["status"] == "environment":
+            self._stop_all()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
         """Count it."""
@@ -232,14 +223,24 @@ class _Watcher(tune.Callback):
         self._outcome.note(report)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """The worker itself died: its rows are written here, unless an interruption took it."""
-        told = self._watched(trial)
+        """What no report said: the machine is not ready, an interruption took the worker, or it failed, as rows say."""
+        from bench.tuning.trial import on_this_machine
+
+        told, error = self._watched(trial), _error_of(trial)
+        problem = on_this_machine(getattr(error, "cause", error), self._execution.out)
         report = {"status": "interrupted"}
-        if not self._execution.stopping:
-            reason = f"the worker died: {_last_line(trial)}"
+        if problem:
+            self._stop_all()
+            report = {"status": "environment", "error": problem}
+        elif not self._execution.stopping:
+            reason = _reason(error)
             report = {"status": "failed", "error": f"{told.name}: {reason}{self._record(told.units, reason)}"}
         self._events.ended(told, report)
         self._outcome.note(report)
+
+    def _stop_all(self) -> None:
+        if self._execution.stop_file:
+            Path(self._execution.stop_file).touch()
 
     def _record(self, units: Sequence[Unit], reason: str) -> str:
         """Write the failed rows; what prevents it is returned, to be said: it ends nothing else."""
@@ -260,7 +261,17 @@ class _Watcher(tune.Callback):
         return self._known[trial.trial_id]
 
 
-def _last_line(trial: TuneTrial) -> str:
-    """The gist of the error that Tune kept."""
-    text = str(trial.get_pickled_error() or "out of memory or killed").strip()
-    return text.splitlines()[-1]
+def _error_of(trial: TuneTrial) -> BaseException | None:
+    """What Tune keeps of the trial's error, on this machine until the experiment ends; None if it keeps nothing."""
+    with suppress(Exception):
+        error: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
+        return error
+    return None
+
+
+def _reason(error: BaseException | None) -> str:
+    """Why a trial ended without a report: its worker died, could not begin, or failed outside of the runs."""
+    line = str(error or "out of memory or killed").strip().splitlines()[-1]
+    if isinstance(error, RayTaskError):
+        return f"the worker failed: {line}"
+    return f"the worker {'could not begin' if getattr(error, 'actor_init_failed', False) else 'died'}: {line}"

@@ -55,12 +55,14 @@ def next_rung(rungs: Iterable[int], round: int) -> float:
 def losers(runs: Sequence[Some], rungs: Iterable[int]) -> list[Some]:
     """The running ones that do not go on after these rungs.
 
-    At a rung stand all runs that made as many rounds, whatever became of them later. By `objective` up to there the
-    best of every `FACTOR` configurations go on, at least one; of equal ones those that were given first.
+    At a rung stand all configurations of which a run made as many rounds, whatever became of it later. All of their
+    seeds count, also those that failed or diverged before. By `objective` up to there the best of every `FACTOR`
+    configurations go on, at least one; of equal ones those that were given first.
     """
     found: list[Some] = []
+    configurations = by_configuration(runs)
     for rung in rungs:
-        standing = by_configuration(run for run in runs if run.round >= rung)
+        standing = {key: seeds for key, seeds in configurations.items() if any(run.round >= rung for run in seeds)}
         values = {key: objective(seeds, rung) for key, seeds in standing.items()}
         best_first = sorted(values, key=lambda key: values[key], reverse=True)
         lost = best_first[math.ceil(len(best_first) / FACTOR) :]

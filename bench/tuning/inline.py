@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from bench.execution import Execution
-from bench.planning.labels import Varied, varied_names
+from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
 from bench.tuning.events import Events, Watched, watched
 from bench.tuning.logs import Feed
-from bench.tuning.runner import Interruption, Outcome, Resources, halving
-from bench.tuning.search import PATIENCE, decode, distributions, known_results, remaining, study_for, varied
+from bench.tuning.runner import Interruption, Outcome, Resources, scheduled
+from bench.tuning.search import PATIENCE, decode, distributions, history, remaining, study_for, varied
 from bench.tuning.trial import Trial
 from leaderboards import canonical_json
 
@@ -29,7 +30,7 @@ def run_inline(
     """Every trial in order, until one finds that the machine is not ready."""
     differing = varied_names([unit for units in trials for unit in units])
     for units in trials:
-        how = halving(execution, units[0].setting, resources.pack) if plan.request.scheduler == "asha" else execution
+        how = scheduled(plan, units[0].setting, execution, resources.pack)
         report = _run(watched(units, differing), how, events, outcome)
         if report["status"] == "environment":
             return
@@ -46,6 +47,8 @@ def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) 
     while not report["done"]:
         report = trial.step()
         events.reported(told, feed.attach(report) if events.needs_curves else report)
+    trial.end()
+    report = trial.report()  # with what went wrong at the end
     ended = feed.attach(report) if events.needs_curves else report
     trial.close()
     events.ended(told, ended)
@@ -54,26 +57,26 @@ def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) 
 
 
 def _search(plan: Plan, search: Search, execution: Execution, events: Events, outcome: Outcome) -> None:
-    """Optuna's ask and tell, the sampler filled with what is stored."""
-    known = known_results(plan, search, execution.out)
-    study = study_for(search, known)
-    tried = {canonical_json(chosen) for chosen, _ in known}
-    wanted = len(known) + remaining(plan, search, execution.out)
+    """Optuna's ask and tell, the sampler filled with what is stored. What it proposes again is told, not run again."""
+    past = history(plan, search, execution.out)
+    study, space, names = study_for(search, past), distributions(search), varied(search)
+    tried = {canonical_json(chosen): value for chosen, value in past.known}
+    wanted = len(tried) + remaining(plan, search, past.known)
     for _ in range(PATIENCE * wanted):
         if len(tried) >= wanted or execution.stopping:
             return
-        asked = study.ask(distributions(search))
-        tried.add(canonical_json(asked.params))
-        configuration = decode(search, asked.params)
-        units = units_of(search, configuration, plan.request.seeds)
-        told = watched(units, {search.algorithm: Varied((), tuple(varied(search)))})
-        report = _run(told, execution, events, outcome)
-        if report["status"] == "environment":
-            return
-        if report["status"] == "finished":
-            study.tell(asked, report["objective"])
-        else:
+        asked = study.ask(space)
+        proposed = canonical_json(asked.params)
+        if proposed not in tried:
+            units = units_of(search, decode(search, asked.params), plan.request.seeds)
+            report = _run(watched(units, names), execution, events, outcome)
+            if report["status"] == "environment":
+                return
+            tried[proposed] = report["objective"] if report["status"] == "finished" else math.nan
+        if math.isnan(tried[proposed]):
             study.tell(asked, state=_failed())
+        else:
+            study.tell(asked, tried[proposed])
 
 
 def _failed() -> Any:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bench.planning.labels import varied_names
-from bench.terminal.words import counted, duration, spread, text
+from bench.planning.labels import in_common
+from bench.terminal.words import counted, duration, spread
 from bench.tuning.events import Watched, differences
 from bench.tuning.progress import Ahead, Tally, began, ending, trouble
 
@@ -56,14 +56,10 @@ class Row:
     @cached_property
     def _identity(self) -> dict[str, str]:
         """The columns that stay: what the trial's runs have in common, and the seeds, or how many runs they are."""
-        units, varied = self.trial.units, self.trial.varied
-        fields, hyperparameters = units[0].setting.as_dict(), units[0].hyperparameters
-        inside = varied_names(units)[units[0].algorithm]
-        parts = [f"{n}={text(fields[n])}" for n in varied.fields if n not in (*OWN_COLUMNS, *inside.fields)]
-        parts += [f"{n}={text(hyperparameters[n])}" for n in varied.hyperparameters if n not in inside.hyperparameters]
-        parts += differences(units, but=OWN_COLUMNS)
+        units = self.trial.units
+        parts = [*in_common(units, self.trial.varied, but=OWN_COLUMNS), *differences(units, but=OWN_COLUMNS)]
         seeds = [unit.seed for unit in units]
-        alike = not inside.fields and not inside.hyperparameters
+        alike = not differences(units)
         return {
             "algorithm": units[0].algorithm,
             **{title: spread(unit.setting.as_dict()[n] for unit in units) for n, title in OWN_COLUMNS.items()},

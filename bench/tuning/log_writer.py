@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.identity import identity_json
@@ -21,8 +21,11 @@ from bench.planning.unit import Unit
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from bench.tuning.events import Observer, Watched
-from bench.tuning.logs import Log, Point, Rounds, Series, Tool, make_series, series_of
+from bench.tuning.logs import Log, Rounds, Series, Tool, make_series, series_of
 from leaderboards import Store
+
+if TYPE_CHECKING:
+    from bench.engine.simulation import Point
 
 CLOSE_SECONDS = 60.0  # a tool that hangs may not keep a finished sweep from ending
 MESSAGE_LENGTH = 200

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from bench.planning.unit import Unit, row_entry
 
 if TYPE_CHECKING:
+    from bench.engine.simulation import Point
     from bench.tuning.trial import Trial
 
-Point = tuple[int, str, float]
 Rounds = Mapping[int, Mapping[str, float]]
 
 

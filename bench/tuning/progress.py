@@ -53,6 +53,7 @@ class Tally:
         self.best, self.best_trial, self.best_of = math.nan, "", ""
         self._ahead = ahead
         self._trials: dict[str, _Trial] = {}
+        self._ended: set[str] = set()
         self._dropped = 0.0  # work that nobody will do: of trials that failed or were stopped
         # Time and work at the first report: what came before is start-up, and says nothing of what is left.
         self._first: tuple[float, float] | None = None
@@ -65,15 +66,18 @@ class Tally:
         if report.get("status") == "failed":
             return
         value, of = report.get("objective", math.nan), "validation"
+        if value < 0:  # of what failed
+            return
         if math.isnan(value) and self.best_of != of:
             value, of = report.get("best_accuracy", math.nan), "test"
         if not math.isnan(value) and not value <= self.best:
             self.best, self.best_trial, self.best_of = value, trial.name, of
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Note an end."""
-        if report.get("status") == "interrupted":
+        """Note an end; what a sampler proposes again is the trial that it was."""
+        if report.get("status") == "interrupted" or trial.name in self._ended:
             return
+        self._ended.add(trial.name)
         known = self._trials.get(trial.name)
         self._dropped += known.work * (1 - known.now) if known else self._ahead.of(trial)
         self.done += 1

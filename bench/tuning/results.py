@@ -12,9 +12,8 @@ from leaderboards import SCHEMA_VERSION, identity_columns
 from search_spaces import Setting
 
 if TYPE_CHECKING:
-    from bench.engine.simulation import Progress
+    from bench.engine.simulation import Point, Progress
 
-Point = tuple[int, str, float]
 SMOOTHING = 0.6
 MILESTONES = (1, 2, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 TARGETS = tuple(percent / 100 for percent in range(5, 100, 5))
@@ -148,10 +147,9 @@ def rows_of(
 
 
 def failed_rows(unit: Unit, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a run that failed: who it was and why, no results."""
-    empty = {**dict.fromkeys(RESULT_COLUMNS), "partition_hash": None, "seconds": None, "samples_per_second": None}
-    empty |= {"peak_memory_bytes": None, "error": error, "diverged": False, "status": "failed"}
-    return [{**_common(unit, suffix), **empty, **facts, "status": "failed"} for suffix in unit.rows]
+    """The rows of a run that failed: who it was and why, no results. `facts`: as of `rows_of`."""
+    empty = {**dict.fromkeys(RESULT_COLUMNS), "error": error, "diverged": False}
+    return [{**_common(unit, suffix), **empty, **facts} for suffix in unit.rows]
 
 
 def _common(unit: Unit, suffix: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
 from bench.engine.memory import largest_peak
-from bench.engine.simulation import Simulation
+from bench.engine.simulation import Point, Simulation
 from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
@@ -23,7 +23,7 @@ from bench.errors import in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.unit import Unit
-from bench.tuning.results import Point, failed_rows, now, rows_of, series
+from bench.tuning.results import failed_rows, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
@@ -51,7 +51,7 @@ class Run:
         self.unit, self.execution, self._here = unit, execution, here
         self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
         self.simulation: Simulation | None = None
-        self.pack, self.began = 1, 0
+        self.pack, self.began, self._kept = 1, 0, 0
         self.store = Store(Path(execution.out))
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock")
@@ -72,7 +72,7 @@ class Run:
             if self.execution.force:
                 self.folder.remove()
             self._build()
-        self.began = self.round
+        self.began = self._kept = self.round
 
     def settle(self) -> None:
         """After some rounds: store the rows when the last is done, or the state, where it is time for that."""
@@ -81,7 +81,7 @@ class Run:
             self._store("finished")
             self.folder.remove()
         elif self.execution.stopping:
-            simulation.save()
+            self.save()
             self.status = "interrupted"
         elif time.monotonic() - self._saved > self.execution.save_seconds:
             self.save()
@@ -90,12 +90,12 @@ class Run:
         """Write the state now."""
         if self.status == "running" and self.simulation is not None:
             self.simulation.save()
-            self._saved = time.monotonic()
+            self._saved, self._kept = time.monotonic(), self.round
 
     def stop(self) -> None:
         """End a run that the scheduler gave up: its rows say so, its state stays for a later command to go on."""
         if self.status == "running" and self.simulation is not None and self.simulation.progress.curves:
-            self.simulation.save()
+            self.save()
             self._store("stopped")
 
     def fail(self, error: BaseException) -> None:
@@ -124,6 +124,11 @@ class Run:
     def round(self) -> int:
         """Finished rounds; of a stored run, evaluated ones."""
         return self.simulation.round if self.simulation else max((at for at, _, _ in self._recalled), default=0)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether it made rounds that its state does not have."""
+        return self.round > self._kept
 
     def measure(self, metric: str, until: float = math.inf) -> float:
         """The best value of one metric of `curve` up to a round; NaN before there is any."""

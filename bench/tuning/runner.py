@@ -48,7 +48,7 @@ class Resources:
 
 @dataclass
 class Outcome:
-    """How a sweep ended: counts of trials by status, what went wrong, and where in the code."""
+    """How a sweep ended: the status of every trial, what went wrong, and where in the code."""
 
     statuses: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -116,17 +116,23 @@ def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
     return [trial for trial in group(plan.units, asha, pack) if any(unit.key in missing for unit in trial)]
 
 
-def halving(execution: Execution, setting: Setting, pack: int) -> Execution:
-    """How trials are executed under ASHA whose packs hold several configurations: they compare these themselves."""
-    if pack == 1:
+def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
+    """How trials of a setting are executed under the plan's scheduler.
+
+    Under ASHA packs, which hold several configurations, compare these themselves. Others are compared by Tune, whose
+    rungs are rounds: they report after a number of them instead of by the clock.
+    """
+    if plan.request.scheduler == "none":
         return execution
-    return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
+    if pack > 1:
+        return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
+    return replace(execution, keep_stopped=True, rounds_per_report=max(1, setting.rounds // 20))
 
 
 class Interruption:
     """Ends a sweep gently: a file that trials, which are processes of their own, look at after each round.
 
-    As a context it lets the first SIGINT or SIGTERM raise the flag, and a second one kill.
+    As a context it lets the first SIGINT or SIGTERM raise the flag, and a second one kill, whoever raised it.
 
     Args:
         out: results folder.
@@ -139,6 +145,7 @@ class Interruption:
         # A name of its own: several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
+        self._signalled = False
         self._display = display
         self._before: dict[int, Any] = {}
 
@@ -163,13 +170,15 @@ class Interruption:
         """Raise the flag: the sweep ends as interrupted."""
         self.raised = True
         self.path.touch()
-        self._display.say(f"stopping ({why}): rounds in hand are finished and saved; once more to kill")
+        killing = "once more to kill" if self._signalled else "Ctrl-C twice kills"
+        self._display.say(f"stopping ({why}): rounds in hand are finished and saved; {killing}")
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self.raised:
+        if self._signalled:
             self.path.unlink(missing_ok=True)
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+        self._signalled = True
         self.stop(signal.Signals(number).name)
 
 

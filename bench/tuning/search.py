@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
+from bench.execution import STATE_VERSION
 from bench.identity import identity_json
+from bench.planning.labels import Varied
 from bench.planning.plan import Plan, Search, units_of
 from leaderboards import Store
 from search_spaces import Grid, Range, Value, holds, names_in
@@ -20,6 +24,19 @@ if TYPE_CHECKING:
 
 SAMPLER_SEED = 0
 PATIENCE = 20  # proposals per wanted configuration: a sampler repeats itself on a small grid
+
+
+@dataclass(frozen=True)
+class History:
+    """What earlier commands made of a search.
+
+    Args:
+        known: (Optuna's values, objective) of configurations that have all their seeds.
+        begun: Optuna's values of configurations of which a run is saved, or only some seeds are stored.
+    """
+
+    known: list[tuple[dict[str, Any], float]]
+    begun: list[dict[str, Any]]
 
 
 def joint_names(search: Search) -> tuple[str, ...]:
@@ -67,10 +84,16 @@ def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
     return entry(search.algorithm).resolve(configuration)
 
 
-def encode(search: Search, configuration: Mapping[str, Value]) -> dict[str, Any] | None:
-    """Optuna's values of a configuration; None where the search could not have chosen it."""
+def encode(search: Search, space: Mapping[str, Any], configuration: Mapping[str, Value]) -> dict[str, Any] | None:
+    """Optuna's values of a configuration; None where the search could not have chosen it.
+
+    Args:
+        search: the search.
+        space: its `distributions`.
+        configuration: every hyper-parameter.
+    """
     chosen: dict[str, Any] = {}
-    for name, distribution in distributions(search).items():
+    for name, distribution in space.items():
         names = name.split(",")
         value = json.dumps([configuration[n] for n in names]) if len(names) > 1 else configuration[name]
         if not _inside(distribution, value):
@@ -80,53 +103,78 @@ def encode(search: Search, configuration: Mapping[str, Value]) -> dict[str, Any]
     return chosen if all(configuration[name] == value for name, value in fixed.items()) else None
 
 
-def varied(search: Search) -> list[str]:
-    """The hyper-parameters that the search chooses."""
-    return [name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1]
+def varied(search: Search) -> dict[str, Varied]:
+    """By algorithm, as names of trials take it: the hyper-parameters that the search chooses."""
+    chosen = [name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1]
+    return {search.algorithm: Varied((), tuple(chosen))}
 
 
-def remaining(plan: Plan, search: Search, out: str) -> int:
-    """Configurations that are still to be tried: asked for, possible, and not stored."""
-    return int(max(0, min(plan.request.num_samples, size(search)) - len(known_results(plan, search, out))))
+def remaining(plan: Plan, search: Search, known: Sized) -> int:
+    """Configurations that are still to be tried: asked for, possible, and not `known` (`History.known`)."""
+    return int(max(0, min(plan.request.num_samples, size(search)) - len(known)))
 
 
-def known_results(plan: Plan, search: Search, out: str) -> list[tuple[dict[str, Any], float]]:
-    """(Optuna's values, objective) of stored configurations that have all the seeds; none if they shall run again.
+def history(plan: Plan, search: Search, out: str) -> History:
+    """What earlier commands made of a search; nothing if all shall run again.
 
     Under ASHA a configuration that was stopped counts as tried, with what it had reached.
     """
-    runs = Store(Path(out)).runs()
-    if runs.empty or plan.request.force:
-        return []
-    tried = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
-    setting = identity_json(search.setting)
-    runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == setting) & runs.status.isin(tried)]
-    values = {
-        str(key): float(value) for key, value in zip(runs.run_key, runs.best_val_accuracy.astype(float), strict=True)
-    }
-    found = []
-    for text in sorted(set(runs.hp_json)):
+    past = History([], [])
+    if plan.request.force:
+        return past
+    values, texts = _stored(plan, search, out)
+    saved = _saved(search, out)
+    space = distributions(search)
+    for text in sorted({*texts, *saved.values()}):
         try:
             configuration = entry(search.algorithm).resolve(json.loads(text))
-        except ValueError:  # stored by a version of the algorithm with other fields
+        except ValueError:  # of a version of the algorithm with other fields
             continue
-        chosen = encode(search, configuration)
+        chosen = encode(search, space, configuration)
         keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
         if chosen is not None and all(key in values for key in keys):
-            found.append((chosen, math.fsum(values[key] for key in keys) / len(keys)))
+            past.known.append((chosen, math.fsum(values[key] for key in keys) / len(keys)))
+        elif chosen is not None and any(key in values or key in saved for key in keys):
+            past.begun.append(chosen)
+    return past
+
+
+def _stored(plan: Plan, search: Search, out: str) -> tuple[dict[str, float], set[str]]:
+    """Run key -> best validation accuracy of the search's runs that need not run again, and their `hp_json`."""
+    runs = Store(Path(out)).runs()
+    if runs.empty:
+        return {}, set()
+    enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
+    setting = identity_json(search.setting)
+    runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == setting) & runs.status.isin(enough)]
+    values = zip(runs.run_key, runs.best_val_accuracy.astype(float), strict=True)
+    return {str(key): float(value) for key, value in values}, set(runs.hp_json)
+
+
+def _saved(search: Search, out: str) -> dict[str, str]:
+    """Run key -> `hp_json` of the search's runs that have a state; a damaged one is left to the run that needs it."""
+    own = {"algorithm": search.algorithm, "setting_json": identity_json(search.setting)}
+    found: dict[str, str] = {}
+    for file in Path(out).glob("state/*/manifest.json"):
+        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            manifest = json.loads(file.read_text())
+            if manifest["version"] == STATE_VERSION and own.items() <= manifest["run"].items():
+                found[file.parent.name] = str(manifest["run"]["hp_json"])
     return found
 
 
-def study_for(search: Search, known: list[tuple[dict[str, Any], float]]) -> optuna.Study:
-    """A study that has seen `known`."""
+def study_for(search: Search, past: History) -> optuna.Study:
+    """A study that has seen what is known, and proposes first what was begun."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=SAMPLER_SEED + len(known))
+    sampler = optuna.samplers.TPESampler(seed=SAMPLER_SEED + len(past.known))
     study = optuna.create_study(direction="maximize", sampler=sampler)
     space = distributions(search)
-    for chosen, value in known:
+    for chosen, value in past.known:
         study.add_trial(optuna.trial.create_trial(params=chosen, distributions=space, value=value))
+    for chosen in past.begun:
+        study.enqueue_trial(chosen)
     return study
 
 

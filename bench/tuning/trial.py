@@ -18,6 +18,8 @@ from bench.planning.unit import Unit
 from bench.tuning.halving import by_configuration, losers, next_rung, objective
 from bench.tuning.run import Run, describe
 
+LOST = -1.0  # the objective of what failed: below every accuracy, and no NaN, which ASHA lets pass
+
 
 class Trial:
     """What one Tune trial does: its runs, round by round, side by side.
@@ -25,13 +27,16 @@ class Trial:
     Args:
         units: one run, the seeds of one configuration, or whatever one program can train.
         execution: how.
+
+    Attributes:
+        problem: why the machine is not ready; empty if it is.
     """
 
     def __init__(self, units: Sequence[Unit], execution: Execution) -> None:
         prepare_process(execution.threads)
         self.execution = execution
         self.runs = [Run(unit, execution) for unit in units]
-        self._environment = ""
+        self.problem = ""
         if not execution.stopping:
             # In one order everywhere: of two sweeps that share a folder neither shall wait for what the other holds.
             for run in sorted(self.runs, key=lambda run: run.unit.key):
@@ -83,10 +88,14 @@ class Trial:
                 pack.drop(member)
 
     def report(self) -> dict[str, Any]:
-        """Where the trial stands: `done`, `status`, and means over its runs."""
+        """Where the trial stands: `done`, `status`, and what came of its runs.
+
+        `accuracy` and `best_accuracy` are means over them, `round` and `began` the largest of theirs, and `objective`
+        is the best configuration's.
+        """
         statuses = [run.status for run in self.runs]
         interrupted = self.execution.stopping and any(status == "running" for status in statuses)
-        if self._environment:
+        if self.problem:
             status = "environment"
         elif interrupted or "interrupted" in statuses:
             status = "interrupted"
@@ -101,7 +110,7 @@ class Trial:
             "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
             "objective": self._objective(),
             "status": status,
-            "error": self._environment or "; ".join(run.error for run in self.runs if run.error),
+            "error": self.problem or "; ".join(run.error for run in self.runs if run.error),
             "traceback": "\n".join(dict.fromkeys(run.traceback for run in self.runs if run.traceback)),
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
             "stopped": sum(run.status == "stopped" for run in self.runs),
@@ -109,20 +118,37 @@ class Trial:
         }
 
     def _objective(self) -> float:
-        """The best configuration's; NaN before there is one."""
-        best = max(objective(seeds) for seeds in by_configuration(self.runs).values())
-        return best if math.isfinite(best) else math.nan
+        """The best configuration's; `LOST` where each has a seed that failed, NaN before there is a value."""
+        configurations = by_configuration(self.runs).values()
+        best = max(objective(seeds) for seeds in configurations)
+        if math.isfinite(best):
+            return best
+        lost = all(any(run.status == "failed" for run in seeds) for seeds in configurations)
+        return LOST if lost else math.nan
 
     def save(self) -> None:
         """Write every run's state now."""
         for run in self._active():
-            run.save()
+            self._guard(run, run.save)
+
+    def end(self) -> None:
+        """No more rounds: runs still going were stopped by the scheduler, and are stored so.
+
+        Where the sweep itself is stopping, or the machine is not ready, they are saved instead; not those that an error
+        ended in the middle of a round.
+        """
+        broken = {member for pack in self._packs for member in pack.failures}
+        saves = self.execution.stopping or bool(self.problem)
+        for run in self.runs:
+            if not saves:
+                self._guard(run, run.stop)
+            elif run.unsaved and run.simulation not in broken:
+                self._guard(run, run.save)
 
     def close(self) -> None:
-        """End the trial: runs still going were stopped by the scheduler, unless the sweep itself is stopping."""
+        """End the trial, and give back what it holds."""
+        self.end()
         for run in self.runs:
-            if not self.execution.stopping and not self._environment:
-                self._guard(run, run.stop)
             run.release()
         self._packs.clear()
         release()
@@ -130,24 +156,24 @@ class Trial:
 
     def _active(self) -> list[Run]:
         """The runs to go on with; one that was never opened, because the sweep was stopping, is not."""
-        return [run for run in self.runs if run.status == "running" and run.simulation and not self._environment]
+        return [run for run in self.runs if run.status == "running" and run.simulation and not self.problem]
 
     def _guard(self, run: Run, action: Callable[[], None]) -> None:
         """Do it; a failure ends this run only, a machine that is not ready ends the trial."""
         try:
             action()
-        except EnvironmentProblem as problem:
-            self._environment = str(problem)
-        except OSError as problem:
-            self._environment = _disk(problem, self.execution.out)
         except Exception as error:
-            self._fail(run, error)
+            problem = on_this_machine(error, self.execution.out)
+            if problem:
+                self.problem = problem
+            else:
+                self._fail(run, error)
 
     def _fail(self, run: Run, error: Exception) -> None:
         try:
             run.fail(error)
         except OSError as problem:
-            self._environment = _disk(problem, self.execution.out)
+            self.problem = on_this_machine(problem, self.execution.out)
         except Exception as problem:  # no row can be written of it: the sweep still says so, and goes on
             run.status, run.error = "failed", f"{describe(error)}; its row cannot be stored: {problem}"
 
@@ -168,10 +194,20 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _disk(problem: OSError, out: str) -> str:
-    if problem.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"no space left for {problem.filename or out}: free some, then give the same command again"
-    return f"{problem.strerror or problem} ({problem.filename or out}): mend it, then give the same command again"
+def on_this_machine(error: BaseException | None, out: str) -> str:
+    """What of the machine is not ready, by an error, and the next step; empty if the error says no such thing.
+
+    Args:
+        error: what was raised.
+        out: results folder, for an error that names no file.
+    """
+    if isinstance(error, EnvironmentProblem):
+        return str(error)
+    if not isinstance(error, OSError):
+        return ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left for {error.filename or out}: free some, then give the same command again"
+    return f"{error.strerror or error} ({error.filename or out}): mend it, then give the same command again"
 
 
 def _mean(values: list[float]) -> float:

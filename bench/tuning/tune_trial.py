@@ -15,7 +15,7 @@ import ray
 from ray import tune
 
 from algorithms import entry
-from bench.errors import UsageError
+from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, count_gpus, default_out
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
@@ -63,10 +63,20 @@ class FederatedTrial(tune.Trainable):
         return self.trial.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the runs where the engine keeps them; Tune's checkpoint is a pointer there."""
-        self.trial.save()
+        """Save the runs where the engine keeps them; Tune's checkpoint is a pointer there.
+
+        Raises:
+            EnvironmentProblem: they cannot be saved; of what was reported before nothing is raised.
+        """
+        known = self.trial.problem
+        self._keep()
+        if self.trial.problem and not known:
+            raise EnvironmentProblem(self.trial.problem)
         keys = [run.unit.key for run in self.trial.runs]
         (Path(checkpoint_dir) / POINTER).write_text(json.dumps({"runs": keys}))
+
+    def _keep(self) -> None:
+        self.trial.save()
 
     def load_checkpoint(self, checkpoint_dir: str) -> None:  # type: ignore[override] # Tune gives what was saved
         """Nothing to load: `setup` has taken up the state. Only another trial's checkpoint is refused.
@@ -97,6 +107,10 @@ class SweepTrial(FederatedTrial):
     """Base of what `bench.sweep` gives to Tune; `bench.tuning.cluster` binds it to a plan."""
 
     varied: ClassVar[Mapping[str, Varied]] = {}
+
+    def _keep(self) -> None:
+        # A sweep's only checkpoints are those at the end, for which Tune waits, as it does not for `cleanup`.
+        self.trial.end()
 
 
 def _is_worker() -> bool:
