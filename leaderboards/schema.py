@@ -120,7 +120,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("git_commit", "string", "", "commit of the source tree", "provenance", True),
     Column("git_dirty", "bool", "", "source files differed from the commit", "provenance", True),
     Column("versions", "map<string,string>", "", "package -> version", "provenance"),
-    Column("device", "string", "", "`cpu`, or the accelerator's model", "provenance"),
+    Column("device", "string", "", "`cpu`, or the accelerator's model, `cuda` where its process died", "provenance"),
     Column("cpu", "string", "", "processor model", "provenance"),
     Column("threads", "int64", "threads", "threads of the process", "provenance"),
     Column("backend", "string", "", "how clients were executed", "provenance"),

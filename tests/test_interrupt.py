@@ -11,9 +11,9 @@ from commands import assert_equal_results, command, kill_all, saved_round, start
 
 from bench import compare, sweep
 from bench.tuning import runner
+from bench.tuning.interruption import Interruption
 from bench.tuning.progress import Quiet
 from bench.tuning.run import Run
-from bench.tuning.runner import Interruption
 from leaderboards import Store
 
 # Long enough to be caught in the middle; the state is saved after every round.

@@ -20,9 +20,9 @@ from bench.engine.state import StateFolder
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
+from bench.tuning.interruption import Interruption
 from bench.tuning.progress import Quiet
 from bench.tuning.run import Run
-from bench.tuning.runner import Interruption
 from bench.tuning.trial import Trial
 from leaderboards import Store
 from leaderboards.frames import records
@@ -422,6 +422,7 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     from bench.tuning import cluster
     from bench.tuning.events import Events
     from bench.tuning.runner import Outcome
+    from bench.tuning.watcher import Watcher
 
     def full(unit: Unit, *_: object) -> None:
         tried.append(unit.seed)
@@ -431,7 +432,7 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     monkeypatch.setattr("bench.tuning.run.record_failure", full)
     setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, setting, seed) for seed in (0, 1)]
-    watcher = cluster._Watcher(cluster._listed([units], {}, execution), execution, Events(), outcome)
+    watcher = Watcher(cluster._listed([units], {}, execution), execution, Events(), outcome)
     dead = SimpleNamespace(trial_id="a", config={"index": 0}, get_pickled_error=lambda: None)
     watcher.on_trial_error(0, [], dead)  # type: ignore[arg-type]
     assert tried == [0, 1]

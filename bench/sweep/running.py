@@ -59,11 +59,9 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
                 prepare_data(plan, units, execution)
                 resources = _resources(given, resolved, trial_share(given, resolved, plan, units, store))
                 outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
-                ended = True
+                status, ended = outcome.exit_status, True
                 keys = None if plan.searches else {unit.key for unit in units}
-                after = _after_interruption(outcome, given.force, bool(count_saved(resolved.out, keys)))
-                _say_ended(outcome, given.verbose, after)
-                status = outcome.exit_status
+                _say_ended(outcome, given, bool(count_saved(resolved.out, keys)))
                 say(*tracking.after())
         _make_tables(plan, store, given.json)
     except KeyboardInterrupt:
@@ -151,14 +149,14 @@ def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -
     )
 
 
-def _say_ended(outcome: Outcome, verbose: bool, after: str) -> None:
-    """What the user has to know of a sweep that did not end well. `after`: what there is of it if interrupted."""
+def _say_ended(outcome: Outcome, given: argparse.Namespace, saved: bool) -> None:
+    """What the user has to know of a sweep that did not end well. `saved`: whether a run has a state to go on from."""
     if outcome.interrupted:
-        sys.stderr.write(f"interrupted{after}\n")
+        sys.stderr.write(f"interrupted{_after_interruption(outcome, given.force, saved)}\n")
     for problem in dict.fromkeys(outcome.problems):
         sys.stderr.write(f"problem: {problem}\n")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
-    if verbose:
+    if given.verbose:
         sys.stderr.write("\n".join(tracebacks))
     elif tracebacks:
         say("failed runs are tried again by the same command; with --verbose it prints their tracebacks")

@@ -11,8 +11,9 @@ from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
 from bench.tuning.events import Events, Watched, watched
+from bench.tuning.interruption import Interruption
 from bench.tuning.logs import Feed
-from bench.tuning.runner import Interruption, Outcome, Resources, scheduled
+from bench.tuning.runner import Outcome, Resources, scheduled
 from bench.tuning.search import PATIENCE, decode, distributions, history, remaining, study_for, varied
 from bench.tuning.trial import Trial
 from leaderboards import canonical_json

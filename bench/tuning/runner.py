@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem
@@ -19,6 +16,7 @@ from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.tuning.events import Display, Events, Observer
 from bench.tuning.halving import rungs_of
+from bench.tuning.interruption import Interruption
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -127,59 +125,6 @@ def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1)
     if pack > 1:
         return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
     return replace(execution, keep_stopped=True, rounds_per_report=max(1, setting.rounds // 20))
-
-
-class Interruption:
-    """Ends a sweep gently: a file that trials, which are processes of their own, look at after each round.
-
-    As a context it lets the first SIGINT or SIGTERM raise the flag, and a second one kill, whoever raised it.
-
-    Args:
-        out: results folder.
-        display: told what happens.
-    """
-
-    def __init__(self, out: Path, display: Display) -> None:
-        folder = out / "state"
-        folder.mkdir(parents=True, exist_ok=True)
-        # A name of its own: several sweeps may write into one folder.
-        self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
-        self.raised = False
-        self._signalled = False
-        self._display = display
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Interruption:
-        self.arm()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self.path.unlink(missing_ok=True)
-
-    def arm(self) -> None:
-        """Take the signals; again after a library that takes them for itself has started."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before.setdefault(number, signal.getsignal(number))
-            signal.signal(number, self._handle)
-
-    def stop(self, why: str) -> None:
-        """Raise the flag: the sweep ends as interrupted."""
-        self.raised = True
-        self.path.touch()
-        killing = "once more to kill" if self._signalled else "Ctrl-C twice kills"
-        self._display.say(f"stopping ({why}): rounds in hand are finished and saved; {killing}")
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        if self._signalled:
-            self.path.unlink(missing_ok=True)
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self._signalled = True
-        self.stop(signal.Signals(number).name)
 
 
 def run_plan(
