@@ -353,7 +353,7 @@ def test_selecting_on_test_shows_its_optimism(tmp_path, capsys):
     (row,) = csv_of(tmp_path, capsys, "--select", "test")
     assert (float(row["on_validation"]), float(row["on_test"])) == (0.64, 0.69)
     assert float(row["gap"]) == pytest.approx(0.05)
-    assert json.loads(row["on_test_hp"]) == {"mu": 1.0}
+    assert (json.loads(row["on_validation_hp"]), json.loads(row["on_test_hp"])) == ({"mu": 0.1}, {"mu": 1.0})
     assert main(["--out", str(tmp_path), "--select", "test"]) == 0
     assert "+5.00" in capsys.readouterr().out
 
