@@ -36,7 +36,8 @@ unlike results of one environment are an error, for one of them is wrong (--keep
 takes the first finished). A failed or stopped row yields to a finished one. Saved states are not merged.
 What --track kept comes along. compact changes no row. Sweeps do it by themselves when they end with more than a few
 hundred small files. push and pull are what sweeps do with --mirror (docs/cluster.md): finished rows with their curves,
-tracked files, and states of runs under way; nothing finished is overwritten on either side.
+tracked files, and states of runs under way; nothing finished is overwritten on either side, but by
+equal results with more tracked.
 exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
 
 

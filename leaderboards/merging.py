@@ -2,8 +2,8 @@
 
 Sources are only read. What is to be written is decided first, so that a problem is met before anything is. Rows that
 are new to the destination arrive together in one packed file (`leaderboards.packed`; more only where hyper-parameters
-have unlike types), those that take the place of an unfinished row of its own one by one. So a merge that was killed
-leaves a folder in order, and the same command goes on from there.
+have unlike types), those that take the place of an unfinished or less tracked row of its own one by one. So a merge
+that was killed leaves a folder in order, and the same command goes on from there.
 """
 
 from __future__ import annotations

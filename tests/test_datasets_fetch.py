@@ -306,6 +306,14 @@ def test_parquet_files_of_two_downloads_are_not_mixed(tmp_path):
     assert parquet.lacking(tmp_path, "train") == [tmp_path / "data/train-00001-of-00003.parquet"]
 
 
+def test_parquet_files_may_be_counted_from_one(tmp_path):
+    files = [formats.put(tmp_path / "data" / f"train-0000{number}-of-00002.parquet", b"") for number in (1, 2)]
+    assert parquet.find(tmp_path, "a/b", "train") == files
+    files[0].unlink()
+    assert parquet.find(tmp_path, "a/b", "train") == []
+    assert parquet.lacking(tmp_path, "train") == files[:1]
+
+
 # --- the command
 
 

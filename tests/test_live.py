@@ -191,7 +191,14 @@ def trials(count: int, **values: str) -> list[Watched]:
 
 def report(round: int, accuracy: float = 0.5, best: float = 0.625) -> dict[str, Any]:
     """A trial's report."""
-    return {"round": round, "accuracy": accuracy, "best_accuracy": best, "status": "running"}
+    return {
+        "round": round,
+        "rounds_done": round,
+        "rounds_before": 0,
+        "accuracy": accuracy,
+        "best_accuracy": best,
+        "status": "running",
+    }
 
 
 def test_a_row_says_what_runs_and_how_far() -> None:

@@ -510,8 +510,17 @@ def test_a_tracked_row_takes_the_place_of_its_untracked_twin(tmp_path: Path, the
         assert pull(out, there).rows == (2 if out == fresh else 1)
         assert sorted(Store(out).runs().local_accuracy_mean.dropna()) == [0.75]
         assert (len(Store(out).runs(replicates=True)), pull(out, there)) == (2, Moved())
-    push(plain, there)
-    assert sorted(Store(there).runs().local_accuracy_mean.dropna()) == [0.75], "an untracked one does not come back"
+
+
+def test_an_untracked_row_that_comes_later_is_left_out(tmp_path: Path, there: Path) -> None:
+    """As of two machines that are at the same runs and have not pulled since."""
+    fill(tmp_path / "local", range(1), local_accuracy_mean=0.75, finished=LATER)
+    fill(tmp_path / "plain", range(1), local_accuracy_mean=None)
+    push(tmp_path / "local", there)
+    with of(tmp_path / "plain", there) as made:
+        assert made.push().rows == 0
+        assert made.pending() == Moved()
+    assert Store(there).runs(replicates=True).local_accuracy_mean.tolist() == [0.75]
 
 
 @pytest.mark.parametrize("damage", ["truncate", "alter", "remove", "manifest"])
@@ -575,6 +584,38 @@ def test_a_state_saved_anew_while_it_is_brought_is_brought_again(
     monkeypatch.setattr(Place, "fetch", meanwhile)
     assert pull(fresh, there) == Moved(states=1)
     assert saved_round(fresh) == 2
+
+
+def test_the_furthest_state_is_not_given_up_because_it_is_saved_anew(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far, fresh = tmp_path / "near", tmp_path / "far", tmp_path / "fresh"
+    save_state(near, 10)
+    save_state(far, 50)
+    push(near, there)
+    push(far, there)
+    fetched = Place.fetch
+
+    def meanwhile(self: Place, name: str, target: Path) -> None:
+        if "server-50" in name:
+            save_state(far, 51)
+            push(far, there)
+        fetched(self, name, target)
+
+    monkeypatch.setattr(Place, "fetch", meanwhile)
+    assert pull(fresh, there) == Moved(states=1)
+    assert saved_round(fresh) == 51
+
+
+def test_a_damaged_state_gives_way_to_the_next(tmp_path: Path, there: Path) -> None:
+    near, far, fresh = tmp_path / "near", tmp_path / "far", tmp_path / "fresh"
+    save_state(near, 10)
+    save_state(far, 50)
+    push(near, there)
+    push(far, there)
+    next((there / "state").rglob("server-50.pt.*")).unlink()
+    assert pull(fresh, there) == Moved(states=1)
+    assert saved_round(fresh) == 10
 
 
 def test_a_state_whose_run_ends_while_it_is_brought_is_not_damaged(

@@ -311,6 +311,7 @@ def test_as_many_trials_fit_as_the_scarcer_of_both_allows(cpus: int, gpus: float
         (("--search", "optuna", "--num-samples", "9"), 4),  # what it chooses is not packed
         (("--search", "optuna", "--num-samples", "9", "--gpus-per-trial", "auto"), 4),
         (("--search", "optuna", "--num-samples", "9", "--seeds", "2"), 1),
+        (("--search", "optuna", "--num-samples", "9", "--seeds", "2", "--backend", "loop"), 4),  # one after another
         (("--search", "optuna", "--num-samples", "9", "--max-concurrent", "9"), 4),
     ],
 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import json
+import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +15,9 @@ from typing import Any
 
 import pytest
 from commands import assert_equal_results, command
-from rows import make_row
+from rows import failed_row, make_row
 
+from algorithms import entry
 from bench import sweep
 from bench.engine.state import StateFolder
 from bench.planning.plan import make_plan
@@ -23,6 +26,7 @@ from bench.planning.unit import Unit
 from bench.tuning.interruption import Interruption
 from bench.tuning.progress import Quiet
 from bench.tuning.run import Run
+from bench.tuning.search import History, history
 from bench.tuning.trial import Trial
 from leaderboards import Store
 from leaderboards.frames import records
@@ -191,11 +195,18 @@ def test_optuna_goes_on_with_the_trial_that_was_interrupted(
     assert not list((tmp_path / "state").glob("*/manifest.json"))
 
 
-def test_optuna_completes_the_seeds_of_what_it_began(tmp_path: Path) -> None:
-    search = ("--algo", "fedprox", "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3", "--rounds", "1")
+def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_own(tmp_path: Path) -> None:
+    mu = "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3"
+    search = ("--algo", "fedprox", "--set", mu, "--rounds", "1", "--search", "optuna", "--num-samples", "1")
     assert run(tmp_path, "--algo", "fedprox", "--set", "mu=0.5", "--rounds", "1") == 0
-    assert run(tmp_path, *search, "--search", "optuna", "--num-samples", "1", "--seeds", "2") == 0
-    assert list(Store(tmp_path).runs().hp_mu) == [0.5, 0.5]
+    request = Request(("fedprox",), values={"mu": tuple(mu[3:].split(",")), "rounds": ("1",)}, search="optuna", seeds=2)
+    plan = make_plan(request)
+    assert history(plan, plan.searches[0], str(tmp_path)) == History([], []), "one seed of another sweep"
+    unit = make_plan(replace(request, values={"mu": ("0.5",), "rounds": ("1",)}, search="grid")).units[1]
+    Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedprox"))), [])
+    assert run(tmp_path, *search, "--seeds", "2") == 0
+    runs = Store(tmp_path).runs()
+    assert (list(runs.hp_mu), set(runs.status)) == ([0.5, 0.5], {"finished"})
 
 
 def test_optuna_runs_what_it_proposes_again_once(
@@ -433,13 +444,32 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, setting, seed) for seed in (0, 1)]
     watcher = Watcher(cluster._listed([units], {}, execution), execution, Events(), outcome)
-    dead = SimpleNamespace(trial_id="a", config={"index": 0}, get_pickled_error=lambda: None)
+    error = tmp_path / "error"
+    error.write_bytes(pickle.dumps(RuntimeError("first\nThe actor is dead because its owner has died")))
+    dead = SimpleNamespace(trial_id="a", config={"index": 0}, pickled_error_file=error)
     watcher.on_trial_error(0, [], dead)  # type: ignore[arg-type]
     assert tried == [0, 1]
     assert outcome.statuses == ["failed"]
     (problem,) = outcome.problems
-    assert "the worker died: out of memory or killed; its row cannot be stored" in problem
+    assert "the worker died: The actor is dead because its owner has died; its row cannot be stored" in problem
     assert "No space left" in problem
+
+
+@pytest.mark.parametrize(("error", "status"), [("", "stopped"), ("round 3, client 1: ...", "failed")])
+def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
+    from bench.execution import Execution
+    from bench.tuning import cluster
+    from bench.tuning.events import Events
+    from bench.tuning.runner import Outcome
+    from bench.tuning.watcher import Watcher
+
+    execution, outcome = Execution(out=str(tmp_path)), Outcome()
+    units = [Unit("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
+    watcher = Watcher(cluster._listed([units], {}, execution), execution, Events(), outcome)
+    report = {"status": "running", "error": error, "round": 3}
+    ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
+    watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
+    assert (outcome.statuses, outcome.exit_status) == ([status], int(status == "failed"))
 
 
 # What happens in a worker of Ray, and not in a step: to values, to how the command ends, and what it says.

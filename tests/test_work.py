@@ -58,9 +58,10 @@ class Sweep:
         of = dict(zip((trial.name for trial in self.trials), works, strict=True))
         self.tally = Tally(Ahead(len(works), sum(works), lambda trial: of[trial.name]))
 
-    def report(self, at: float, trial: int, round: int, status: str = "running", **more: Any) -> Tally:
+    def report(self, at: float, trial: int, round: int, status: str = "running", before: int = 0, **more: Any) -> Tally:
         """A report, and the trial's end where it is not running."""
-        self.now, said = at, {"round": round, "accuracy": 0.5, "best_accuracy": 0.5, "status": status, **more}
+        self.now, said = at, {"rounds_done": round, "rounds_before": before, "status": status, **more}
+        said |= {"round": round, "accuracy": 0.5, "best_accuracy": 0.5}
         self.tally.reported(self.trials[trial], said)
         if status != "running":
             self.tally.ended(self.trials[trial], said)
@@ -78,10 +79,10 @@ def test_time_left_goes_by_work_and_not_by_trials(monkeypatch: pytest.MonkeyPatc
 
 def test_rounds_that_an_earlier_command_did_say_nothing_of_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = Sweep(monkeypatch, 10, 10)
-    sweep.report(0, 0, 9, began=8)
-    tally = sweep.report(2, 0, 10, "finished", began=8)  # a round in 2 s
+    sweep.report(0, 0, 9, before=8)
+    tally = sweep.report(2, 0, 10, "finished", before=8)  # a round in 2 s
     assert (tally.fraction, tally.seconds_left) == (0.5, pytest.approx(20))
-    tally = sweep.report(4, 1, 7, began=6)  # another one, of a run that was saved as well
+    tally = sweep.report(4, 1, 7, before=6)  # another one, of a run that was saved as well
     assert (tally.fraction, tally.seconds_left) == (pytest.approx(0.85), pytest.approx(6))
 
 

@@ -18,7 +18,7 @@ from bench.errors import EnvironmentProblem
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
 
-SHARD = re.compile(r"-(\d+)-of-(\d+)")  # in a name: which of how many files of a part it is, from 0
+SHARD = re.compile(r"-(\d+)-of-(\d+)")  # in a name: which of how many files of a part it is, mostly from 0
 
 
 def find(folder: Path, repository: str, part: str, kinds: tuple[str, ...] = (".parquet",)) -> list[Path]:
@@ -54,7 +54,8 @@ def lacking(folder: Path, part: str) -> list[Path]:
         shards = _shards(sorted(place.glob(f"{part}-*.parquet")))
         if shards:
             total, there = max(shards.items(), key=lambda pair: len(pair[1]))
-            lost = [number for number in range(total) if number not in there]
+            first = int(total in there)
+            lost = [number for number in range(first, first + total) if number not in there]
             return [place / f"{part}-{number:05}-of-{total:05}.parquet" for number in lost]
     return []
 
@@ -71,7 +72,7 @@ def _shards(files: list[Path]) -> dict[int, dict[int, Path]]:
     found: dict[int, dict[int, Path]] = {}
     for file in files:
         named = SHARD.search(file.name)
-        if named and int(named[1]) < int(named[2]):
+        if named and int(named[1]) <= int(named[2]):
             found.setdefault(int(named[2]), {})[int(named[1])] = file
     return found
 

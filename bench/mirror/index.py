@@ -97,11 +97,13 @@ class MirrorName(NamedTuple):
         here: in the folder.
         there: in a mirror.
         untracked: there, with the same results but nothing that `--track local` measures; itself, if it has none.
+        tracked: there, with that; itself, if it has it.
     """
 
     here: str
     there: str
     untracked: str
+    tracked: str
 
 
 def mirror_names(table: pa.Table) -> list[MirrorName]:
@@ -115,8 +117,8 @@ def mirror_names(table: pa.Table) -> list[MirrorName]:
         table.select(names).to_pylist(maps_as_pydicts="strict"), results_digests(table), strict=True
     ):
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
-        results = digest[:8] if row[TRACKED] is None else digest[8:16]
-        found.append(MirrorName(row["file"], f"{stem}-{results}.parquet", f"{stem}-{digest[:8]}.parquet"))
+        untracked, tracked = f"{stem}-{digest[:8]}.parquet", f"{stem}-{digest[8:16]}.parquet"
+        found.append(MirrorName(row["file"], untracked if row[TRACKED] is None else tracked, untracked, tracked))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.errors import UsageError
@@ -52,8 +52,10 @@ def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
         MirrorProblem: it cannot be reached or written.
     """
     check_place(url, out, read_only)
-    with tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True) as scratch:
-        with _advised("no room for a copy of its index"):
+    with ExitStack() as kept:
+        with _advised("there is no room for copies"):
+            folder = tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True)
+            scratch = kept.enter_context(folder)
             place = patiently(lambda: open_place(url), url)
             patiently(place.check_results if read_only else place.probe, url, lambda: place.silent)
         yield Mirror(out, place, Path(scratch))
@@ -73,7 +75,7 @@ def pushed(mirror: Mirror) -> Moved:
         mirror.tidy()
         return found
 
-    with _advised(f"{mirror.out} cannot be read"):
+    with _advised("what is to be pushed cannot be copied"):
         return patiently(push, mirror.place.url, lambda: mirror.place.silent)
 
 

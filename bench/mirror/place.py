@@ -216,9 +216,13 @@ def each(actions: Iterable[Callable[[], None]]) -> None:
     left, problems = deque(actions), list[BaseException]()
 
     def work() -> None:
-        while left and not problems:
+        while not problems:
             try:
-                left.popleft()()
+                action = left.popleft()
+            except IndexError:
+                return
+            try:
+                action()
             except BaseException as error:
                 problems.append(error)
 

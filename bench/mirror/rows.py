@@ -35,7 +35,7 @@ from bench.mirror.index import (
 )
 from bench.mirror.place import MirrorProblem, Place, each, free_of
 from leaderboards import Store, StoreError
-from leaderboards.packed import PACKED_NAME, Folder, in_order, packed_schema
+from leaderboards.packed import PACKED_NAME, Files, Folder, in_order, packed_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -68,7 +68,9 @@ class Rows:
         return {key for key, status, _ in self._there if status == "finished"}
 
     def pull(self, first: Callable[[], None]) -> int:
-        """Bring the rows that the folder lacks; returns how many. Nothing finished here is touched.
+        """Bring the rows that the folder lacks; returns how many.
+
+        Of what is finished here only equal results with less tracked give way.
 
         Args:
             first: brings what rows must not be without. It is called when it is known which rows come.
@@ -181,22 +183,21 @@ class Rows:
 
     def _names(self, index: pa.Table) -> list[MirrorName]:
         """What some rows of the folder are called in a mirror."""
-        found = self.store.folder.read(lambda files: tables_of(files, self._present(index)))
+        found = self.store.folder.read(lambda files: tables_of(files, self._present(files, index)))
         return [name for _, table in found for name in mirror_names(table)]
 
-    def _present(self, index: pa.Table) -> pa.Table:
-        """The index, made anew if what holds its rows has gone: the folder may be compacted meanwhile."""
-        folder = self.store.out / "runs"
-        if all((folder / name).exists() for name in set(index["holder"].to_pylist())):
+    def _present(self, files: Files, index: pa.Table) -> pa.Table:
+        """The index, made anew if its rows lie elsewhere among the files: the folder may be compacted meanwhile."""
+        if {*files.singles, *(pack.path.name for pack in files.packs)}.issuperset(index["holder"].to_pylist()):
             return index
-        wanted, mine = set(identities(index)), self._own_index()
+        wanted, mine = set(identities(index)), index_of(files, self._singles)
         return taken(mine, [i for i, row in enumerate(identities(mine)) if row in wanted])
 
     def _push(self, index: pa.Table, names: set[str]) -> int:
         """Write some rows of the folder, but for those whose equal is there."""
         from leaderboards.compaction import write_pack
 
-        found = self.store.folder.steady(lambda: self._collected(self._present(index), names))
+        found = self.store.folder.read(lambda files: self._collected(files, self._present(files, index), names))
         folder = self._scratch / f"segment-{uuid.uuid4().hex[:8]}"
         for types, rows, points in found:
             self._write(folder, write_pack(folder, types, (), [rows], [points]))
@@ -205,7 +206,9 @@ class Rows:
         self._there |= set(identities(index))
         return sum(rows.num_rows for _, rows, _ in found)
 
-    def _collected(self, index: pa.Table, names: set[str]) -> list[tuple[dict[str, Any], pa.Table, pa.Table]]:
+    def _collected(
+        self, files: Files, index: pa.Table, names: set[str]
+    ) -> list[tuple[dict[str, Any], pa.Table, pa.Table]]:
         """Segments to be written: types of the hyper-parameters, rows and points under their names in a mirror."""
         import pyarrow as pa
 
@@ -213,9 +216,9 @@ class Rows:
         from leaderboards.frames import fit
 
         parts, renamed = dict[str, pa.Table](), dict[str, str]()
-        for holder, table in tables_of(self.store.folder.files(), index):
+        for holder, table in tables_of(files, index):
             for name in mirror_names(table):
-                if name.there not in names and name.there not in renamed.values():
+                if names.isdisjoint((name.there, name.tracked)) and name.there not in renamed.values():
                     renamed[name.here] = name.there
             parts[holder] = in_order(table, [name for name in table["file"].to_pylist() if name in renamed])
         found = []
@@ -237,12 +240,15 @@ class Rows:
         from leaderboards.compaction import forget
 
         found = self._names(new)
-        names, twins = {name.there for name in found}, {name.untracked for name in found}
-        stems = {name[:_STEM] for name in names} if others else set()
+        names = {name.there for name in found}
+        twins, stems = {name.untracked for name in found} - names, {name[:_STEM] for name in names if others}
+        if not twins and not stems:
+            return
         known = self._refresh()
+        self._there |= set(identities(new))
         slots = zip(known["file"].to_pylist(), known["holder"].to_pylist(), strict=True)
         outdated = {
-            name: holder for name, holder in slots if (name in twins or name[:_STEM] in stems) and name not in names
+            name: holder for name, holder in slots if name in twins or (name[:_STEM] in stems and name not in names)
         }
         if outdated:
             holders = sorted(set(outdated.values()))

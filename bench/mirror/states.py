@@ -151,15 +151,19 @@ class States:
 
     def _bring_furthest(self, key: str) -> bool | None:
         """As `_pull`. A round that another machine saves while this one is copied takes its files away: once more."""
-        there = self._manifests(key)
-        for _ in range(_ATTEMPTS):
+        there, useless = self._manifests(key), set[bytes]()
+        for _ in range(_ATTEMPTS + len(there)):
             if not there:  # the run has ended meanwhile
                 return None
-            if any(self._bring(key, writer, content) for writer, content in _furthest_first(there)):
+            usable = {writer: text for writer, text in there.items() if text not in useless}
+            writer, content = next(iter(_furthest_first(usable)), ("", {}))
+            if not content:
+                return False
+            if self._bring(key, writer, content):
                 return True
             before, there = there, self._manifests(key)
-            if there == before:
-                break
+            if there.get(writer) == before[writer]:
+                useless.add(before[writer])
         return False
 
     def _manifests(self, key: str) -> dict[str, bytes]:

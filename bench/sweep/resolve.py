@@ -85,6 +85,7 @@ def trial_share(
     # A configuration that Optuna chooses is a trial of its own, all its seeds together.
     held = [plan.request.seeds] * bool(plan.searches)
     runs = max([*held, *map(len, trials_of(plan, units, resolved.pack))], default=1)
+    runs = runs if packs_train_together(resolved.device, given.backend) else 1
     return share([*units, *plan.searches], runs, store) if given.gpus_per_trial == "auto" else default_share(runs)
 
 

@@ -27,11 +27,11 @@ class Watched:
 
     def share(self, report: Mapping[str, Any]) -> float:
         """How much of it is done."""
-        return float(report["round"] / self.rounds)
+        return float(report["rounds_done"] / sum(unit.setting.rounds for unit in self.units))
 
     def share_before(self, report: Mapping[str, Any]) -> float:
-        """How much of it was done when it began here: it went on from a saved state, or was stored."""
-        return float(report.get("began", 0) / self.rounds)
+        """How much of it was done when it began here: it went on from saved states, or was stored."""
+        return float(report["rounds_before"] / sum(unit.setting.rounds for unit in self.units))
 
 
 class Observer(Protocol):

@@ -32,7 +32,8 @@ class History:
 
     Args:
         known: (Optuna's values, objective) of configurations that have all their seeds.
-        begun: Optuna's values of configurations of which a run is saved, or only some seeds are stored.
+        begun: Optuna's values of configurations of which a run is saved and has no row yet, then of those of which one
+            failed.
     """
 
     known: list[tuple[dict[str, Any], float]]
@@ -122,10 +123,10 @@ def history(plan: Plan, search: Search, out: str) -> History:
     past = History([], [])
     if plan.request.force:
         return past
-    values, texts = _stored(plan, search, out)
-    saved = _saved(search, out)
-    space = distributions(search)
-    for text in sorted({*texts, *saved.values()}):
+    values, failed, rows = _stored(plan, search, out)
+    saved = {key: text for key, text in _saved(search, out).items() if key not in rows}
+    space, broken = distributions(search), list[dict[str, Any]]()
+    for text in sorted({*rows.values(), *saved.values()}):
         try:
             configuration = entry(search.algorithm).resolve(json.loads(text))
         except ValueError:  # of a version of the algorithm with other fields
@@ -134,21 +135,24 @@ def history(plan: Plan, search: Search, out: str) -> History:
         keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
         if chosen is not None and all(key in values for key in keys):
             past.known.append((chosen, math.fsum(values[key] for key in keys) / len(keys)))
-        elif chosen is not None and any(key in values or key in saved for key in keys):
+        elif chosen is not None and any(key in saved for key in keys):
             past.begun.append(chosen)
+        elif chosen is not None and any(key in failed for key in keys):
+            broken.append(chosen)
+    past.begun.extend(broken)
     return past
 
 
-def _stored(plan: Plan, search: Search, out: str) -> tuple[dict[str, float], set[str]]:
-    """Run key -> best validation accuracy of the search's runs that need not run again, and their `hp_json`."""
+def _stored(plan: Plan, search: Search, out: str) -> tuple[dict[str, float], set[str], dict[str, str]]:
+    """Of the search's rows: best validation accuracy of runs that need not run again, failed ones, all `hp_json`."""
     runs = Store(Path(out)).runs()
     if runs.empty:
-        return {}, set()
+        return {}, set(), {}
     enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
-    setting = identity_json(search.setting)
-    runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == setting) & runs.status.isin(enough)]
-    values = zip(runs.run_key, runs.best_val_accuracy.astype(float), strict=True)
-    return {str(key): float(value) for key, value in values}, set(runs.hp_json)
+    runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == identity_json(search.setting))]
+    over = runs[runs.status.isin(enough)]
+    values = dict(zip(over.run_key, over.best_val_accuracy.astype(float), strict=True))
+    return values, set(runs.run_key[runs.status == "failed"]), dict(zip(runs.run_key, runs.hp_json, strict=True))
 
 
 def _saved(search: Search, out: str) -> dict[str, str]:

@@ -90,8 +90,8 @@ class Trial:
     def report(self) -> dict[str, Any]:
         """Where the trial stands: `done`, `status`, and what came of its runs.
 
-        `accuracy` and `best_accuracy` are means over them, `round` and `began` the largest of theirs, and `objective`
-        is the best configuration's.
+        `accuracy` and `best_accuracy` are means over them, `round` the largest of theirs, `rounds_done` and
+        `rounds_before` (done when the trial began here) sums, and `objective` is the best configuration's.
         """
         statuses = [run.status for run in self.runs]
         interrupted = self.execution.stopping and any(status == "running" for status in statuses)
@@ -105,7 +105,8 @@ class Trial:
             status = "running" if self._active() else "finished"
         return {
             "round": max(run.round for run in self.runs),
-            "began": max(run.began for run in self.runs),
+            "rounds_done": sum(run.round for run in self.runs),
+            "rounds_before": sum(run.began for run in self.runs),
             "accuracy": _mean([run.latest() for run in self.runs]),
             "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
             "objective": self._objective(),

@@ -51,10 +51,10 @@ class Watcher(tune.Callback):
             self._stop_all()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """Count it."""
+        """Count it. What is still running the scheduler ended, some of its runs may have failed before."""
         report = dict(trial.last_result)
-        if report.get("status") == "running":  # the scheduler ended it
-            report["status"] = "stopped"
+        if report.get("status") == "running":
+            report["status"] = "failed" if report.get("error") else "stopped"
         self._events.ended(self._watched(trial), report)
         self._outcome.note(report)
 
@@ -107,7 +107,7 @@ def _error_of(trial: TuneTrial) -> BaseException | None:
 
 def _reason(error: BaseException | None) -> str:
     """Why a trial ended without a report: its worker died, could not begin, or failed outside of the runs."""
-    line = str(error or "out of memory or killed").strip().splitlines()[-1]
+    line = (str(error or "").strip() or "out of memory or killed").splitlines()[-1]
     if isinstance(error, RayTaskError):
         return f"the worker failed: {line}"
     return f"the worker {'could not begin' if getattr(error, 'actor_init_failed', False) else 'died'}: {line}"
