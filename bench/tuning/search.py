@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithms import entry
 from bench.execution import STATE_VERSION
@@ -120,39 +120,46 @@ def history(plan: Plan, search: Search, out: str) -> History:
 
     Under ASHA a configuration that was stopped counts as tried, with what it had reached.
     """
-    past = History([], [])
     if plan.request.force:
-        return past
-    values, failed, rows = _stored(plan, search, out)
-    saved = {key: text for key, text in _saved(search, out).items() if key not in rows}
-    space, broken = distributions(search), list[dict[str, Any]]()
-    for text in sorted({*rows.values(), *saved.values()}):
+        return History([], [])
+    enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
+    rows, saved, space = _rows(search, out), _saved(search, out), distributions(search)
+    known, begun, failed = list[tuple[dict[str, Any], float]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    for text in sorted({*(row.hp_json for row in rows.values()), *saved.values()}):
         try:
             configuration = entry(search.algorithm).resolve(json.loads(text))
         except ValueError:  # of a version of the algorithm with other fields
             continue
         chosen = encode(search, space, configuration)
+        if chosen is None:
+            continue
         keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
-        if chosen is not None and all(key in values for key in keys):
-            past.known.append((chosen, math.fsum(values[key] for key in keys) / len(keys)))
-        elif chosen is not None and any(key in saved for key in keys):
-            past.begun.append(chosen)
-        elif chosen is not None and any(key in failed for key in keys):
-            broken.append(chosen)
-    past.begun.extend(broken)
-    return past
+        stored = [rows[key] for key in keys if key in rows]
+        if len(stored) == len(keys) and all(row.status in enough for row in stored):
+            known.append((chosen, math.fsum(row.value for row in stored) / len(stored)))
+        elif any(key in saved and key not in rows for key in keys):
+            begun.append(chosen)
+        elif any(row.status == "failed" for row in stored):
+            failed.append(chosen)
+    return History(known, begun + failed)
 
 
-def _stored(plan: Plan, search: Search, out: str) -> tuple[dict[str, float], set[str], dict[str, str]]:
-    """Of the search's rows: best validation accuracy of runs that need not run again, failed ones, all `hp_json`."""
+class _Row(NamedTuple):
+    """A stored run: its status, its best validation accuracy, and its hyper-parameters as text."""
+
+    status: str
+    value: float
+    hp_json: str
+
+
+def _rows(search: Search, out: str) -> dict[str, _Row]:
+    """Run key -> what is stored of the search's runs."""
     runs = Store(Path(out)).runs()
     if runs.empty:
-        return {}, set(), {}
-    enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
+        return {}
     runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == identity_json(search.setting))]
-    over = runs[runs.status.isin(enough)]
-    values = dict(zip(over.run_key, over.best_val_accuracy.astype(float), strict=True))
-    return values, set(runs.run_key[runs.status == "failed"]), dict(zip(runs.run_key, runs.hp_json, strict=True))
+    columns = (runs.run_key, runs.status, runs.best_val_accuracy.astype(float), runs.hp_json)
+    return {key: _Row(*values) for key, *values in zip(*columns, strict=True)}
 
 
 def _saved(search: Search, out: str) -> dict[str, str]:
