@@ -170,10 +170,10 @@ class Store:
         return path
 
     def locked(self, name: str, patience: float = -1) -> Any:
-        """The lock of the runs or of the leaderboard, for a `with`.
+        """A lock of the folder's, for a `with`.
 
         Args:
-            name: `runs` or `leaderboard`.
+            name: `runs`, `leaderboard`, or `mirror`: of who pushes.
             patience: seconds to wait for it before filelock.Timeout; -1 waits for ever.
         """
         from filelock import FileLock

@@ -88,9 +88,9 @@ def test_letters_are_counted_from_zero(folder):
         (0, lambda blob: blob[:-1], "expected an idx file of uint8 with 3 axes, 47,056 bytes long, found 47,055 bytes"),
         (0, lambda blob: b"", "0 bytes that start with nothing"),
         (1, lambda blob: b"<html>" + blob[6:], "found 68 bytes that start with 3c68746d"),
-        (1, lambda blob: blob[:-1] + b"\x1b", "expected 60 samples with labels 0 to 25, found 60 with labels 0 to 26"),
+        (1, lambda blob: blob[:-1] + b"\x1b", "expected 60 samples with labels 1 to 26, found 60 with labels 1 to 27"),
         (2, lambda blob: formats.idx(np.ones((39, 28, 28))), "expected 40 images, one a label, found 39"),
-        (3, lambda blob: formats.idx(np.ones(39)), "expected 40 samples with labels 0 to 25, found 39"),
+        (3, lambda blob: formats.idx(np.ones(39)), "expected 40 samples with labels 1 to 26, found 39"),
     ],
     ids=["cut", "empty", "page", "label", "images", "count"],
 )
@@ -477,6 +477,9 @@ def test_the_three_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_pa
         file = tmp_path / f"hub/datasets--zh-plus--tiny-imagenet/snapshots/1/data/{part}-00000-of-00001-5a6b.parquet"
         formats.images_table(file, blobs, label=y.tolist())
     assert source.read(tmp_path / "nothing").hash == packed.hash
+    formats.images_table(file, blobs, label=[1] * len(blobs))
+    with pytest.raises(EnvironmentProblem, match="expected 6 images of 3 classes, found 6 of 1"):
+        source.read(tmp_path / "nothing")
 
 
 def test_an_unpacked_folder_with_images_by_class_is_passed_over(folder, tiny, tmp_path):

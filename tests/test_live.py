@@ -27,7 +27,7 @@ from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.tuning import live
 from bench.tuning.events import Events, Watched, watched
-from bench.tuning.live import Row, Table, laid_out
+from bench.tuning.live import Live, Row, Table, laid_out
 from bench.tuning.progress import Ahead, Plain, Quiet, ending
 from leaderboards import Store
 
@@ -346,3 +346,31 @@ def test_trials_of_one_name_are_told_apart() -> None:
     events.ended(second, report(5))
     events.ended(first, report(5))
     assert observer.names == ["fedcad 4 runs", "fedcad 4 runs (2)", "fedcad 4 runs (2)", "fedcad 4 runs"]
+
+
+def test_events_reach_displays_and_observers_alike() -> None:
+    told: list[tuple[str, ...]] = []
+
+    class Shown(Quiet):
+        def reported(self, trial: Watched, report: Any) -> None:
+            told.append(("reported", trial.name, f"{trial.share(report):.2f}"))
+
+        def ended(self, trial: Watched, report: Any) -> None:
+            told.append(("ended", trial.name))
+
+    class Curious(Quiet):
+        needs_curves = True
+
+    (trial,) = trials(1, rounds="20")
+    live = Live(Ahead(1, 1.0, lambda _: 1.0))
+    events = Events(live, Shown())
+    assert not events.needs_curves
+    assert Events(live, Curious()).needs_curves
+    events.started(trial)
+    assert live.table.running == 1
+    events.reported(trial, report(5))
+    events.ended(trial, {"status": "failed"})
+    live.close()
+    assert told == [("reported", trial.name, "0.25"), ("ended", trial.name)]
+    assert live.table.running == 0
+    assert (live.tally.done, live.tally.failed) == (1, 1)

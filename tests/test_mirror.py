@@ -567,21 +567,26 @@ def test_a_state_saved_while_it_is_copied_is_copied_again(
     assert saved_round(tmp_path / "again") == 2
 
 
+def save_while_fetched(monkeypatch: pytest.MonkeyPatch, out: Path, there: Path, round: int) -> None:
+    """While a round of `out` is brought from the mirror, the next one is saved and pushed."""
+    fetched = Place.fetch
+
+    def meanwhile(self: Place, name: str, target: Path) -> None:
+        if f"server-{round}." in name:
+            save_state(out, round + 1)
+            push(out, there)
+        fetched(self, name, target)
+
+    monkeypatch.setattr(Place, "fetch", meanwhile)
+
+
 def test_a_state_saved_anew_while_it_is_brought_is_brought_again(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, fresh = tmp_path / "out", tmp_path / "fresh"
     save_state(out, 1)
     push(out, there)
-    fetched = Place.fetch
-
-    def meanwhile(self: Place, name: str, target: Path) -> None:
-        if "server-1" in name:
-            save_state(out, 2)
-            push(out, there)
-        fetched(self, name, target)
-
-    monkeypatch.setattr(Place, "fetch", meanwhile)
+    save_while_fetched(monkeypatch, out, there, 1)
     assert pull(fresh, there) == Moved(states=1)
     assert saved_round(fresh) == 2
 
@@ -594,15 +599,7 @@ def test_the_furthest_state_is_not_given_up_because_it_is_saved_anew(
     save_state(far, 50)
     push(near, there)
     push(far, there)
-    fetched = Place.fetch
-
-    def meanwhile(self: Place, name: str, target: Path) -> None:
-        if "server-50" in name:
-            save_state(far, 51)
-            push(far, there)
-        fetched(self, name, target)
-
-    monkeypatch.setattr(Place, "fetch", meanwhile)
+    save_while_fetched(monkeypatch, far, there, 50)
     assert pull(fresh, there) == Moved(states=1)
     assert saved_round(fresh) == 51
 

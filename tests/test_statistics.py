@@ -483,6 +483,7 @@ def test_a_reference_without_values_is_an_error() -> None:
 def test_holm_on_a_worked_example() -> None:
     # m = 4, sorted: 0.005 x 4 = 0.02, 0.01 x 3 = 0.03, 0.03 x 2 = 0.06, 0.04 x 1 = 0.04 -> the 0.06 before it
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+    assert holm([0.5, 0.9]) == (1.0, 1.0)
     assert holm([0.6, 0.9]) == (1.0, 1.0), "never above 1"
     assert holm([0.04]) == (0.04,)
     assert holm([]) == ()

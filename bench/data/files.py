@@ -86,7 +86,7 @@ class PreparedSource(ABC):
         targets.setflags(write=False)
         return targets
 
-    def check(self, where: Path, folder: Path, count: int, labels: Labels) -> None:
+    def check(self, where: Path, folder: Path, count: int, labels: Labels, first: int = 0) -> None:
         """Hold labels against the table.
 
         Args:
@@ -94,14 +94,15 @@ class PreparedSource(ABC):
             folder: the folder of data sets, for the message.
             count: how many there must be.
             labels: (N,) from 0.
+            first: what the file calls class 0, for the message.
 
         Raises:
             EnvironmentProblem: there are more or fewer, or one is of no class.
         """
         last = self.info.num_classes - 1
         if len(labels) != count or ((labels < 0) | (labels > last)).any():
-            found = f"labels {labels.min()} to {labels.max()}" if len(labels) else "no labels"
-            wanted = f"{count:,} samples with labels 0 to {last}"
+            found = f"labels {labels.min() + first} to {labels.max() + first}" if len(labels) else "no labels"
+            wanted = f"{count:,} samples with labels {first} to {last + first}"
             raise unlike(where, self.name, folder, wanted, f"{len(labels):,} with {found}")
 
     def _stamp(self, folder: Path) -> cache.Stamp:

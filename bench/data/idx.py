@@ -57,7 +57,7 @@ class Idx(FileSource):
         """(N,) labels of the part whose images are the file at `first`."""
         file = self.files[first + 1]
         targets = self._array(folder, file, axes=1).astype(np.int64) - self.first_label
-        self.check(file.find(folder) or folder, folder, self.counts[first // 2], targets)
+        self.check(file.find(folder) or folder, folder, self.counts[first // 2], targets, self.first_label)
         return targets
 
     def _array(self, folder: Path, file: Original, axes: int) -> Images:

@@ -98,6 +98,14 @@ class TinyImageNet(FileSource):
         train = self._decoded(tree, folder, paths, self.counts[0])
         return Dataset.of(self.name, train, self._decoded(tree, folder, sorted(held_out.items()), self.counts[1]))
 
+    def check(self, where: Path, folder: Path, count: int, labels: Labels, first: int = 0) -> None:
+        """As `PreparedSource.check` says; every class has images."""
+        super().check(where, folder, count, labels, first)
+        found = len(np.unique(labels))
+        if found != self.info.num_classes:
+            wanted = f"{count:,} images of {self.info.num_classes} classes"
+            raise unlike(where, self.name, folder, wanted, f"{len(labels):,} of {found}")
+
     def _decoded(self, tree: _Tree, folder: Path, paths: list[tuple[str, int]], count: int) -> tuple[Images, Labels]:
         """(N, 3, 64, 64) pixels and (N,) labels."""
         labels = np.array([label for _, label in paths], np.int64)

@@ -94,10 +94,11 @@ class Rows:
         mine = self._own_index()
         new = taken(mine, [i for i, row in enumerate(identities(mine)) if row not in there])
         first()
-        pushed = sum(self._push(part, names) for part in parts_of(new))
-        finished = new.filter(is_in(new["status"], {"finished"}))
+        pushed = [self._push(part, names) for part in parts_of(new)]
+        finished = [name for _, found in pushed for name in found]
         self._steady(lambda: self._replace(finished, others=replace))
-        return pushed
+        self._there |= set(identities(new))  # those whose equal is there as well, which `_replace` may have forgotten
+        return sum(count for count, _ in pushed)
 
     def pending(self) -> int:
         """Rows of the folder that, as far as is known, the mirror lacks."""
@@ -193,31 +194,36 @@ class Rows:
         wanted, mine = set(identities(index)), index_of(files, self._singles)
         return taken(mine, [i for i, row in enumerate(identities(mine)) if row in wanted])
 
-    def _push(self, index: pa.Table, names: set[str]) -> int:
-        """Write some rows of the folder, but for those whose equal is there."""
+    def _push(self, index: pa.Table, names: set[str]) -> tuple[int, list[MirrorName]]:
+        """Write some rows of the folder, but for those whose equal is there: how many, and the finished ones' names."""
         from leaderboards.compaction import write_pack
 
-        found = self.store.folder.read(lambda files: self._collected(files, self._present(files, index), names))
+        found, finished = self.store.folder.read(lambda files: self._collected(files, index, names))
         folder = self._scratch / f"segment-{uuid.uuid4().hex[:8]}"
         for types, rows, points in found:
             self._write(folder, write_pack(folder, types, (), [rows], [points]))
             names.update(rows["file"].to_pylist())
         free_of(folder)
         self._there |= set(identities(index))
-        return sum(rows.num_rows for _, rows, _ in found)
+        return sum(rows.num_rows for _, rows, _ in found), finished
 
     def _collected(
         self, files: Files, index: pa.Table, names: set[str]
-    ) -> list[tuple[dict[str, Any], pa.Table, pa.Table]]:
-        """Segments to be written: types of the hyper-parameters, rows and points under their names in a mirror."""
+    ) -> tuple[list[tuple[dict[str, Any], pa.Table, pa.Table]], list[MirrorName]]:
+        """Segments to be written: types of the hyper-parameters, rows and points under their names in a mirror.
+
+        And the names of all finished rows, also of those whose equal is there.
+        """
         import pyarrow as pa
 
         from leaderboards.compaction import in_batches
         from leaderboards.frames import fit
 
-        parts, renamed = dict[str, pa.Table](), dict[str, str]()
+        index = self._present(files, index)
+        parts, renamed, finished = dict[str, pa.Table](), dict[str, str](), list[MirrorName]()
         for holder, table in tables_of(files, index):
-            for name in mirror_names(table):
+            for status, name in zip(table["status"].to_pylist(), mirror_names(table), strict=True):
+                finished += [name] * (status == "finished")
                 if names.isdisjoint((name.there, name.tracked)) and name.there not in renamed.values():
                     renamed[name.here] = name.there
             parts[holder] = in_order(table, [name for name in table["file"].to_pylist() if name in renamed])
@@ -228,24 +234,22 @@ class Rows:
             rows = rows.sort_by([("run_key", "ascending"), ("file", "ascending")])
             points = renamed_points(self.store.out / "curves", index, rows["file"].to_pylist(), renamed)
             found.append((batch.types, renamed_rows(rows, renamed), points))
-        return found
+        return found, finished
 
-    def _replace(self, new: pa.Table, others: bool) -> None:
+    def _replace(self, new: Sequence[MirrorName], others: bool) -> None:
         """Rewrite the segments with what the new rows make outdated: the same results without what was tracked.
 
         Args:
-            new: index of finished rows that were pushed.
+            new: finished rows that are there now.
             others: other results of their keys and environments as well.
         """
         from leaderboards.compaction import forget
 
-        found = self._names(new)
-        names = {name.there for name in found}
-        twins, stems = {name.untracked for name in found} - names, {name[:_STEM] for name in names if others}
+        names = {name.there for name in new}
+        twins, stems = {name.untracked for name in new} - names, {name[:_STEM] for name in names if others}
         if not twins and not stems:
             return
         known = self._refresh()
-        self._there |= set(identities(new))
         slots = zip(known["file"].to_pylist(), known["holder"].to_pylist(), strict=True)
         outdated = {
             name: holder for name, holder in slots if name in twins or (name[:_STEM] in stems and name not in names)

@@ -57,7 +57,7 @@ class States:
         wanted = [key for key in there if key not in done and (keys is None or key in keys) and not self._has(key)]
         brought, problems = 0, []
         for key in wanted:
-            found = self._pull(key)
+            found = self._pull(key, there[key])
             brought += found is True
             problems += [f"the state of run {key[:16]} in the mirror is damaged: it begins anew"] * (found is False)
         return brought, problems
@@ -138,38 +138,37 @@ class States:
         ordered = sorted(names, key=lambda name: not name.endswith(MANIFEST))
         self._place.remove(f"state/{key}/{name}" for name in ordered)
 
-    def _pull(self, key: str) -> bool | None:
+    def _pull(self, key: str, names: Iterable[str]) -> bool | None:
         """Bring the furthest state of a run; False if there are states and none can be used, None if it is at work."""
         from filelock import FileLock, Timeout
 
         self._folder.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self._folder / f"{key}.lock", timeout=0):
-                return None if self._has(key) else self._bring_furthest(key)
+                return None if self._has(key) else self._bring_furthest(key, names)
         except Timeout:  # another sweep of this folder is at this run
             return None
 
-    def _bring_furthest(self, key: str) -> bool | None:
+    def _bring_furthest(self, key: str, names: Iterable[str]) -> bool | None:
         """As `_pull`. A round that another machine saves while this one is copied takes its files away: once more."""
-        there, useless = self._manifests(key), set[bytes]()
+        there, useless = self._manifests(key, names), set[bytes]()
         for _ in range(_ATTEMPTS + len(there)):
             if not there:  # the run has ended meanwhile
                 return None
-            usable = {writer: text for writer, text in there.items() if text not in useless}
-            writer, content = next(iter(_furthest_first(usable)), ("", {}))
+            writer, content = _furthest({writer: text for writer, text in there.items() if text not in useless})
             if not content:
                 return False
             if self._bring(key, writer, content):
                 return True
-            before, there = there, self._manifests(key)
+            before, there = there, self._manifests(key, self._place.files(f"state/{key}"))
             if there.get(writer) == before[writer]:
                 useless.add(before[writer])
         return False
 
-    def _manifests(self, key: str) -> dict[str, bytes]:
-        """What the manifest of each writer says now."""
+    def _manifests(self, key: str, names: Iterable[str]) -> dict[str, bytes]:
+        """What the manifest of each writer says now. `names`: of the files below the run's folder."""
         found = {}
-        for name in self._place.files(f"state/{key}"):
+        for name in names:
             writer, _, rest = name.partition("/")
             if rest == MANIFEST:
                 with suppress(FileNotFoundError):
@@ -194,14 +193,15 @@ class States:
         return True
 
 
-def _furthest_first(manifests: Mapping[str, bytes]) -> list[tuple[str, dict[str, Any]]]:
-    """Writers with what their manifests say, by rounds; those that cannot be read are left out."""
-    found = []
+def _furthest(manifests: Mapping[str, bytes]) -> tuple[str, dict[str, Any]]:
+    """The writer of the highest round, and what its manifest says; nothing where none can be read."""
+    furthest, round = ("", dict[str, Any]()), -1
     for writer, text in manifests.items():
         with suppress(ValueError, KeyError, TypeError):
             content = json.loads(text)
-            found.append((int(content["manifest"]["round"]), writer, content))
-    return [(writer, content) for _, writer, content in sorted(found, key=lambda entry: -entry[0])]
+            if int(content["manifest"]["round"]) > round:
+                furthest, round = (writer, content), int(content["manifest"]["round"])
+    return furthest
 
 
 def _files_of(manifest: dict[str, Any]) -> list[str]:
