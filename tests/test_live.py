@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -12,19 +13,23 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from commands import ROOT, command
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
 
 from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
+from bench.terminal.foot import Foot
 from bench.tuning import live
 from bench.tuning.events import Events, Watched, watched
 from bench.tuning.live import Live, Row, Table, laid_out
@@ -159,6 +164,52 @@ def test_warnings_scroll_above_the_table(tmp_path: Path) -> None:
     lines = shown.everything
     warning = next(at for at, line in enumerate(lines) if line.startswith("warning: --log tensorboard failed"))
     assert warning < next(at for at, line in enumerate(lines) if "trials" in line)
+
+
+class Screen(io.StringIO):
+    """A terminal's stderr within this process."""
+
+    def __init__(self, columns: int, lines: int) -> None:
+        super().__init__()
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.Stream(self.screen)
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self._stream.feed(text.replace("\n", "\r\n"))
+        return len(text)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
+
+def test_a_redrawing_of_fewer_lines_takes_no_line_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen(40, 16)
+    for name, value in {"TERM": "xterm", "COLUMNS": "40", "LINES": "16"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", screen)
+    rows = ["below", "one", "two", "three"]
+    foot = Foot(lambda width, height: [Text(row) for row in rows], redraws_per_second=1e-3)
+    other = threading.Thread(target=foot.redraw)
+
+    class Third:
+        """Written when it is known that four lines stand below; meanwhile they become one."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[str]:
+            del rows[1:]
+            other.start()
+            other.join(0.5)
+            yield "third"
+
+    lines: list[Any] = ["first", "second", Third()]
+    for line in lines:
+        foot.say(line)
+    other.join()
+    foot.close()
+    assert screen.lines == ["first", "second", "third", "below"]
 
 
 def test_elsewhere_there_are_plain_lines(tmp_path: Path) -> None:

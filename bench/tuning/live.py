@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bench.planning.labels import in_common
+from bench.terminal.foot import Foot
 from bench.terminal.words import counted, duration, spread
 from bench.tuning.events import Watched, differences
 from bench.tuning.progress import Ahead, Tally, began, ending, trouble
@@ -17,7 +18,6 @@ from bench.tuning.progress import Ahead, Tally, began, ending, trouble
 if TYPE_CHECKING:
     from rich.text import Text
 
-REDRAWS_PER_SECOND = 2
 BAR = 24
 GAP = "  "
 OWN_COLUMNS = {"alpha": "α", "participation": "C"}  # settings that have columns of their own, if they vary
@@ -149,21 +149,9 @@ class Live:
     needs_curves = False
 
     def __init__(self, ahead: Ahead) -> None:
-        from rich.console import Console, Group
-        from rich.live import Live as Redrawn
-
         self.tally, self.table = Tally(ahead), Table()
         self._began = time.monotonic()
-        self._console = Console(stderr=True, highlight=False)
-        self._group: Callable[..., Any] = Group
-        self._live = Redrawn(
-            console=self._console,
-            get_renderable=self._drawn,
-            refresh_per_second=REDRAWS_PER_SECOND,
-            redirect_stdout=False,  # results go there, and none while this is shown
-        )
-        self._live.start(refresh=True)
-        self._console.show_cursor()  # hidden, it would stay so on the terminal of a sweep that is killed
+        self._foot = Foot(self._drawn)
 
     def started(self, trial: Watched) -> None:
         """Note it; the next redrawing shows it."""
@@ -178,21 +166,21 @@ class Live:
         """A line that stays, whole if something went wrong; none of a trial that never began."""
         self.table.ended(trial, report)
         self.tally.ended(trial, report)
-        line = trouble(report, trial.name) or _cut(_ended(trial.name, report), self._console.width)
+        line = trouble(report, trial.name) or _cut(_ended(trial.name, report), self._foot.width)
         if began(report):
             self.say(line)
 
     def say(self, line: str) -> None:
         """A line above the table, whole."""
-        self._console.print(line, markup=False, soft_wrap=True)
+        self._foot.say(line)
 
     def close(self) -> None:
         """Leave the counts, and the terminal as it was."""
-        self._live.stop()
+        self._foot.close()
 
-    def _drawn(self) -> Any:
-        width, height = self._console.width, self._console.height
-        return self._group(*self._head(width), *self._body(width, height - AROUND))
+    def _drawn(self, width: int, height: int) -> Iterator[Text]:
+        yield from self._head(width)
+        yield from self._body(width, height - AROUND)
 
     def _head(self, width: int) -> Iterator[Text]:
         """A bar, counts, and the best value so far."""
