@@ -202,12 +202,15 @@ def single_index(path: Path) -> pa.Table:
     return fit(with_text(with_text(table, "file", path.name), "holder", path.name), empty_index().schema)
 
 
-def rows_in_pack(pack: PackedFile, index: pa.Table, keys: Collection[str] | None = None) -> pa.Table:
-    """The rows of a pack that an index names, in its order; of `keys` only, if given."""
+def rows_in_pack(
+    pack: PackedFile, index: pa.Table, keys: Collection[str] | None = None, columns: Collection[str] | None = None
+) -> pa.Table:
+    """The rows of a pack that an index names, in its order; of `keys` and with `columns` only, if given."""
     import pyarrow.compute as pc
 
     mine = index.filter(pc.equal(index["holder"], pack.path.name))["file"]
-    return in_order(read_table(pack.path, "runs", keys=keys), mine.to_pylist())
+    wanted = None if columns is None else ["file", *columns]
+    return in_order(read_table(pack.path, "runs", wanted, keys), mine.to_pylist())
 
 
 def in_order(table: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -12,7 +12,7 @@ lie side by side as replicates. Files are found by their ending and read by thei
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 TRACKED = "local_accuracy_mean"  # only of runs that were asked for it, with results equal to those that were not
 BOARD = "leaderboard.parquet"
+CHOSEN_BY = ("run_key", "status", "finished")  # which of several rows of one run counts
 RESULTS = [column.name for column in COLUMNS if column.group == "results" and column.name != TRACKED]
 _LOG = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class Store:
 
         A key with several rows is finished if one of them is, else what the latest says. Only three columns are read.
         """
-        if not (self.out / "runs").exists():  # a plan for a new folder need not wait for pandas and pyarrow
+        if not self.begun:
             return {}
         index = self.folder.read(lambda files: _index(files, keys))
         index = index.take(first_choices(index))
@@ -113,11 +114,17 @@ class Store:
         """The keys (of `keys`, if given) whose latest row failed and that have no finished one."""
         return {key for key, status in self.status(keys).items() if status == "failed"}
 
-    def runs(self, replicates: bool = False) -> pd.DataFrame:
+    @property
+    def begun(self) -> bool:
+        """Whether anything was stored; a plan for a new folder need not wait for pandas and pyarrow."""
+        return (self.out / "runs").exists()
+
+    def runs(self, replicates: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """All runs, one row per run key: the first finished one, or the latest if none is finished.
 
         Args:
             replicates: give every row instead, several of one key included.
+            columns: names to read, of `leaderboards.COLUMNS` or hyper-parameters that some row has; None is all.
 
         Returns:
             The columns of `leaderboards.COLUMNS` and every `hp_*` that some row has, empty for the others. A
@@ -127,8 +134,10 @@ class Store:
         Raises:
             StoreError: a file is broken, foreign, or of a newer schema; the message names it and the next step.
         """
-        table = self.folder.read(_rows)
-        return to_pandas(table if replicates else table.take(first_choices(table)))
+        wanted = None if columns is None else {*columns, *CHOSEN_BY}
+        table = self.folder.read(lambda files: _rows(files, wanted))
+        table = table if replicates else table.take(first_choices(table))
+        return to_pandas(table if columns is None else table.select(columns))
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
         """The curves of the rows that `runs` gives: columns run_key, algorithm, round, metric, value.
@@ -231,7 +240,7 @@ def first_choices(index: pa.Table) -> np.ndarray:
     """The position of one row per run key: the first finished, else the latest; ties by position.
 
     Args:
-        index: columns run_key, status, finished at least.
+        index: the columns `CHOSEN_BY` at least.
     """
     import numpy as np
     import pyarrow as pa
@@ -248,13 +257,13 @@ def first_choices(index: pa.Table) -> np.ndarray:
     return np.sort(ordered["position"].to_numpy()[first])
 
 
-def _rows(files: Files) -> pa.Table:
-    """All rows, in the order of the names of their small files, packed or not."""
+def _rows(files: Files, columns: Collection[str] | None = None) -> pa.Table:
+    """All rows, in the order of the names of their small files, packed or not; of some columns only, if given."""
     import pyarrow as pa
 
-    packed = files.packed()
-    tables = [with_text(read_table(files.folder / name, "runs"), "file", name) for name in files.singles]
-    tables += [rows_in_pack(pack, packed) for pack in files.packs]
+    packed, wanted = files.packed(), None if columns is None else list(columns)
+    tables = [with_text(read_table(files.folder / name, "runs", wanted), "file", name) for name in files.singles]
+    tables += [rows_in_pack(pack, packed, columns=wanted) for pack in files.packs]
     names = pa.concat_tables([empty_index().select(["file"]), *(table.select(["file"]) for table in tables)])
     return _by_name(concatenate(tables), names["file"])
 

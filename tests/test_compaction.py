@@ -84,6 +84,18 @@ def test_an_empty_folder_is_compacted_to_nothing(tmp_path):
     assert compact(Store(tmp_path / "out")).after == 0
 
 
+@pytest.mark.parametrize("packs", [0, 1, 2])
+def test_some_columns_are_those_of_whole_rows(store: Store, packs: int) -> None:
+    """Of packs and small files alike; a row that another one replaces is left out whether or not its status is read."""
+    for last in range(packs):
+        compact(store)
+        fill(store, range(10 + last, 12 + last))
+    names = ["hp_buffer", "seed", "best_accuracy"]
+    for replicates in (False, True):
+        whole = Store(store.out).runs(replicates)[names]
+        pd.testing.assert_frame_equal(Store(store.out).runs(replicates, names), whole)
+
+
 def test_curves_of_replicates_stay_with_their_rows(store):
     compact(store)
     tables = [pq.read_table(path).to_pandas() for path in (store.out / "curves").glob("*.parquet")]

@@ -57,7 +57,7 @@ def share(units: Sequence[Unit | Search], runs_held: int, store: Store) -> float
     """
     if runs_held > 1:
         return default_share(runs_held)  # a pack takes what memory there is
-    runs, memory = store.runs(), gpu_memory()
+    runs, memory = store.runs(columns=(*ALIKE, "status", "pack", "device", "peak_memory_bytes")), gpu_memory()
     runs = runs[(runs["status"] == "finished") & (runs["pack"] == 1) & (runs["device"] != "cpu")]
     known = runs.groupby(list(ALIKE))["peak_memory_bytes"].max().to_dict() if len(runs) else {}
     wanted = {_kind(unit) for unit in units}

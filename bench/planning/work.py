@@ -37,9 +37,9 @@ class RecordedRates:
 
     def __init__(self, store: Store, device: str) -> None:
         self._rates: dict[str, float] = {}
-        if not store.finished():
+        if not store.begun:
             return
-        runs = store.runs()
+        runs = store.runs(columns=("dataset", "model", "algorithm", "device", "samples_per_second"))
         known = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
         problem = known.dataset + " " + known.model
         for names in (problem, problem + " " + known.algorithm):

@@ -154,12 +154,12 @@ class _Row(NamedTuple):
 
 def _rows(search: Search, out: str) -> dict[str, _Row]:
     """Run key -> what is stored of the search's runs."""
-    runs = Store(Path(out)).runs()
-    if runs.empty:
-        return {}
+    own = ("algorithm", "setting_json")
+    read = ("run_key", "status", "best_val_accuracy", "hp_json")
+    runs = Store(Path(out)).runs(columns=(*own, *read))
     runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == identity_json(search.setting))]
-    columns = (runs.run_key, runs.status, runs.best_val_accuracy.astype(float), runs.hp_json)
-    return {key: _Row(*values) for key, *values in zip(*columns, strict=True)}
+    columns = (runs[name] for name in read)
+    return {key: _Row(status, float(value), hp) for key, status, value, hp in zip(*columns, strict=True)}
 
 
 def _saved(search: Search, out: str) -> dict[str, str]:
