@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -196,7 +197,6 @@ class Memory:
     """A tool that keeps what it is given, and fails or waits if told to."""
 
     where, look = "memory", "look into memory"
-    begins = 0
 
     def __init__(self, fails_at: str = "", waits: threading.Event | None = None, begins: int = 0) -> None:
         self.fails_at, self.waits, self.begins = fails_at, waits, begins
@@ -205,27 +205,36 @@ class Memory:
         self.asked_of: list[str] = []
 
     def open(self, series: Series, fresh: bool) -> Log:
-        """Itself is the log, of the last series opened."""
-        self._do("open")
-        self.rounds = self.given.setdefault(series.name, {})
-        return self
+        """A log that keeps it here."""
+        self.do("open")
+        return Kept(self, self.given.setdefault(series.name, {}), self.begins)
 
-    def scalars(self, rounds: Rounds) -> None:
-        """Keep them."""
-        self._do("scalars")
-        self.rounds.update(rounds)
-
-    def end(self, status: str, summary: Mapping[str, float]) -> None:
-        """Keep it."""
-        self._do("end")
-        self.ends.append((status, summary))
-
-    def _do(self, what: str) -> None:
+    def do(self, what: str) -> None:
+        """Note what is asked; wait or fail if told to."""
         self.asked_of.append(what)
         if self.waits:
             self.waits.wait()
         if what == self.fails_at:
             raise OSError(28, "No space left on device")
+
+
+@dataclass
+class Kept:
+    """A series of `Memory`."""
+
+    tool: Memory
+    rounds: dict[int, Mapping[str, float]]
+    begins: int
+
+    def scalars(self, rounds: Rounds) -> None:
+        """Keep them."""
+        self.tool.do("scalars")
+        self.rounds.update(rounds)
+
+    def end(self, status: str, summary: Mapping[str, float]) -> None:
+        """Keep it."""
+        self.tool.do("end")
+        self.tool.ends.append((status, summary))
 
 
 @pytest.fixture

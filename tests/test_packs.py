@@ -282,7 +282,7 @@ def test_the_share_follows_stored_peaks_of_like_runs(
     runs = store.runs()
     runs["device"], runs["peak_memory_bytes"] = "NVIDIA H200", 30 * 2**30
     assert set(runs["pack"]) == {1}
-    monkeypatch.setattr(Store, "runs", lambda self: runs)
+    monkeypatch.setattr(Store, "runs", lambda self, columns: runs[list(columns)])
     monkeypatch.setattr(shares, "gpu_memory", lambda: 140 * 2**30)
     monkeypatch.setattr(shares, "cpu_count", lambda: 16)
     assert shares.share([unit(mu=1.0, alpha=0.1)], 1, store) == 1 / 4

@@ -443,7 +443,7 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     monkeypatch.setattr("bench.tuning.run.record_failure", full)
     setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, setting, seed) for seed in (0, 1)]
-    watcher = Watcher(cluster._listed([units], {}, execution), execution, Events(), outcome)
+    watcher = Watcher(cluster._listed([units], [execution]), execution, Events(), outcome)
     error = tmp_path / "error"
     error.write_bytes(pickle.dumps(RuntimeError("first\nThe actor is dead because its owner has died")))
     dead = SimpleNamespace(trial_id="a", config={"index": 0}, pickled_error_file=error)
@@ -465,7 +465,7 @@ def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status
 
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(cluster._listed([units], {}, execution), execution, Events(), outcome)
+    watcher = Watcher(cluster._listed([units], [execution]), execution, Events(), outcome)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]

@@ -12,10 +12,11 @@ import ray
 from ray import tune
 
 from bench.execution import Execution
-from bench.planning.labels import Varied, varied_names
+from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
 from bench.tuning.connect import concurrent, start
+from bench.tuning.contests import Contests, asha
 from bench.tuning.events import Events
 from bench.tuning.interruption import Interruption
 from bench.tuning.logs import Feed
@@ -23,7 +24,6 @@ from bench.tuning.runner import Outcome, Resources, scheduled
 from bench.tuning.search import PATIENCE, History, decode, distributions, history, remaining, varied
 from bench.tuning.tune_trial import SweepTrial
 from bench.tuning.watcher import Watcher
-from search_spaces import Setting
 
 
 def run_ray(
@@ -58,31 +58,23 @@ def run_ray(
 
 
 def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> None:
-    """All trials at once; under ASHA one algorithm and setting after another, for only these compare."""
-    differing = varied_names([unit for units in trials for unit in units])
-    contests: dict[Any, list[Sequence[Unit]]] = {}
-    for units in trials:
-        contest = (units[0].algorithm, units[0].setting) if plan.request.scheduler == "asha" else None
-        contests.setdefault(contest, []).append(units)
-    for members in contests.values():
-        if sweep.execution.stopping:
-            return
-        setting = members[0][0].setting
-        execution = scheduled(plan, setting, sweep.execution, sweep.resources.pack)
-        space = {"index": tune.grid_search(list(range(len(members))))}
-        scheduler = None if execution.rungs else _scheduler(plan, setting)
-        sweep.run(_listed(members, differing, execution), space, scheduler)
+    """All trials at once."""
+    if not trials:
+        return
+    how = [scheduled(plan, units[0].setting, sweep.execution, sweep.resources.pack) for units in trials]
+    compared = plan.request.scheduler == "asha" and not any(execution.rungs for execution in how)
+    space = {"index": tune.grid_search(list(range(len(trials))))}
+    sweep.run(_listed(trials, how), space, Contests(trials) if compared else None)
 
 
-def _listed(
-    trials: Sequence[Sequence[Unit]], differing: Mapping[str, Varied], execution: Execution
-) -> type[SweepTrial]:
-    """A trainable whose configuration is an index into these trials."""
+def _listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrial]:
+    """A trainable whose configuration is an index into these trials, each with how it is executed."""
 
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
-        return list(trials[config["index"]]), execution
+        return list(trials[config["index"]]), how[config["index"]]
 
-    return type("federated", (SweepTrial,), {"resolve": resolve, "varied": dict(differing)})
+    differing = varied_names([unit for units in trials for unit in units])
+    return type("federated", (SweepTrial,), {"resolve": resolve, "varied": differing})
 
 
 def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTrial]:
@@ -92,15 +84,6 @@ def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTria
         return units_of(search, decode(search, config), seeds), execution
 
     return type(search.algorithm, (SweepTrial,), {"resolve": resolve, "varied": varied(search)})
-
-
-def _scheduler(plan: Plan, setting: Setting) -> Any:
-    if plan.request.scheduler == "none":
-        return None
-    rounds = setting.rounds
-    return tune.schedulers.ASHAScheduler(
-        time_attr="round", metric="objective", mode="max", max_t=rounds, grace_period=max(1, rounds // 10)
-    )
 
 
 def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
@@ -113,7 +96,8 @@ def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
         if not missing or sweep.execution.stopping or sweep.outcome.statuses.count("failed") > failed:
             return
         searcher = _searcher(search, past, seed=len(past.known) + attempt)
-        sweep.run(trainable, {}, _scheduler(plan, search.setting), searcher, missing)
+        scheduler = asha(search.setting.rounds) if plan.request.scheduler == "asha" else None
+        sweep.run(trainable, {}, scheduler, searcher, missing)
 
 
 def _searcher(search: Search, past: History, seed: int) -> Any:
