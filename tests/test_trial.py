@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS
 from bench.engine.state import StateFolder
@@ -65,6 +67,56 @@ def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_pat
     assert again.step()["status"] == "finished"
     again.close()
     assert Store(tmp_path).runs().iloc[0].status == "finished"
+
+
+def free(trial: Trial) -> list[bool]:
+    """Of each run, in the order of the trial's, whether another trial could claim it now."""
+    found = []
+    for run in trial.runs:
+        lock = FileLock(f"{run.folder.path}.lock")
+        with suppress(Timeout):
+            lock.acquire(timeout=0)
+        found.append(lock.is_locked)
+        lock.release()
+    return found
+
+
+def test_a_run_that_is_over_can_be_claimed_while_its_trial_is_kept(execution: Execution) -> None:
+    """A sampler may propose again what another worker has ended, which keeps that trial until it is given a new one."""
+    trial = Trial([unit(0), unit(1)], execution)
+    assert free(trial) == [False, False]
+    while not trial.step()["done"]:
+        assert free(trial) == [False, False]
+    assert free(trial) == [True, True]
+    again = Trial([unit(0), unit(1), unit(2)], execution)
+    assert free(again) == [True, True, False], "two were stored"
+    again.step()
+    again.end()
+    assert [run.status for run in again.runs] == ["finished", "finished", "stopped"]
+    assert free(again) == [True] * 3
+    again.close()
+    trial.close()
+
+
+def test_a_failed_run_can_be_claimed_while_others_of_its_trial_go_on(
+    execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial([unit(0), unit(1)], execution)
+    monkeypatch.setattr(trial.runs[0], "settle", lambda: 1 / 0)
+    trial.step()
+    assert [run.status for run in trial.runs] == ["failed", "running"]
+    assert free(trial) == [True, False]
+    trial.close()
+
+
+def test_closing_a_trial_takes_no_claim_from_another(execution: Execution) -> None:
+    first = Trial([unit()], execution)
+    while not first.step()["done"]:
+        pass
+    second = Trial([unit()], replace(execution, force=True))
+    first.close()
+    assert free(second) == [False]
+    second.close()
 
 
 def test_a_stop_between_a_round_and_its_report_loses_no_round(execution: Execution, tmp_path: Path) -> None:

@@ -105,12 +105,18 @@ class Run:
         for row in failed_rows(self.unit, self.error, self._facts("failed")):
             self.store.write(row, [])
 
-    def release(self) -> None:
-        """Give the claim back, and what the run holds in memory."""
+    def give_claim(self) -> None:
+        """Let others claim the run, once it is over: its process may keep it, and wait for another trial, for long."""
+        if not self._lock.is_locked:
+            return
         if self.status == "finished":
             # Safe under a waiting sweep: whoever gets the claim next, on this file or a new one, finds the rows.
             Path(self._lock.lock_file).unlink(missing_ok=True)
         self._lock.release(force=True)
+
+    def release(self) -> None:
+        """Give the claim back, and what the run holds in memory."""
+        self.give_claim()
         self.simulation = None
 
     @property

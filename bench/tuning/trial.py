@@ -43,6 +43,7 @@ class Trial:
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
         self._judged = 0  # the round up to which rungs have been judged here; after a resume all are judged anew
+        self._give_claims()
 
     def step(self) -> dict[str, Any]:
         """Some rounds of every run, then a report."""
@@ -81,11 +82,18 @@ class Trial:
             self._leave()
 
     def _leave(self) -> None:
-        """Let those members of packs go whose runs are over."""
+        """Let those members of packs go whose runs are over, and their claims."""
         ongoing = [run.simulation for run in self._active()]
         for pack in self._packs:
             for member in [member for member in pack.members if member not in ongoing]:
                 pack.drop(member)
+        self._give_claims()
+
+    def _give_claims(self) -> None:
+        """Of the runs that are over. The same run may be asked for again while this trial is still at others."""
+        for run in self.runs:
+            if run.status != "running":
+                run.give_claim()
 
     def report(self) -> dict[str, Any]:
         """Where the trial stands: `done`, `status`, and what came of its runs.
@@ -145,6 +153,7 @@ class Trial:
                 self._guard(run, run.stop)
             elif run.unsaved and run.simulation not in broken:
                 self._guard(run, run.save)
+        self._give_claims()
 
     def close(self) -> None:
         """End the trial, and give back what it holds."""
