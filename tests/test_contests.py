@@ -1,17 +1,21 @@
-"""ASHA among like: trials that run side by side are compared with those of their own algorithm and setting alone."""
+"""Cells of a sweep side by side: each has an ASHA and a sampler of its own."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray.tune.schedulers import TrialScheduler
+from ray.tune.search import Searcher
 
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
-from bench.tuning.contests import Contests
+from bench.tuning.contests import cell_by_cell, contests_of
+from bench.tuning.search import History, varied
+from bench.tuning.searches import Searches, sampler
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 
@@ -25,7 +29,7 @@ class Field:
     """Trials under a scheduler, each known by its place."""
 
     def __init__(self, trials: list[list[Unit]]) -> None:
-        self._scheduler = Contests(trials)
+        self._scheduler = contests_of(trials)
         self._trials: list[Any] = [
             SimpleNamespace(trial_id=str(index), config={"index": index}) for index in range(len(trials))
         ]
@@ -77,3 +81,59 @@ def test_what_ended_still_counts_and_what_never_began_does_not() -> None:
     field.leaves(2)
     field.ends(0, 4, 0.9)
     assert field.reports(1, 4, 0.1) == STOP
+
+
+def test_cells_are_run_one_after_another_each_in_its_order() -> None:
+    trials = trials_of("fedavg", "fedprox", mu=("0", "1"), alpha=("100", "0.05"), rounds=("5",))
+    mixed = trials[::2] + trials[1::2]
+    names = [(unit.algorithm, unit.setting.alpha) for (unit,) in cell_by_cell(mixed)]
+    changes = [names[0], *(name for before, name in pairwise(names) if name != before)]
+    assert len(changes) == len(set(names)) == 4
+    assert sorted(map(id, cell_by_cell(mixed))) == sorted(map(id, mixed))
+
+
+class Sampler(Searcher):
+    """Proposes its name, and what it has proposed so far; keeps what it is told."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(metric="objective", mode="max")
+        self.name, self.proposed, self.told = name, 0, list[Any]()
+
+    def suggest(self, trial_id: str) -> dict[str, Any]:
+        self.proposed += 1
+        return {self.name: self.proposed}
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        self.told.append((trial_id, result["objective"]))
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        self.told.append((trial_id, "ended", error))
+
+
+def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> None:
+    samplers = Sampler("a"), Sampler("b"), Sampler("c")
+    searches = Searches(samplers, [2, 0, 1])
+    proposed = [searches.suggest(name) for name in ("t0", "t1", "t2", "t3")]
+    chosen = [{"search": 0, "chosen": {"a": 1}}, {"search": 0, "chosen": {"a": 2}}, {"search": 2, "chosen": {"c": 1}}]
+    assert proposed == [*chosen, Searcher.FINISHED]
+    searches.on_trial_result("t2", {"objective": 0.5})
+    searches.on_trial_complete("t2", {"objective": 0.5})
+    searches.on_trial_complete("t0", None, error=True)
+    first, second, third = samplers
+    assert (first.told, second.told) == ([("t0", "ended", True)], [])
+    assert third.told == [("t2", 0.5), ("t2", "ended", False)]
+
+
+def test_a_sampler_proposes_first_what_was_begun_and_what_failed() -> None:
+    (search,) = make_plan(Request(("fedprox",), values={"mu": ("0", "1", "2", "3")}, search="optuna")).searches
+    past = History(known=[({"mu": 0.0}, 0.5)], begun=[{"mu": 3.0}], failed=[{"mu": 1.0}])
+    made = sampler(search, past, seed=1)
+    assert [made.suggest(name)["mu"] for name in ("a", "b")] == [3.0, 1.0]
+
+
+def test_names_of_searches_say_the_cell_where_there_are_several() -> None:
+    values = {"mu": ("0", "1"), "alpha": ("100", "0.05")}
+    searches = make_plan(Request(("fedprox",), values=values, search="optuna")).searches
+    found = varied(searches)
+    assert (found["fedprox"].fields, found["fedprox"].hyperparameters) == (("alpha",), ("mu",))
+    assert varied(searches[:1])["fedprox"].fields == ()

@@ -201,7 +201,7 @@ def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_o
     assert run(tmp_path, "--algo", "fedprox", "--set", "mu=0.5", "--rounds", "1") == 0
     request = Request(("fedprox",), values={"mu": tuple(mu[3:].split(",")), "rounds": ("1",)}, search="optuna", seeds=2)
     plan = make_plan(request)
-    assert history(plan, plan.searches[0], str(tmp_path)) == History([], []), "one seed of another sweep"
+    assert history(plan, plan.searches[0], str(tmp_path)) == History(), "one seed of another sweep"
     unit = make_plan(replace(request, values={"mu": ("0.5",), "rounds": ("1",)}, search="grid")).units[1]
     Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedprox"))), [])
     assert run(tmp_path, *search, "--seeds", "2") == 0

@@ -16,12 +16,13 @@ from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
 from bench.tuning.connect import concurrent, start
-from bench.tuning.contests import Contests, asha
+from bench.tuning.contests import Contests, asha, cell_by_cell, contests_of
 from bench.tuning.events import Events
 from bench.tuning.interruption import Interruption
 from bench.tuning.logs import Feed
 from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import PATIENCE, History, decode, distributions, history, remaining, varied
+from bench.tuning.search import PATIENCE, decode, history, remaining, varied
+from bench.tuning.searches import Searches, sampler
 from bench.tuning.tune_trial import SweepTrial
 from bench.tuning.watcher import Watcher
 
@@ -51,8 +52,7 @@ def run_ray(
     try:
         sweep = _Sweep(execution, resources, concurrent(resources), events, outcome)
         _run_trials(plan, trials, sweep)
-        for search in plan.searches:
-            _search(plan, search, sweep)
+        _search(plan, sweep)
     finally:
         ray.shutdown()
 
@@ -61,10 +61,11 @@ def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> 
     """All trials at once."""
     if not trials:
         return
+    asked = plan.request.scheduler == "asha"
+    trials = cell_by_cell(trials) if asked else trials
     how = [scheduled(plan, units[0].setting, sweep.execution, sweep.resources.pack) for units in trials]
-    compared = plan.request.scheduler == "asha" and not any(execution.rungs for execution in how)
-    space = {"index": tune.grid_search(list(range(len(trials))))}
-    sweep.run(_listed(trials, how), space, Contests(trials) if compared else None)
+    scheduler = contests_of(trials) if asked and not any(execution.rungs for execution in how) else None
+    sweep.run(_listed(trials, how), {"index": tune.grid_search(list(range(len(trials))))}, scheduler)
 
 
 def _listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrial]:
@@ -77,45 +78,37 @@ def _listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[
     return type("federated", (SweepTrial,), {"resolve": resolve, "varied": differing})
 
 
-def _sampled(search: Search, seeds: int, execution: Execution) -> type[SweepTrial]:
-    """A trainable whose configuration is a sampler's choice."""
+def _sampled(searches: Sequence[Search], seeds: int, how: Sequence[Execution]) -> type[SweepTrial]:
+    """A trainable whose configuration is as `Searches` says."""
 
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
-        return units_of(search, decode(search, config), seeds), execution
+        search = searches[config["search"]]
+        return units_of(search, decode(search, config["chosen"]), seeds), how[config["search"]]
 
-    return type(search.algorithm, (SweepTrial,), {"resolve": resolve, "varied": varied(search)})
+    return type("federated", (SweepTrial,), {"resolve": resolve, "varied": varied(searches)})
 
 
-def _search(plan: Plan, search: Search, sweep: _Sweep) -> None:
-    """Sample until enough configurations are stored: on a small grid a sampler repeats itself."""
-    failed = sweep.outcome.statuses.count("failed")
-    trainable = _sampled(search, plan.request.seeds, scheduled(plan, search.setting, sweep.execution))
+def _search(plan: Plan, sweep: _Sweep) -> None:
+    """Sample until enough configurations of every search are stored: on a small grid a sampler repeats itself."""
+    searches = plan.searches
+    how = [scheduled(plan, search.setting, sweep.execution) for search in searches]
+    trainable = _sampled(searches, plan.request.seeds, how)
     for attempt in range(1 if plan.request.force else PATIENCE):
-        past = history(plan, search, sweep.execution.out)
-        missing = remaining(plan, search, past.known)
-        if not missing or sweep.execution.stopping or sweep.outcome.statuses.count("failed") > failed:
+        past = [history(plan, search, sweep.execution.out) for search in searches]
+        # What failed is tried again by the next command, not over and over by this one.
+        ended = [attempt > 0 and bool(one.failed) for one in past]
+        missing = [
+            0 if over else remaining(plan, search, one.known)
+            for search, one, over in zip(searches, past, ended, strict=True)
+        ]
+        if not any(missing) or sweep.execution.stopping:
             return
-        searcher = _searcher(search, past, seed=len(past.known) + attempt)
-        scheduler = asha(search.setting.rounds) if plan.request.scheduler == "asha" else None
-        sweep.run(trainable, {}, scheduler, searcher, missing)
-
-
-def _searcher(search: Search, past: History, seed: int) -> Any:
-    """Tune's Optuna sampler, filled with what is stored; it proposes first what was begun."""
-    import optuna
-    from ray.tune.search.optuna import OptunaSearch
-
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    made = OptunaSearch(
-        space=distributions(search),
-        metric="objective",
-        mode="max",
-        seed=seed,
-        points_to_evaluate=past.begun or None,
-    )
-    for chosen, value in past.known:
-        made.add_evaluated_point(chosen, value)
-    return made
+        samplers = [
+            sampler(search, one, seed=len(one.known) + attempt) for search, one in zip(searches, past, strict=True)
+        ]
+        rules = [asha(search.setting.rounds) for search in searches]
+        scheduler = Contests("search", rules) if plan.request.scheduler == "asha" else None
+        sweep.run(trainable, {}, scheduler, Searches(samplers, missing), sum(missing))
 
 
 class _Sweep:

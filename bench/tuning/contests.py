@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from ray.tune.experiment import Trial as TuneTrial
@@ -18,22 +18,36 @@ def asha(rounds: int) -> ASHAScheduler:
     )
 
 
-def contest(units: Sequence[Unit]) -> Any:
+def contest(units: Sequence[Unit]) -> Hashable:
     """What a trial shares with those that it competes with: at another alpha all may learn more slowly."""
     return units[0].algorithm, units[0].setting
+
+
+def cell_by_cell(trials: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
+    """The trials of a contest one after another: what an interruption leaves is then whole cells."""
+    found: dict[Hashable, list[Sequence[Unit]]] = {}
+    for units in trials:
+        found.setdefault(contest(units), []).append(units)
+    return [units for members in found.values() for units in members]
+
+
+def contests_of(trials: Sequence[Sequence[Unit]]) -> Contests:
+    """The contests of trials whose configuration is an `index` into these."""
+    rules = {contest(units): asha(units[0].setting.rounds) for units in trials}
+    return Contests("index", [rules[contest(units)] for units in trials])
 
 
 class Contests(FIFOScheduler):
     """One ASHA for each contest; no trial waits for another contest to end.
 
     Args:
-        trials: the units of each trial, whose configuration is its `index` here.
+        name: of the entry of a trial's configuration that is a place in `rules`.
+        rules: the ASHA of each place, the same one for all places of a contest.
     """
 
-    def __init__(self, trials: Sequence[Sequence[Unit]]) -> None:
+    def __init__(self, name: str, rules: Sequence[ASHAScheduler]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        rules = {contest(units): asha(units[0].setting.rounds) for units in trials}
-        self._rules: list[ASHAScheduler] = [rules[contest(units)] for units in trials]
+        self._name, self._rules = name, tuple(rules)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
         """It enters its contest."""
@@ -52,5 +66,5 @@ class Contests(FIFOScheduler):
         self._rule(trial).on_trial_remove(tune_controller, trial)
 
     def _rule(self, trial: TuneTrial) -> ASHAScheduler:
-        index: int = trial.config["index"]
-        return self._rules[index]
+        place: int = trial.config[self._name]
+        return self._rules[place]

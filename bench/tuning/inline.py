@@ -60,7 +60,7 @@ def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) 
 def _search(plan: Plan, search: Search, execution: Execution, events: Events, outcome: Outcome) -> None:
     """Optuna's ask and tell, the sampler filled with what is stored. What it proposes again is told, not run again."""
     past = history(plan, search, execution.out)
-    study, space, names = study_for(search, past), distributions(search), varied(search)
+    study, space, names = study_for(search, past), distributions(search), varied(plan.searches)
     tried = {canonical_json(chosen): value for chosen, value in past.known}
     wanted = len(tried) + remaining(plan, search, past.known)
     for _ in range(PATIENCE * wanted):

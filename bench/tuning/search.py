@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from algorithms import entry
 from bench.execution import STATE_VERSION
 from bench.identity import identity_json
-from bench.planning.labels import Varied
+from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import Plan, Search, units_of
 from leaderboards import Store
 from search_spaces import Grid, Range, Value, holds, names_in
@@ -32,12 +32,18 @@ class History:
 
     Args:
         known: (Optuna's values, objective) of configurations that have all their seeds.
-        begun: Optuna's values of configurations of which a run is saved and has no row yet, then of those of which one
-            failed.
+        begun: Optuna's values of configurations of which a run is saved and has no row yet.
+        failed: of those of which a run failed.
     """
 
-    known: list[tuple[dict[str, Any], float]]
-    begun: list[dict[str, Any]]
+    known: list[tuple[dict[str, Any], float]] = field(default_factory=list)
+    begun: list[dict[str, Any]] = field(default_factory=list)
+    failed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def again(self) -> list[dict[str, Any]]:
+        """What is to be proposed first."""
+        return self.begun + self.failed
 
 
 def joint_names(search: Search) -> tuple[str, ...]:
@@ -104,10 +110,14 @@ def encode(search: Search, space: Mapping[str, Any], configuration: Mapping[str,
     return chosen if all(configuration[name] == value for name, value in fixed.items()) else None
 
 
-def varied(search: Search) -> dict[str, Varied]:
-    """By algorithm, as names of trials take it: the hyper-parameters that the search chooses."""
-    chosen = [name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1]
-    return {search.algorithm: Varied((), tuple(chosen))}
+def varied(searches: Sequence[Search]) -> dict[str, Varied]:
+    """By algorithm, as names of trials take it: what its settings differ in, and the hyper-parameters chosen."""
+    fields = varied_names([units_of(search, {}, 1)[0] for search in searches])
+    chosen: dict[str, dict[str, None]] = {}
+    for search in searches:
+        names = [name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1]
+        chosen.setdefault(search.algorithm, {}).update(dict.fromkeys(names))
+    return {algorithm: Varied(fields[algorithm].fields, tuple(names)) for algorithm, names in chosen.items()}
 
 
 def remaining(plan: Plan, search: Search, known: Sized) -> int:
@@ -121,10 +131,10 @@ def history(plan: Plan, search: Search, out: str) -> History:
     Under ASHA a configuration that was stopped counts as tried, with what it had reached.
     """
     if plan.request.force:
-        return History([], [])
+        return History()
     enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
     rows, saved, space = _rows(search, out), _saved(search, out), distributions(search)
-    known, begun, failed = list[tuple[dict[str, Any], float]](), list[dict[str, Any]](), list[dict[str, Any]]()
+    found = History()
     for text in sorted({*(row.hp_json for row in rows.values()), *saved.values()}):
         try:
             configuration = entry(search.algorithm).resolve(json.loads(text))
@@ -136,12 +146,12 @@ def history(plan: Plan, search: Search, out: str) -> History:
         keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in enough for row in stored):
-            known.append((chosen, math.fsum(row.value for row in stored) / len(stored)))
+            found.known.append((chosen, math.fsum(row.value for row in stored) / len(stored)))
         elif any(key in saved and key not in rows for key in keys):
-            begun.append(chosen)
+            found.begun.append(chosen)
         elif any(row.status == "failed" for row in stored):
-            failed.append(chosen)
-    return History(known, begun + failed)
+            found.failed.append(chosen)
+    return found
 
 
 class _Row(NamedTuple):
@@ -175,7 +185,7 @@ def _saved(search: Search, out: str) -> dict[str, str]:
 
 
 def study_for(search: Search, past: History) -> optuna.Study:
-    """A study that has seen what is known, and proposes first what was begun."""
+    """A study that has seen what is known, and proposes first what was begun, and what failed."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -184,7 +194,7 @@ def study_for(search: Search, past: History) -> optuna.Study:
     space = distributions(search)
     for chosen, value in past.known:
         study.add_trial(optuna.trial.create_trial(params=chosen, distributions=space, value=value))
-    for chosen in past.begun:
+    for chosen in past.again:
         study.enqueue_trial(chosen)
     return study
 
