@@ -32,7 +32,7 @@ Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> 
 # FedAvg with T1 yields two rows; the configurations of FedCAD differ in beta.
 SMALL = ("--algo", "fedavg_t1,fedcad", "--set", "gamma=0.5", "beta=0.3,0.5", "--rounds", "5")
 INLINE = (*SMALL, "--executor", "inline", "--quiet")
-LONG = ("--algo", "fedgkd_t1", "--set", "gamma=0.5", "buffer=3", "--rounds", "60", "--local-epochs", "2")
+LONG = ("--algo", "fedgkd_t1", "--set", "gamma=0.5", "buffer=3", "--rounds", "40", "--local-epochs", "2")
 LONG += ("--save-seconds", "0", "--executor")
 
 
