@@ -127,12 +127,13 @@ class Store:
             columns: names to read, of `leaderboards.COLUMNS` or hyper-parameters that some row has; None is all.
 
         Returns:
-            The columns of `leaderboards.COLUMNS` and every `hp_*` that some row has, empty for the others. A
+            `columns`, or those of `leaderboards.COLUMNS` and every `hp_*` that some row has, empty for the others. A
             hyper-parameter that is a number for some algorithm and text for another is text. Integers and booleans
             are pandas' nullable types, maps are dicts.
 
         Raises:
             StoreError: a file is broken, foreign, or of a newer schema; the message names it and the next step.
+            KeyError: a column that there is not.
         """
         wanted = None if columns is None else {*columns, *CHOSEN_BY}
         table = self.folder.read(lambda files: _rows(files, wanted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
+from bench.execution import Execution
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
+from bench.tuning import cluster
 from bench.tuning.contests import cell_by_cell, contests_of
 from bench.tuning.search import History, varied
 from bench.tuning.searches import Searches, sampler
@@ -112,7 +115,7 @@ class Sampler(Searcher):
 
 def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> None:
     samplers = Sampler("a"), Sampler("b"), Sampler("c")
-    searches = Searches(samplers, [2, 0, 1])
+    searches = Searches(dict(enumerate(samplers)), {0: 2, 2: 1}, lambda: False)
     proposed = [searches.suggest(name) for name in ("t0", "t1", "t2", "t3")]
     chosen = [{"search": 0, "chosen": {"a": 1}}, {"search": 0, "chosen": {"a": 2}}, {"search": 2, "chosen": {"c": 1}}]
     assert proposed == [*chosen, Searcher.FINISHED]
@@ -122,6 +125,59 @@ def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> Non
     first, second, third = samplers
     assert (first.told, second.told) == ([("t0", "ended", True)], [])
     assert third.told == [("t2", 0.5), ("t2", "ended", False)]
+    assert searches.failed == {0}
+
+
+def test_a_search_of_which_a_trial_failed_is_known() -> None:
+    searches = Searches({1: Sampler("a"), 4: Sampler("b")}, {1: 2, 4: 1}, lambda: False)
+    for name in ("t0", "t1", "t2"):
+        searches.suggest(name)
+    searches.on_trial_complete("t1", {"objective": 0.5, "status": "finished"})
+    assert not searches.failed
+    searches.on_trial_complete("t2", {"objective": -1.0, "status": "failed"})
+    assert searches.failed == {4}
+
+
+def test_a_sampler_that_waits_loses_no_trial_and_a_stopping_sweep_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, stopping = Sampler("a"), [False]
+    searches = Searches({0: waiting}, {0: 2}, lambda: stopping[0])
+    with monkeypatch.context() as patch:
+        patch.setattr(waiting, "suggest", lambda _: None)
+        assert searches.suggest("t0") is None
+    assert searches.suggest("t0") == {"search": 0, "chosen": {"a": 1}}
+    stopping[0] = True
+    assert searches.suggest("t1") == Searcher.FINISHED
+
+
+class Fits:
+    """Stands for a sweep: each fit asks for all trials, which fail and leave no row."""
+
+    def __init__(self, out: Path) -> None:
+        stop = out / "stop"
+        self.execution, self.resources = Execution(out=str(out), stop_file=str(stop)), SimpleNamespace(pack=1)
+        self.fits: list[int] = []
+
+    def run(self, trainable: Any, space: Any, scheduler: Any, searcher: Any = None, samples: int = 1) -> None:
+        self.fits.append(samples)
+        for at in range(samples):
+            name = f"{len(self.fits)} {at}"
+            searcher.suggest(name)
+            searcher.on_trial_complete(name, {"objective": -1.0, "status": "failed", "training_iteration": 1})
+
+
+def test_what_failed_without_a_row_is_not_tried_over_and_over(tmp_path: Path) -> None:
+    values = {"mu": ("0", "1", "2"), "alpha": ("100", "0.05")}
+    sweep: Any = Fits(tmp_path)
+    cluster._search(make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2)), sweep)
+    assert sweep.fits == [4]
+
+
+def test_a_sweep_that_is_stopping_begins_no_trials(tmp_path: Path) -> None:
+    sweep: Any = Fits(tmp_path)
+    (tmp_path / "stop").touch()
+    cluster._run_trials(make_plan(Request(("fedavg",))), trials_of("fedavg"), sweep)
+    cluster._search(make_plan(Request(("fedprox",), search="optuna", num_samples=2)), sweep)
+    assert not sweep.fits
 
 
 def test_a_sampler_proposes_first_what_was_begun_and_what_failed() -> None:

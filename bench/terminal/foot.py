@@ -79,6 +79,4 @@ class Foot:
 
     def _redraw_again_and_again(self) -> None:
         while not self._closed.wait(self._every):
-            with self._console:
-                if not self._closed.is_set():
-                    self._live.refresh()
+            self.redraw()

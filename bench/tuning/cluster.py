@@ -59,7 +59,7 @@ def run_ray(
 
 def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> None:
     """All trials at once."""
-    if not trials:
+    if not trials or sweep.execution.stopping:
         return
     asked = plan.request.scheduler == "asha"
     trials = cell_by_cell(trials) if asked else trials
@@ -93,22 +93,21 @@ def _search(plan: Plan, sweep: _Sweep) -> None:
     searches = plan.searches
     how = [scheduled(plan, search.setting, sweep.execution) for search in searches]
     trainable = _sampled(searches, plan.request.seeds, how)
+    failed: set[int] = set()  # tried again by the next command, not over and over by this one
     for attempt in range(1 if plan.request.force else PATIENCE):
         past = [history(plan, search, sweep.execution.out) for search in searches]
-        # What failed is tried again by the next command, not over and over by this one.
-        ended = [attempt > 0 and bool(one.failed) for one in past]
-        missing = [
-            0 if over else remaining(plan, search, one.known)
-            for search, one, over in zip(searches, past, ended, strict=True)
-        ]
-        if not any(missing) or sweep.execution.stopping:
+        counts = [remaining(plan, search, one.known) for search, one in zip(searches, past, strict=True)]
+        wanted = {index: count for index, count in enumerate(counts) if count and index not in failed}
+        if not wanted or sweep.execution.stopping:
             return
-        samplers = [
-            sampler(search, one, seed=len(one.known) + attempt) for search, one in zip(searches, past, strict=True)
-        ]
+        samplers = {
+            index: sampler(searches[index], past[index], seed=len(past[index].known) + attempt) for index in wanted
+        }
+        searcher = Searches(samplers, wanted, lambda: sweep.execution.stopping)
         rules = [asha(search.setting.rounds) for search in searches]
         scheduler = Contests("search", rules) if plan.request.scheduler == "asha" else None
-        sweep.run(trainable, {}, scheduler, Searches(samplers, missing), sum(missing))
+        sweep.run(trainable, {}, scheduler, searcher, sum(wanted.values()))
+        failed |= searcher.failed
 
 
 class _Sweep:

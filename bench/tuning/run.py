@@ -6,6 +6,7 @@ import math
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,8 @@ class Run:
             return
         if self.status == "finished":
             # Safe under a waiting sweep: whoever gets the claim next, on this file or a new one, finds the rows.
-            Path(self._lock.lock_file).unlink(missing_ok=True)
+            with suppress(OSError):  # of another user's, in a folder that is shared
+                Path(self._lock.lock_file).unlink()
         self._lock.release(force=True)
 
     def release(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
@@ -34,31 +34,45 @@ class Searches(Searcher):
     One search after another proposes all that it lacks, and none waits for trials of another to end.
 
     Args:
-        samplers: of each search.
+        samplers: by the place of their search.
         wanted: trials that each proposes.
+        stopping: whether the sweep is.
+
+    Attributes:
+        failed: the searches of which a trial failed.
     """
 
-    def __init__(self, samplers: Sequence[Searcher], wanted: Sequence[int]) -> None:
+    def __init__(
+        self, samplers: Mapping[int, Searcher], wanted: Mapping[int, int], stopping: Callable[[], bool]
+    ) -> None:
         super().__init__(metric="objective", mode="max")
-        self._samplers = tuple(samplers)
-        self._ahead = [index for index, count in enumerate(wanted) for _ in range(count)]
-        self._whose: dict[str, Searcher] = {}
+        self.failed: set[int] = set()
+        self._samplers, self._stopping = samplers, stopping
+        self._ahead = [index for index, count in wanted.items() for _ in range(count)]
+        self._whose: dict[str, int] = {}
 
     def suggest(self, trial_id: str) -> Any:
         """The next trial's configuration; `Searcher.FINISHED` where nothing is wanted any more."""
-        if not self._ahead:
+        if not self._ahead or self._stopping():
             return Searcher.FINISHED
-        index = self._ahead.pop(0)
-        self._whose[trial_id] = self._samplers[index]
-        return {"search": index, "chosen": self._samplers[index].suggest(trial_id)}
+        index = self._ahead[0]
+        chosen = self._samplers[index].suggest(trial_id)
+        if chosen is None:  # not yet
+            return None
+        self._ahead.pop(0)
+        self._whose[trial_id] = index
+        return {"search": index, "chosen": chosen}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Its sampler hears of it."""
-        self._whose[trial_id].on_trial_result(trial_id, result)
+        self._samplers[self._whose[trial_id]].on_trial_result(trial_id, result)
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Its sampler hears of it."""
-        self._whose[trial_id].on_trial_complete(trial_id, result, error)
+        index = self._whose[trial_id]
+        self._samplers[index].on_trial_complete(trial_id, result, error)
+        if error or (result or {}).get("status") == "failed":
+            self.failed.add(index)
 
     def save(self, checkpoint_path: str) -> None:
         """Nothing: a sweep goes on from its rows and states, never from Tune's own files."""
