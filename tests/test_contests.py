@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +19,9 @@ from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.tuning import cluster
 from bench.tuning.contests import cell_by_cell, contests_of
-from bench.tuning.search import History, varied
+from bench.tuning.search import History, decode, proposed_first, varied
 from bench.tuning.searches import Searches, sampler
+from search_spaces import Range
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 
@@ -180,11 +183,33 @@ def test_a_sweep_that_is_stopping_begins_no_trials(tmp_path: Path) -> None:
     assert not sweep.fits
 
 
-def test_a_sampler_proposes_first_what_was_begun_and_what_failed() -> None:
+def test_a_sampler_proposes_first_what_it_is_told() -> None:
     (search,) = make_plan(Request(("fedprox",), values={"mu": ("0", "1", "2", "3")}, search="optuna")).searches
-    past = History(known=[({"mu": 0.0}, 0.5)], begun=[{"mu": 3.0}], failed=[{"mu": 1.0}])
-    made = sampler(search, past, seed=1)
+    past = History(known=[({"mu": 0.0}, 0.5)])
+    made = sampler(search, past, [{"mu": 3.0}, {"mu": 1.0}], seed=1)
     assert [made.suggest(name)["mu"] for name in ("a", "b")] == [3.0, 1.0]
+
+
+@pytest.mark.parametrize(("wanted", "first"), [(4, [3.0, 1.0]), (5, [3.0, 1.0, 2.0, 4.0]), (20, [3.0, 1.0, 2.0, 4.0])])
+def test_all_that_is_left_is_proposed_where_all_is_wanted(wanted: int, first: list[float]) -> None:
+    """A sampler would repeat itself; where some may be left out, which these are is its choice."""
+    values = {"mu": ("0", "1", "2", "3", "4")}
+    plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=wanted))
+    past = History(known=[({"mu": 0.0}, 0.5)], begun=[{"mu": 3.0}], failed=[{"mu": 1.0}])
+    assert [chosen["mu"] for chosen in proposed_first(plan, plan.searches[0], past)] == first
+
+
+def test_values_that_relations_bind_are_proposed_together_and_intervals_are_left_to_the_sampler() -> None:
+    values = {"beta": ("0", "0.3"), "gamma": ("0.2", "0.5")}
+    plan = make_plan(Request(("fedcad",), values=values, search="optuna", num_samples=9))
+    (search,) = plan.searches
+    found = [decode(search, chosen) for chosen in proposed_first(plan, search, History())]
+    pairs = [(0.0, 0.2), (0.0, 0.5), (0.3, 0.5)]
+    assert [(one["beta"], one["gamma"]) for one in found] == pairs
+    known = [({"beta,gamma": json.dumps(pair)}, 0.5) for pair in pairs]
+    assert proposed_first(plan, search, History(known)) == []
+    interval = replace(search, values={**search.values, "distillation_weight": Range(0.1, 1.0)})
+    assert proposed_first(plan, interval, History()) == []
 
 
 def test_names_of_searches_say_the_cell_where_there_are_several() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import optuna
 import pytest
 from commands import assert_equal_results, command
 from rows import failed_row, make_row
@@ -215,10 +216,14 @@ def test_optuna_runs_what_it_proposes_again_once(
     trials: list[str] = []
     monkeypatch.setattr(Quiet, "started", lambda self, trial: trials.append(trial.name))
     search = ("--algo", "fedprox", "--set", "mu=0,0.01,0.02,0.1,1,3", "--rounds", "1", "--local-epochs", "1")
+    proposed: list[object] = []
+    asked = optuna.Study.ask
+    monkeypatch.setattr(optuna.Study, "ask", lambda *given: proposed.append(1) or asked(*given))
     for again in ((), ("--force",)):
-        assert run(tmp_path, *search, "--search", "optuna", "--num-samples", "6", *again) == 0
-        assert len(trials) == len(set(trials)) == 6
+        assert run(tmp_path, *search, "--search", "optuna", "--num-samples", "5", *again) == 0
+        assert len(trials) == len(set(trials)) == 5 < len(proposed)
         trials.clear()
+        proposed.clear()
 
 
 BAD = {

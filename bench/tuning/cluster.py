@@ -10,6 +10,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.search import Searcher
 
 from bench.execution import Execution
 from bench.planning.labels import varied_names
@@ -21,7 +22,7 @@ from bench.tuning.events import Events
 from bench.tuning.interruption import Interruption
 from bench.tuning.logs import Feed
 from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import PATIENCE, decode, history, remaining, varied
+from bench.tuning.search import PATIENCE, History, decode, history, proposed_first, remaining, varied
 from bench.tuning.searches import Searches, sampler
 from bench.tuning.tune_trial import SweepTrial
 from bench.tuning.watcher import Watcher
@@ -58,13 +59,13 @@ def run_ray(
 
 
 def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> None:
-    """All trials at once."""
+    """All trials at once. Under ASHA packs compare what is in them, and Tune compares other trials."""
     if not trials or sweep.execution.stopping:
         return
     asked = plan.request.scheduler == "asha"
     trials = cell_by_cell(trials) if asked else trials
     how = [scheduled(plan, units[0].setting, sweep.execution, sweep.resources.pack) for units in trials]
-    scheduler = contests_of(trials) if asked and not any(execution.rungs for execution in how) else None
+    scheduler = contests_of(trials) if asked and sweep.resources.pack == 1 else None
     sweep.run(_listed(trials, how), {"index": tune.grid_search(list(range(len(trials))))}, scheduler)
 
 
@@ -100,14 +101,16 @@ def _search(plan: Plan, sweep: _Sweep) -> None:
         wanted = {index: count for index, count in enumerate(counts) if count and index not in failed}
         if not wanted or sweep.execution.stopping:
             return
-        samplers = {
-            index: sampler(searches[index], past[index], seed=len(past[index].known) + attempt) for index in wanted
-        }
+        samplers = {index: _sampler(plan, searches[index], past[index], attempt) for index in wanted}
         searcher = Searches(samplers, wanted, lambda: sweep.execution.stopping)
         rules = [asha(search.setting.rounds) for search in searches]
         scheduler = Contests("search", rules) if plan.request.scheduler == "asha" else None
         sweep.run(trainable, {}, scheduler, searcher, sum(wanted.values()))
         failed |= searcher.failed
+
+
+def _sampler(plan: Plan, search: Search, past: History, attempt: int) -> Searcher:
+    return sampler(search, past, proposed_first(plan, search, past), seed=len(past.known) + attempt)
 
 
 class _Sweep:

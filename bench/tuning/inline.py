@@ -14,7 +14,7 @@ from bench.tuning.events import Events, Watched, watched
 from bench.tuning.interruption import Interruption
 from bench.tuning.logs import Feed
 from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import PATIENCE, decode, distributions, history, remaining, study_for, varied
+from bench.tuning.search import PATIENCE, decode, distributions, history, proposed_first, remaining, study_for, varied
 from bench.tuning.trial import Trial
 from leaderboards import canonical_json
 
@@ -60,7 +60,8 @@ def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) 
 def _search(plan: Plan, search: Search, execution: Execution, events: Events, outcome: Outcome) -> None:
     """Optuna's ask and tell, the sampler filled with what is stored. What it proposes again is told, not run again."""
     past = history(plan, search, execution.out)
-    study, space, names = study_for(search, past), distributions(search), varied(plan.searches)
+    study = study_for(search, past, proposed_first(plan, search, past))
+    space, names = distributions(search), varied(plan.searches)
     tried = {canonical_json(chosen): value for chosen, value in past.known}
     wanted = len(tried) + remaining(plan, search, past.known)
     for _ in range(PATIENCE * wanted):

@@ -40,11 +40,6 @@ class History:
     begun: list[dict[str, Any]] = field(default_factory=list)
     failed: list[dict[str, Any]] = field(default_factory=list)
 
-    @property
-    def again(self) -> list[dict[str, Any]]:
-        """What is to be proposed first."""
-        return self.begun + self.failed
-
 
 def joint_names(search: Search) -> tuple[str, ...]:
     """The hyper-parameters that relations bind together and whose values are grids: they are chosen as one."""
@@ -125,6 +120,20 @@ def remaining(plan: Plan, search: Search, known: Sized) -> int:
     return int(max(0, min(plan.request.num_samples, size(search)) - len(known)))
 
 
+def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, Any]]:
+    """What is tried before the sampler is asked: what was begun, what failed, and all that is left if all is wanted.
+
+    On what is left of a small grid a sampler repeats itself: each proposal is likely to be one that it had before.
+    """
+    first = past.begun + past.failed
+    if not 0 < size(search) - len(past.known) <= remaining(plan, search, past.known):
+        return first
+    space = distributions(search)
+    choices = [dict(zip(space, values, strict=True)) for values in product(*(dist.choices for dist in space.values()))]
+    had = [chosen for chosen, _ in past.known] + first
+    return first + [chosen for chosen in choices if chosen not in had]
+
+
 def history(plan: Plan, search: Search, out: str) -> History:
     """What earlier commands made of a search; nothing if all shall run again.
 
@@ -184,8 +193,8 @@ def _saved(search: Search, out: str) -> dict[str, str]:
     return found
 
 
-def study_for(search: Search, past: History) -> optuna.Study:
-    """A study that has seen what is known, and proposes first what was begun, and what failed."""
+def study_for(search: Search, past: History, first: Sequence[dict[str, Any]]) -> optuna.Study:
+    """A study that has seen what is known, and proposes some values first."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -194,7 +203,7 @@ def study_for(search: Search, past: History) -> optuna.Study:
     space = distributions(search)
     for chosen, value in past.known:
         study.add_trial(optuna.trial.create_trial(params=chosen, distributions=space, value=value))
-    for chosen in past.again:
+    for chosen in first:
         study.enqueue_trial(chosen)
     return study
 

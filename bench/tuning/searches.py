@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
@@ -13,15 +13,15 @@ from bench.planning.plan import Search
 from bench.tuning.search import History, distributions
 
 
-def sampler(search: Search, past: History, seed: int) -> OptunaSearch:
-    """Tune's Optuna sampler, filled with what is stored; it proposes first what was begun, and what failed."""
+def sampler(search: Search, past: History, first: Sequence[dict[str, Any]], seed: int) -> OptunaSearch:
+    """Tune's Optuna sampler, filled with what is stored; it proposes some values first."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     made = OptunaSearch(
         space=distributions(search),
         metric="objective",
         mode="max",
         seed=seed,
-        points_to_evaluate=past.again or None,
+        points_to_evaluate=list(first) or None,
     )
     for chosen, value in past.known:
         made.add_evaluated_point(chosen, value)
