@@ -18,7 +18,8 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.tuning import cluster
-from bench.tuning.contests import cell_by_cell, contests_of
+from bench.tuning.contests import contests_of
+from bench.tuning.runner import group
 from bench.tuning.search import History, decode, proposed_first, varied
 from bench.tuning.searches import Searches, sampler
 from search_spaces import Range
@@ -89,13 +90,14 @@ def test_what_ended_still_counts_and_what_never_began_does_not() -> None:
     assert field.reports(1, 4, 0.1) == STOP
 
 
-def test_cells_are_run_one_after_another_each_in_its_order() -> None:
+def test_under_asha_cells_are_run_one_after_another() -> None:
     trials = trials_of("fedavg", "fedprox", mu=("0", "1"), alpha=("100", "0.05"), rounds=("5",))
     mixed = trials[::2] + trials[1::2]
-    names = [(unit.algorithm, unit.setting.alpha) for (unit,) in cell_by_cell(mixed)]
+    found = group([unit for (unit,) in mixed], by_configuration=True)
+    names = [(unit.algorithm, unit.setting.alpha) for (unit,) in found]
     changes = [names[0], *(name for before, name in pairwise(names) if name != before)]
     assert len(changes) == len(set(names)) == 4
-    assert sorted(map(id, cell_by_cell(mixed))) == sorted(map(id, mixed))
+    assert sorted(unit.key for (unit,) in found) == sorted(unit.key for (unit,) in mixed)
 
 
 class Sampler(Searcher):

@@ -72,7 +72,7 @@ def light() -> dict[str, set[str]]:
         if CLAIM in said:
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found[name] = HEAVY | ({"numpy"} if f"{CLAIM}, nor numpy" in said else set())
-    return found | {"bench.tuning.cluster": {"torch"}}  # the last, for it brings much of the rest
+    return found | {"bench.tuning.cluster": {"torch", "optuna"}}  # the last, for it brings much of the rest
 
 
 @pytest.mark.parametrize("package", ALLOWED)

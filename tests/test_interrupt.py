@@ -25,7 +25,7 @@ LONG = (
     "beta=0.3",
     "buffer=3",
     "--rounds",
-    "40",
+    "60",
     "--local-epochs",
     "2",
     "--save-seconds",
@@ -48,7 +48,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_killed_and_started_again_inline(undisturbed: Path, tmp_path: Path) -> None:
     process = start(*LONG, "--executor", "inline", "--out", str(tmp_path))
-    wait_for(lambda: saved_round(tmp_path) >= 5)
+    wait_for(lambda: saved_round(tmp_path) >= 8)
     kill_all(process)
     assert len(Store(tmp_path).finished()) < 2
     done = command(*LONG, "--executor", "inline", "--out", str(tmp_path))
@@ -59,7 +59,7 @@ def test_killed_and_started_again_inline(undisturbed: Path, tmp_path: Path) -> N
 
 def test_killed_with_its_workers_under_ray_and_finished_there(undisturbed: Path, tmp_path: Path) -> None:
     process = start(*LONG, "--max-concurrent", "2", "--out", str(tmp_path))
-    wait_for(lambda: saved_round(tmp_path) >= 5)
+    wait_for(lambda: saved_round(tmp_path) >= 8)
     kill_all(process)
     assert len(Store(tmp_path).finished()) < 2
     done = command(*LONG, "--max-concurrent", "1", "--out", str(tmp_path))
@@ -70,13 +70,13 @@ def test_killed_with_its_workers_under_ray_and_finished_there(undisturbed: Path,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_the_first_signal_saves_and_exits_130(number: signal.Signals, undisturbed: Path, tmp_path: Path) -> None:
     process = start(*LONG, "--executor", "inline", "--out", str(tmp_path))
-    wait_for(lambda: saved_round(tmp_path) >= 5)
+    wait_for(lambda: saved_round(tmp_path) >= 6)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "stopping" in err
     at = saved_round(tmp_path)
-    assert at >= 5
+    assert at >= 6
     assert run_here(tmp_path) == 0
     assert_equal_results(undisturbed, tmp_path)
     assert not list((tmp_path / "state").glob(".stop*"))
@@ -85,7 +85,7 @@ def test_the_first_signal_saves_and_exits_130(number: signal.Signals, undisturbe
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_under_ray_reaches_the_workers(number: signal.Signals, undisturbed: Path, tmp_path: Path) -> None:
     process = start(*LONG, "--out", str(tmp_path))
-    wait_for(lambda: saved_round(tmp_path) >= 5)
+    wait_for(lambda: saved_round(tmp_path) >= 6)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # what a terminal does
     else:

@@ -72,18 +72,16 @@ def test_workers_find_it_and_a_failing_hook_is_shown_with_its_traceback_on_reque
     (place / "wrong.py").write_text(f"{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{wrong}")
     (place / "my_methods.py").write_text(readme_example())
     options = ("--rounds", "1", "--seeds", "2", "--executor", executor, "--out", "o")
-    asked = command("--algo", "wrong:Wrong", "my_methods:MyProx", *options, "--verbose", cwd=place)
-    assert asked.returncode == 1
+    short = command("--algo", "wrong:Wrong", "my_methods:MyProx", *options, cwd=place)
+    assert short.returncode == 1
     ended = Store(place / "o").runs().groupby("algorithm").status.agg(list).to_dict()
     assert ended == {"wrong:Wrong": ["failed"] * 2, "my_methods:MyProx": ["finished"] * 2}
-    assert "(wrong.py:6)" in asked.stderr
-    assert re.search(r"Traceback .*wrong\.py\", line 6, in local_loss.*AttributeError", asked.stderr, re.DOTALL)
-    if executor == "inline":
-        short = command("--algo", "wrong:Wrong", *options, cwd=place)
-        assert short.returncode == 1
-        assert "(wrong.py:6)" in short.stderr
-        assert "Traceback" not in short.stderr
-        assert "--verbose it prints their tracebacks" in short.stderr
+    assert "(wrong.py:6)" in short.stderr
+    assert "Traceback" not in short.stderr
+    assert "--verbose it prints their tracebacks" in short.stderr
+    long = command("--algo", "wrong:Wrong", *options, "--verbose", cwd=place)
+    assert long.returncode == 1
+    assert re.search(r"Traceback .*wrong\.py\", line 6, in local_loss.*AttributeError", long.stderr, re.DOTALL)
 
 
 def test_a_file_is_answered_with_its_module(place: Path) -> None:

@@ -131,7 +131,7 @@ def _run_missing(
 def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -> Ahead:
     """What there is to do, by the rates of runs that are stored beside it."""
     from bench.tuning.progress import Ahead
-    from bench.tuning.search import history, remaining
+    from bench.tuning.search import histories, remaining
 
     rates = RecordedRates(Store(Path(execution.out)), execution.device)
 
@@ -139,8 +139,8 @@ def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -
         return sum(rates.work(unit.algorithm, unit.setting) for unit in units)
 
     trials = trials_of(plan, units, pack)
-    known = [history(plan, search, execution.out).known for search in plan.searches]
-    chosen = [(remaining(plan, search, tried), search) for search, tried in zip(plan.searches, known, strict=True)]
+    past = histories(plan, plan.searches, execution.out)
+    chosen = [(remaining(plan, search, one.known), search) for search, one in zip(plan.searches, past, strict=True)]
     searched = sum(plan.request.seeds * count * rates.work(one.algorithm, one.setting) for count, one in chosen)
     return Ahead(
         trials=len(trials) + sum(count for count, _ in chosen),

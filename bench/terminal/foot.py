@@ -54,8 +54,7 @@ class Foot:
         with self._console:
             self._live.start(refresh=True)
             self._console.show_cursor()  # hidden, it would stay so on the terminal of a sweep that is killed
-        self._redrawing = threading.Thread(target=self._redraw_again_and_again, name="foot", daemon=True)
-        self._redrawing.start()
+        threading.Thread(target=self._redraw_again_and_again, name="foot", daemon=True).start()
 
     @property
     def width(self) -> int:

@@ -10,20 +10,18 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.search import Searcher
 
 from bench.execution import Execution
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
 from bench.tuning.connect import concurrent, start
-from bench.tuning.contests import Contests, asha, cell_by_cell, contests_of
+from bench.tuning.contests import Contests, asha, contests_of
 from bench.tuning.events import Events
 from bench.tuning.interruption import Interruption
 from bench.tuning.logs import Feed
 from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import PATIENCE, History, decode, history, proposed_first, remaining, varied
-from bench.tuning.searches import Searches, sampler
+from bench.tuning.search import PATIENCE, decode, histories, proposed_first, remaining, varied
 from bench.tuning.tune_trial import SweepTrial
 from bench.tuning.watcher import Watcher
 
@@ -62,11 +60,10 @@ def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> 
     """All trials at once. Under ASHA packs compare what is in them, and Tune compares other trials."""
     if not trials or sweep.execution.stopping:
         return
-    asked = plan.request.scheduler == "asha"
-    trials = cell_by_cell(trials) if asked else trials
+    compared = plan.request.scheduler == "asha" and sweep.resources.pack == 1
     how = [scheduled(plan, units[0].setting, sweep.execution, sweep.resources.pack) for units in trials]
-    scheduler = contests_of(trials) if asked and sweep.resources.pack == 1 else None
-    sweep.run(_listed(trials, how), {"index": tune.grid_search(list(range(len(trials))))}, scheduler)
+    space = {"index": tune.grid_search(list(range(len(trials))))}
+    sweep.run(_listed(trials, how), space, contests_of(trials) if compared else None)
 
 
 def _listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrial]:
@@ -92,25 +89,29 @@ def _sampled(searches: Sequence[Search], seeds: int, how: Sequence[Execution]) -
 def _search(plan: Plan, sweep: _Sweep) -> None:
     """Sample until enough configurations of every search are stored: on a small grid a sampler repeats itself."""
     searches = plan.searches
+    if not searches:
+        return
+    from bench.tuning.searches import Searches, sampler  # Optuna, which other sweeps do without
+
     how = [scheduled(plan, search.setting, sweep.execution) for search in searches]
     trainable = _sampled(searches, plan.request.seeds, how)
     failed: set[int] = set()  # tried again by the next command, not over and over by this one
     for attempt in range(1 if plan.request.force else PATIENCE):
-        past = [history(plan, search, sweep.execution.out) for search in searches]
+        past = histories(plan, searches, sweep.execution.out)
         counts = [remaining(plan, search, one.known) for search, one in zip(searches, past, strict=True)]
         wanted = {index: count for index, count in enumerate(counts) if count and index not in failed}
         if not wanted or sweep.execution.stopping:
             return
-        samplers = {index: _sampler(plan, searches[index], past[index], attempt) for index in wanted}
+        samplers = {
+            index: sampler(search, one, proposed_first(plan, search, one), seed=len(one.known) + attempt)
+            for index, (search, one) in enumerate(zip(searches, past, strict=True))
+            if index in wanted
+        }
         searcher = Searches(samplers, wanted, lambda: sweep.execution.stopping)
         rules = [asha(search.setting.rounds) for search in searches]
         scheduler = Contests("search", rules) if plan.request.scheduler == "asha" else None
         sweep.run(trainable, {}, scheduler, searcher, sum(wanted.values()))
         failed |= searcher.failed
-
-
-def _sampler(plan: Plan, search: Search, past: History, attempt: int) -> Searcher:
-    return sampler(search, past, proposed_first(plan, search, past), seed=len(past.known) + attempt)
 
 
 class _Sweep:

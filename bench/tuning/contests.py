@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from bench.planning.unit import Unit
+from bench.tuning.runner import contest
 
 
 def asha(rounds: int) -> ASHAScheduler:
@@ -16,19 +17,6 @@ def asha(rounds: int) -> ASHAScheduler:
     return ASHAScheduler(
         time_attr="round", metric="objective", mode="max", max_t=rounds, grace_period=max(1, rounds // 10)
     )
-
-
-def contest(units: Sequence[Unit]) -> Hashable:
-    """What a trial shares with those that it competes with: at another alpha all may learn more slowly."""
-    return units[0].algorithm, units[0].setting
-
-
-def cell_by_cell(trials: Sequence[Sequence[Unit]]) -> list[Sequence[Unit]]:
-    """The trials of a contest one after another: what an interruption leaves is then whole cells."""
-    found: dict[Hashable, list[Sequence[Unit]]] = {}
-    for units in trials:
-        found.setdefault(contest(units), []).append(units)
-    return [units for members in found.values() for units in members]
 
 
 def contests_of(trials: Sequence[Sequence[Unit]]) -> Contests:

@@ -251,7 +251,7 @@ def _stored_keys(plan: Plan, to_do: Sequence[Unit], store: Store) -> set[str]:
     keys = {key for unit in plan.units if unit.key not in coming for key in unit.rows.values()}
     cells = {(row, identity_json(s.setting)) for s in plan.searches for row in entry(s.algorithm).rows.values()}
     if cells:
-        runs = store.runs()
+        runs = store.runs(columns=("run_key", "algorithm", "setting_json"))
         stored = zip(runs.run_key, runs.algorithm, runs.setting_json, strict=True)
         keys |= {key for key, *cell in stored if tuple(cell) in cells}
     return keys

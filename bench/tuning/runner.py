@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -86,8 +86,8 @@ def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[
 
     Args:
         units: the runs.
-        by_configuration: all seeds of a configuration together, and in a pack only configurations of one algorithm in
-            one setting: ASHA compares these, by means over their seeds.
+        by_configuration: all seeds of a configuration together, one contest after another, and in a pack only
+            configurations of one: ASHA compares these, by means over their seeds.
         pack: most runs of a trial; a configuration's seeds may be more.
     """
     if not by_configuration:
@@ -97,12 +97,15 @@ def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[
         return replace(unit, seed=0).key
 
     trials = [list(members) for _, members in groupby(sorted(units, key=lambda u: (same(u), u.seed)), key=same)]
-    if pack == 1:
-        return trials
-    contests: dict[tuple[str, Setting], list[list[Unit]]] = {}
+    contests: dict[Hashable, list[list[Unit]]] = {}
     for members in trials:
-        contests.setdefault((members[0].algorithm, members[0].setting), []).append(members)
-    return [found for members in contests.values() for found in packs_of(members, pack)]
+        contests.setdefault(contest(members), []).append(members)
+    return [found for rivals in contests.values() for found in (packs_of(rivals, pack) if pack > 1 else rivals)]
+
+
+def contest(units: Sequence[Unit]) -> Hashable:
+    """What a trial shares with those that ASHA compares it with: at another alpha all may learn more slowly."""
+    return units[0].algorithm, units[0].setting
 
 
 def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:

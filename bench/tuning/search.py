@@ -21,8 +21,11 @@ from search_spaces import Grid, Range, Value, holds, names_in
 
 if TYPE_CHECKING:
     import optuna
+    import pandas as pd
 
 SAMPLER_SEED = 0
+_OWN = ("algorithm", "setting_json")  # what tells a search's runs from others
+_READ = ("run_key", "status", "best_val_accuracy", "hp_json")
 PATIENCE = 20  # proposals per wanted configuration: a sampler repeats itself on a small grid
 
 
@@ -126,7 +129,7 @@ def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, 
     On what is left of a small grid a sampler repeats itself: each proposal is likely to be one that it had before.
     """
     first = past.begun + past.failed
-    if not 0 < size(search) - len(past.known) <= remaining(plan, search, past.known):
+    if size(search) > plan.request.num_samples:
         return first
     space = distributions(search)
     choices = [dict(zip(space, values, strict=True)) for values in product(*(dist.choices for dist in space.values()))]
@@ -135,15 +138,24 @@ def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, 
 
 
 def history(plan: Plan, search: Search, out: str) -> History:
-    """What earlier commands made of a search; nothing if all shall run again.
+    """That of one search, as `histories` says."""
+    return histories(plan, [search], out)[0]
+
+
+def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]:
+    """What earlier commands made of each search; nothing if all shall run again. What is stored is read once.
 
     Under ASHA a configuration that was stopped counts as tried, with what it had reached.
     """
-    if plan.request.force:
-        return History()
+    if plan.request.force or not searches:
+        return [History() for _ in searches]
+    runs, states = Store(Path(out)).runs(columns=(*_OWN, *_READ)), _states(out)
+    return [_history(plan, search, _rows(search, runs), _saved(search, states)) for search in searches]
+
+
+def _history(plan: Plan, search: Search, rows: Mapping[str, _Row], saved: Mapping[str, str]) -> History:
     enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
-    rows, saved, space = _rows(search, out), _saved(search, out), distributions(search)
-    found = History()
+    found, space = History(), distributions(search)
     for text in sorted({*(row.hp_json for row in rows.values()), *saved.values()}):
         try:
             configuration = entry(search.algorithm).resolve(json.loads(text))
@@ -171,26 +183,28 @@ class _Row(NamedTuple):
     hp_json: str
 
 
-def _rows(search: Search, out: str) -> dict[str, _Row]:
+def _rows(search: Search, runs: pd.DataFrame) -> dict[str, _Row]:
     """Run key -> what is stored of the search's runs."""
-    own = ("algorithm", "setting_json")
-    read = ("run_key", "status", "best_val_accuracy", "hp_json")
-    runs = Store(Path(out)).runs(columns=(*own, *read))
     runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == identity_json(search.setting))]
-    columns = (runs[name] for name in read)
+    columns = (runs[name] for name in _READ)
     return {key: _Row(status, float(value), hp) for key, status, value, hp in zip(*columns, strict=True)}
 
 
-def _saved(search: Search, out: str) -> dict[str, str]:
-    """Run key -> `hp_json` of the search's runs that have a state; a damaged one is left to the run that needs it."""
-    own = {"algorithm": search.algorithm, "setting_json": identity_json(search.setting)}
-    found: dict[str, str] = {}
+def _states(out: str) -> dict[str, Mapping[str, str]]:
+    """Run key -> what a saved run is; a damaged state is left to the run that needs it."""
+    found: dict[str, Mapping[str, str]] = {}
     for file in Path(out).glob("state/*/manifest.json"):
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             manifest = json.loads(file.read_text())
-            if manifest["version"] == STATE_VERSION and own.items() <= manifest["run"].items():
-                found[file.parent.name] = str(manifest["run"]["hp_json"])
+            if manifest["version"] == STATE_VERSION:
+                found[file.parent.name] = {name: str(manifest["run"][name]) for name in (*_OWN, "hp_json")}
     return found
+
+
+def _saved(search: Search, states: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Run key -> `hp_json` of the search's runs that have a state."""
+    own = {"algorithm": search.algorithm, "setting_json": identity_json(search.setting)}
+    return {key: run["hp_json"] for key, run in states.items() if own.items() <= run.items()}
 
 
 def study_for(search: Search, past: History, first: Sequence[dict[str, Any]]) -> optuna.Study:
