@@ -29,6 +29,10 @@ class Slower(UserWarning):
     """Something slower runs than was to: uncaptured, in another way, of fewer clients or run by run."""
 
 
+class Waiting(UserWarning):
+    """Nothing goes on, because of what another process does."""
+
+
 def in_a_line(error: BaseException) -> str:
     """What an error says, in one line; what goes on for pages, as a compiler's does, is cut."""
     said = " ".join(str(error).split())

@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS
 from bench.engine.state import StateFolder
+from bench.errors import Waiting
 from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
@@ -117,6 +118,20 @@ def test_closing_a_trial_takes_no_claim_from_another(execution: Execution) -> No
     first.close()
     assert free(second) == [False]
     second.close()
+
+
+def test_what_another_holds_is_waited_for_aloud(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.tuning.run.SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("bench.tuning.run.WAIT_SECONDS", 0.01)
+    holder = Trial([unit()], execution)
+    ending = threading.Timer(0.2, holder.close)
+    ending.start()
+    with pytest.warns(Waiting, match="fedavg seed 0 is at work elsewhere") as said:
+        after = Trial([unit()], execution)
+    ending.join()
+    assert len(said) == 1, "once"
+    assert free(after) == [False]
+    after.close()
 
 
 def test_a_stop_between_a_round_and_its_report_loses_no_round(execution: Execution, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,7 @@ from bench.engine.simulation import Point, Simulation
 from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.tracking import write as write_tracked
-from bench.errors import in_a_line, own_line
+from bench.errors import Waiting, in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.unit import Unit
@@ -28,6 +29,7 @@ from bench.tuning.results import failed_rows, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
+SILENT_SECONDS = 5.0  # of waiting for another's claim, before that is said
 PROGRAMS = "programs.json"  # beside the states: the fastest programs
 
 
@@ -55,7 +57,7 @@ class Run:
         self.pack, self.began, self._kept = 1, 0, 0
         self.store = Store(Path(execution.out))
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
-        self._lock = FileLock(f"{self.folder.path}.lock")
+        self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # whichever thread ends the run
         self._started = now()
         self._saved = time.monotonic()
         self._split_hash, self._dataset_hash, self._test_samples = "", "", 0
@@ -147,6 +149,7 @@ class Run:
         return next(reversed(series(self.curve, "accuracy").values()), math.nan)
 
     def _claim(self) -> bool:
+        patient_until = time.monotonic() + SILENT_SECONDS
         while True:
             try:
                 self._lock.acquire(timeout=WAIT_SECONDS)
@@ -154,6 +157,14 @@ class Run:
             except Timeout:
                 if self.execution.stopping:
                     return False
+            if time.monotonic() > patient_until:
+                patient_until = math.inf
+                warnings.warn(
+                    f"{self.unit.label} is at work elsewhere, in another sweep or trial on {self.execution.out}: "
+                    "waiting until it is done there",
+                    Waiting,
+                    stacklevel=2,
+                )
 
     def _is_stored(self) -> bool:
         if self.execution.force:
