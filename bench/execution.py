@@ -54,6 +54,7 @@ class Execution:
         save_seconds: least time between two saves of the state, unless the run is interrupted.
         track: names of `TRACKS`.
         stop_file: when this file exists, trials end their round, save and return.
+        notice_file: workers add to it what the sweep's user has to know; None leaves that to stderr.
         provenance: columns that are the same for all rows: command, commit and so on.
     """
 
@@ -71,6 +72,7 @@ class Execution:
     save_seconds: float = 15.0
     track: tuple[str, ...] = ()
     stop_file: str | None = None
+    notice_file: str | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property

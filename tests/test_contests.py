@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -83,6 +85,16 @@ def test_the_first_rung_is_a_tenth_of_a_contests_own_rounds(rounds: str, first_r
     assert field.reports(strong, int(rounds), 0.9) == STOP, "its last round"
 
 
+@pytest.mark.parametrize(("every", "rung"), [("1", 4), ("10", 10), ("3", 6)])
+def test_rungs_are_evaluated_rounds(every: str, rung: int) -> None:
+    """Before there is a value nothing could be compared, and at rungs that were passed so nothing ever was."""
+    field = Field(trials_of("fedprox", mu=("0", "1"), rounds=("40",), evaluate_every=(every,)))
+    for round in range(1, rung):
+        known = math.nan if round < int(every) else 0.5
+        assert [field.reports(at, round, known) for at in (0, 1)] == [GO_ON, GO_ON]
+    assert (field.reports(0, rung, 0.9), field.reports(1, rung, 0.1)) == (GO_ON, STOP)
+
+
 def test_what_ended_still_counts_and_what_never_began_does_not() -> None:
     field = Field(trials_of("fedprox", mu=("0", "1", "2"), rounds=("40",)))
     field.leaves(2)
@@ -101,51 +113,60 @@ def test_under_asha_cells_are_run_one_after_another() -> None:
 
 
 class Sampler(Searcher):
-    """Proposes its name, and what it has proposed so far; keeps what it is told."""
+    """Proposes its name with one number after another, the last one for ever; keeps what it is told."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *numbers: float) -> None:
         super().__init__(metric="objective", mode="max")
-        self.name, self.proposed, self.told = name, 0, list[Any]()
+        self._name, self._numbers, self.told = name, list(numbers), list[Any]()
 
     def suggest(self, trial_id: str) -> dict[str, Any]:
-        self.proposed += 1
-        return {self.name: self.proposed}
+        return {self._name: self._numbers.pop(0) if len(self._numbers) > 1 else self._numbers[0]}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self.told.append((trial_id, result["objective"]))
+        self.told.append(result["objective"])
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.told.append((trial_id, "ended", error))
+        self.told.append(("ended", (result or {}).get("objective"), error))
+
+
+def searches_of(wanted: dict[int, int], *samplers: Searcher, stopping: Callable[[], bool] = lambda: False) -> Searches:
+    """The searches of samplers; nothing is stored of any."""
+    return Searches(dict(enumerate(samplers)), dict.fromkeys(wanted, History()), wanted, stopping)
 
 
 def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> None:
-    samplers = Sampler("a"), Sampler("b"), Sampler("c")
-    searches = Searches(dict(enumerate(samplers)), {0: 2, 2: 1}, lambda: False)
+    samplers = Sampler("a", 1, 2), Sampler("b", 1), Sampler("c", 1)
+    searches = searches_of({0: 2, 2: 1}, *samplers)
     proposed = [searches.suggest(name) for name in ("t0", "t1", "t2", "t3")]
     chosen = [{"search": 0, "chosen": {"a": 1}}, {"search": 0, "chosen": {"a": 2}}, {"search": 2, "chosen": {"c": 1}}]
     assert proposed == [*chosen, Searcher.FINISHED]
     searches.on_trial_result("t2", {"objective": 0.5})
     searches.on_trial_complete("t2", {"objective": 0.5})
     searches.on_trial_complete("t0", None, error=True)
-    first, second, third = samplers
-    assert (first.told, second.told) == ([("t0", "ended", True)], [])
-    assert third.told == [("t2", 0.5), ("t2", "ended", False)]
-    assert searches.failed == {0}
+    assert [sampler.told for sampler in samplers] == [[("ended", None, True)], [], [0.5, ("ended", 0.5, False)]]
 
 
-def test_a_search_of_which_a_trial_failed_is_known() -> None:
-    searches = Searches({1: Sampler("a"), 4: Sampler("b")}, {1: 2, 4: 1}, lambda: False)
-    for name in ("t0", "t1", "t2"):
-        searches.suggest(name)
-    searches.on_trial_complete("t1", {"objective": 0.5, "status": "finished"})
-    assert not searches.failed
-    searches.on_trial_complete("t2", {"objective": -1.0, "status": "failed"})
-    assert searches.failed == {4}
+def test_what_a_sampler_proposes_again_is_told_and_not_tried() -> None:
+    repeating = Sampler("a", 7, 1, 1, 2, 1, 3)
+    searches = Searches({0: repeating}, {0: History(known=[({"a": 7}, 0.25)])}, {0: 3}, lambda: False)
+    assert searches.suggest("t0")["chosen"] == {"a": 1}, "7 is stored"
+    assert searches.suggest("t1")["chosen"] == {"a": 2}, "1 is being tried"
+    assert repeating.told == [("ended", 0.25, False), ("ended", None, True)]
+    searches.on_trial_complete("t0", {"objective": 0.5})
+    assert searches.suggest("t2")["chosen"] == {"a": 3}
+    assert repeating.told[2:] == [("ended", 0.5, False), ("ended", 0.5, False)]
+
+
+def test_a_search_whose_sampler_has_nothing_new_leaves_the_others_theirs() -> None:
+    searches = searches_of({0: 3, 1: 2}, Sampler("a", 1), Sampler("b", 1, 2))
+    proposed = [searches.suggest(name) for name in ("t0", "t1", "t2", "t3")]
+    chosen = [(0, {"a": 1}), (1, {"b": 1}), (1, {"b": 2})]
+    assert proposed == [*({"search": index, "chosen": one} for index, one in chosen), Searcher.FINISHED]
 
 
 def test_a_sampler_that_waits_loses_no_trial_and_a_stopping_sweep_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting, stopping = Sampler("a"), [False]
-    searches = Searches({0: waiting}, {0: 2}, lambda: stopping[0])
+    waiting, stopping = Sampler("a", 1, 2), [False]
+    searches = searches_of({0: 2}, waiting, stopping=lambda: stopping[0])
     with monkeypatch.context() as patch:
         patch.setattr(waiting, "suggest", lambda _: None)
         assert searches.suggest("t0") is None
@@ -155,26 +176,28 @@ def test_a_sampler_that_waits_loses_no_trial_and_a_stopping_sweep_gets_no_more(m
 
 
 class Fits:
-    """Stands for a sweep: each fit asks for all trials, which fail and leave no row."""
+    """Stands for a sweep: a fit asks for all trials, which fail and leave no row."""
 
     def __init__(self, out: Path) -> None:
         stop = out / "stop"
         self.execution, self.resources = Execution(out=str(out), stop_file=str(stop)), SimpleNamespace(pack=1)
-        self.fits: list[int] = []
+        self.chosen: list[str] = []
 
     def run(self, trainable: Any, space: Any, scheduler: Any, searcher: Any = None, samples: int = 1) -> None:
-        self.fits.append(samples)
-        for at in range(samples):
-            name = f"{len(self.fits)} {at}"
-            searcher.suggest(name)
+        while (asked := searcher.suggest(name := str(len(self.chosen)))) != Searcher.FINISHED:
+            self.chosen.append(json.dumps(asked))
             searcher.on_trial_complete(name, {"objective": -1.0, "status": "failed", "training_iteration": 1})
+        assert len(self.chosen) == samples
 
 
-def test_what_failed_without_a_row_is_not_tried_over_and_over(tmp_path: Path) -> None:
-    values = {"mu": ("0", "1", "2"), "alpha": ("100", "0.05")}
+@pytest.mark.parametrize("force", [False, True])
+def test_as_many_configurations_are_tried_as_are_wanted_each_once(force: bool, tmp_path: Path) -> None:
+    """Also where all of them fail and leave no row. What is forced is not looked up: the sampler repeats itself."""
+    values = {"mu": ("0", "0.1", "0.2", "0.5", "1", "2"), "alpha": ("100", "0.05")}
+    request = Request(("fedprox",), values=values, search="optuna", num_samples=5, force=force)
     sweep: Any = Fits(tmp_path)
-    cluster._search(make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2)), sweep)
-    assert sweep.fits == [4]
+    cluster._search(make_plan(request), sweep)
+    assert len(set(sweep.chosen)) == len(sweep.chosen) == 10
 
 
 def test_a_sweep_that_is_stopping_begins_no_trials(tmp_path: Path) -> None:
@@ -182,13 +205,13 @@ def test_a_sweep_that_is_stopping_begins_no_trials(tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
     cluster._run_trials(make_plan(Request(("fedavg",))), trials_of("fedavg"), sweep)
     cluster._search(make_plan(Request(("fedprox",), search="optuna", num_samples=2)), sweep)
-    assert not sweep.fits
+    assert not sweep.chosen
 
 
 def test_a_sampler_proposes_first_what_it_is_told() -> None:
     (search,) = make_plan(Request(("fedprox",), values={"mu": ("0", "1", "2", "3")}, search="optuna")).searches
     past = History(known=[({"mu": 0.0}, 0.5)])
-    made = sampler(search, past, [{"mu": 3.0}, {"mu": 1.0}], seed=1)
+    made = sampler(search, past, [{"mu": 3.0}, {"mu": 1.0}])
     assert [made.suggest(name)["mu"] for name in ("a", "b")] == [3.0, 1.0]
 
 

@@ -152,6 +152,19 @@ def test_an_interrupted_force_does_not_promise_to_go_on(
     assert "1 run, 1 already stored, 0 to do" in capsys.readouterr().err
 
 
+def test_what_comes_when_all_trials_have_ended_interrupts_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A time budget may run out, and a signal come, while Ray shuts down."""
+    with Interruption(tmp_path, Quiet()) as interruption:
+        interruption.over()
+        interruption.stop("time budget of 5 s spent")
+        signal.raise_signal(signal.SIGINT)
+        assert not interruption.raised
+        assert not interruption.path.exists()
+    assert not capsys.readouterr().err
+
+
 def test_the_first_signal_after_a_spent_budget_does_not_kill(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

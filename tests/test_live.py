@@ -166,6 +166,16 @@ def test_warnings_scroll_above_the_table(tmp_path: Path) -> None:
     assert warning < next(at for at, line in enumerate(lines) if "trials" in line)
 
 
+def test_what_is_said_stands_there_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "KeyError: 'a:key:b' [bold]at C:100:x"
+    screen = Screen(80, 4)
+    monkeypatch.setattr(sys, "stderr", screen)
+    foot = Foot(lambda width, height: [Text("below")], redraws_per_second=1e-3)
+    foot.say(said)
+    foot.close()
+    assert [line.rstrip() for line in screen.lines if line.strip()] == [said, "below"]
+
+
 class Screen(io.StringIO):
     """A terminal's stderr within this process."""
 

@@ -7,6 +7,7 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,19 +16,22 @@ from typing import Any
 
 import optuna
 import pytest
-from commands import assert_equal_results, command
+from commands import assert_equal_results, command, start
+from filelock import FileLock
 from rows import failed_row, make_row
 
 from algorithms import entry
 from bench import sweep
 from bench.engine.state import StateFolder
+from bench.execution import Execution
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
+from bench.provenance import of_command
 from bench.tuning.interruption import Interruption
 from bench.tuning.progress import Quiet
 from bench.tuning.run import Run
-from bench.tuning.search import History, history
+from bench.tuning.search import History, histories
 from bench.tuning.trial import Trial
 from leaderboards import Store
 from leaderboards.frames import records
@@ -202,12 +206,36 @@ def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_o
     assert run(tmp_path, "--algo", "fedprox", "--set", "mu=0.5", "--rounds", "1") == 0
     request = Request(("fedprox",), values={"mu": tuple(mu[3:].split(",")), "rounds": ("1",)}, search="optuna", seeds=2)
     plan = make_plan(request)
-    assert history(plan, plan.searches[0], str(tmp_path)) == History(), "one seed of another sweep"
+    assert histories(plan, plan.searches, str(tmp_path)) == [History()], "one seed of another sweep"
     unit = make_plan(replace(request, values={"mu": ("0.5",), "rounds": ("1",)}, search="grid")).units[1]
     Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedprox"))), [])
     assert run(tmp_path, *search, "--seeds", "2") == 0
     runs = Store(tmp_path).runs()
     assert (list(runs.hp_mu), set(runs.status)) == ([0.5, 0.5], {"finished"})
+
+
+def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_without_it(tmp_path: Path) -> None:
+    values = {"mu": ("0", "0.1", "1"), "rounds": ("3",)}
+    plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
+    (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).units
+    trial = Trial([begun], Execution(str(tmp_path), rounds_per_report=1, provenance=of_command([])))
+    trial.step()
+    trial.close()
+    assert Store(tmp_path).status() == {begun.key: "stopped"}
+    assert histories(plan, plan.searches, str(tmp_path)) == [History(begun=[{"mu": 0.1}])]
+    under_asha = replace(plan, request=replace(plan.request, scheduler="asha"))
+    (found,) = histories(under_asha, plan.searches, str(tmp_path))
+    assert [chosen for chosen, _ in found.known] == [{"mu": 0.1}]
+
+
+def test_a_row_of_before_an_algorithm_had_all_its_fields_is_no_second_trial(tmp_path: Path) -> None:
+    plan = make_plan(Request(("fedprox",), values={"mu": ("0.01", "1")}, search="optuna", num_samples=2))
+    (unit,) = make_plan(Request(("fedprox",), values={"mu": ("0.01",)})).units  # 0.01 is the default
+    name, version, values, setting, seed = unit.identity(entry("fedprox"))
+    for one in (values, {}):
+        Store(tmp_path).write(make_row() | identity_columns(name, version, one, setting, seed), [])
+    (found,) = histories(plan, plan.searches, str(tmp_path))
+    assert found == History(known=[({"mu": 0.01}, 0.5)])
 
 
 def test_optuna_runs_what_it_proposes_again_once(
@@ -389,11 +417,28 @@ def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
 
 
 def test_ray_gives_the_rows_of_the_inline_executor(swept: Path, tmp_path: Path) -> None:
-    done = command(*SHORT, "--max-concurrent", "2", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    (key,) = Store(swept).runs().query("algorithm == 'fedavg' and seed == 0").run_key
+    claim = FileLock(tmp_path / "state" / f"{key}.lock", thread_local=False)
+    (tmp_path / "state").mkdir()
+    claim.acquire()
+    patience = threading.Timer(90, claim.release)
+    patience.start()
+    said = ""
+    with start(*SHORT, "--max-concurrent", "2", "--out", str(tmp_path)) as process:
+        assert process.stdout
+        assert process.stderr
+        for line in process.stderr:
+            said += line
+            if "at work elsewhere" in line:
+                claim.release()
+        table = process.stdout.read()
+    patience.cancel()
+    assert process.returncode == 0, said
     assert_equal_results(swept, tmp_path)
-    assert "fedcad" in done.stdout
-    assert "Tune" not in done.stderr, "Ray's own chatter stays away"
+    assert "fedcad" in table
+    assert "Tune" not in said, "Ray's own chatter stays away"
+    waits = [line for line in said.splitlines() if "at work elsewhere" in line]
+    assert [line.partition(" is ")[0] for line in waits] == ["warning: fedavg seed 0"]
     assert not list((tmp_path / "state").iterdir())
 
 

@@ -213,6 +213,23 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
     assert statuses == {0: "failed", 1: "finished"}
 
 
+def test_a_dead_worker_takes_nothing_from_what_asha_had_stopped(execution: Execution, tmp_path: Path) -> None:
+    compared = replace(execution, keep_stopped=True)
+    trial = Trial([unit(0), unit(1), unit(2)], compared)
+    trial.step()
+    trial.runs[0].stop()
+    curve = Store(tmp_path).curves()
+    for one in (unit(0), unit(1)):
+        record_failure(one, compared, "the worker died: killed")
+    rows = Store(tmp_path).runs().set_index("seed")
+    assert rows.status.to_dict() == {0: "stopped", 1: "failed"}
+    assert len(curve)
+    assert Store(tmp_path).curves().equals(curve)
+    trial.close()
+    record_failure(unit(0), execution, "killed where it was to go on")
+    assert Store(tmp_path).status()[unit(0).key] == "failed"
+
+
 def test_the_rows_of_a_run_whose_process_is_gone_ask_nothing_of_a_gpu(
     execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

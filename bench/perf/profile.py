@@ -17,7 +17,8 @@ def measure_profile(work: Workload, algorithm: str) -> dict[str, Any]:
 
     The profiler slows what it watches, on a processor small operators more than large ones: shares tell where to look,
     not how fast the round is. What it keeps lies between the round's tensors, so that a processor's freed memory is not
-    all used again: operators that mostly move memory take up to twice as long as without it. Its log lines on stderr go away with KINETO_LOG_LEVEL=5 in the environment.
+    all used again: operators that mostly move memory take up to twice as long as without it. Its log lines on stderr go
+    away with KINETO_LOG_LEVEL=5 in the environment.
 
     Args:
         work: what is trained, with few clients of few samples.

@@ -42,7 +42,7 @@ class Foot:
         def lines() -> Any:
             return Group(*drawn(self._console.width, self._console.height))
 
-        self._console = OneAfterTheOther(stderr=True, highlight=False)
+        self._console = OneAfterTheOther(stderr=True, highlight=False, emoji=False)
         self._live = Live(
             console=self._console,
             get_renderable=lines,

@@ -21,7 +21,7 @@ from bench.tuning.events import Events
 from bench.tuning.interruption import Interruption
 from bench.tuning.logs import Feed
 from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import PATIENCE, decode, histories, proposed_first, remaining, varied
+from bench.tuning.search import decode, histories, proposed_first, remaining, varied
 from bench.tuning.tune_trial import SweepTrial
 from bench.tuning.watcher import Watcher
 
@@ -52,6 +52,7 @@ def run_ray(
         sweep = _Sweep(execution, resources, concurrent(resources), events, outcome)
         _run_trials(plan, trials, sweep)
         _search(plan, sweep)
+        interruption.over()
     finally:
         ray.shutdown()
 
@@ -87,31 +88,30 @@ def _sampled(searches: Sequence[Search], seeds: int, how: Sequence[Execution]) -
 
 
 def _search(plan: Plan, sweep: _Sweep) -> None:
-    """Sample until enough configurations of every search are stored: on a small grid a sampler repeats itself."""
+    """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
     searches = plan.searches
-    if not searches:
+    if not searches or sweep.execution.stopping:
+        return
+    past = dict(enumerate(histories(plan, searches, sweep.execution.out)))
+    counts = {index: remaining(plan, search, past[index].known) for index, search in enumerate(searches)}
+    wanted = {index: count for index, count in counts.items() if count}
+    if not wanted:
         return
     from bench.tuning.searches import Searches, sampler  # Optuna, which other sweeps do without
 
+    samplers = {
+        index: sampler(searches[index], past[index], proposed_first(plan, searches[index], past[index]))
+        for index in wanted
+    }
+    rules = [asha(search.setting) for search in searches]
     how = [scheduled(plan, search.setting, sweep.execution) for search in searches]
-    trainable = _sampled(searches, plan.request.seeds, how)
-    failed: set[int] = set()  # tried again by the next command, not over and over by this one
-    for attempt in range(1 if plan.request.force else PATIENCE):
-        past = histories(plan, searches, sweep.execution.out)
-        counts = [remaining(plan, search, one.known) for search, one in zip(searches, past, strict=True)]
-        wanted = {index: count for index, count in enumerate(counts) if count and index not in failed}
-        if not wanted or sweep.execution.stopping:
-            return
-        samplers = {
-            index: sampler(search, one, proposed_first(plan, search, one), seed=len(one.known) + attempt)
-            for index, (search, one) in enumerate(zip(searches, past, strict=True))
-            if index in wanted
-        }
-        searcher = Searches(samplers, wanted, lambda: sweep.execution.stopping)
-        rules = [asha(search.setting.rounds) for search in searches]
-        scheduler = Contests("search", rules) if plan.request.scheduler == "asha" else None
-        sweep.run(trainable, {}, scheduler, searcher, sum(wanted.values()))
-        failed |= searcher.failed
+    sweep.run(
+        _sampled(searches, plan.request.seeds, how),
+        {},
+        Contests("search", rules) if plan.request.scheduler == "asha" else None,
+        Searches(samplers, past, wanted, lambda: sweep.execution.stopping),
+        sum(wanted.values()),
+    )
 
 
 class _Sweep:

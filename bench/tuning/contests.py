@@ -9,20 +9,33 @@ from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from bench.planning.unit import Unit
+from bench.tuning.halving import FACTOR, rungs_of
 from bench.tuning.runner import contest
+from search_spaces import Setting
 
 
-def asha(rounds: int) -> ASHAScheduler:
-    """Tune's ASHA over the reports of trials of so many rounds."""
+def asha(setting: Setting) -> ASHAScheduler:
+    """Tune's ASHA over the reports of trials of a setting.
+
+    Its first rung is that of packs, an evaluated round, and so are the others, in multiples of it: before there is a
+    value, trials could not be told apart.
+    """
+    first = next(iter(rungs_of(setting.rounds, setting.evaluate_every)), setting.rounds)
     return ASHAScheduler(
-        time_attr="round", metric="objective", mode="max", max_t=rounds, grace_period=max(1, rounds // 10)
+        time_attr="round",
+        metric="objective",
+        mode="max",
+        max_t=setting.rounds,
+        grace_period=first,
+        reduction_factor=FACTOR,
     )
 
 
 def contests_of(trials: Sequence[Sequence[Unit]]) -> Contests:
     """The contests of trials whose configuration is an `index` into these."""
-    rules = {contest(units): asha(units[0].setting.rounds) for units in trials}
-    return Contests("index", [rules[contest(units)] for units in trials])
+    entered = [contest(units) for units in trials]
+    rules = {one: asha(units[0].setting) for one, units in dict(zip(entered, trials, strict=True)).items()}
+    return Contests("index", [rules[one] for one in entered])
 
 
 class Contests(FIFOScheduler):

@@ -14,7 +14,17 @@ from bench.tuning.events import Events, Watched, watched
 from bench.tuning.interruption import Interruption
 from bench.tuning.logs import Feed
 from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import PATIENCE, decode, distributions, history, proposed_first, remaining, study_for, varied
+from bench.tuning.search import (
+    PATIENCE,
+    History,
+    decode,
+    distributions,
+    histories,
+    proposed_first,
+    remaining,
+    study_for,
+    varied,
+)
 from bench.tuning.trial import Trial
 from leaderboards import canonical_json
 
@@ -35,9 +45,9 @@ def run_inline(
         report = _run(watched(units, differing), how, events, outcome)
         if report["status"] == "environment":
             return
-    for search in plan.searches:
+    for search, past in zip(plan.searches, histories(plan, plan.searches, execution.out), strict=True):
         if "environment" not in outcome.statuses:
-            _search(plan, search, execution, events, outcome)
+            _search(plan, search, past, execution, events, outcome)
 
 
 def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) -> dict[str, Any]:
@@ -57,9 +67,8 @@ def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) 
     return report
 
 
-def _search(plan: Plan, search: Search, execution: Execution, events: Events, outcome: Outcome) -> None:
+def _search(plan: Plan, search: Search, past: History, execution: Execution, events: Events, outcome: Outcome) -> None:
     """Optuna's ask and tell, the sampler filled with what is stored. What it proposes again is told, not run again."""
-    past = history(plan, search, execution.out)
     study = study_for(search, past, proposed_first(plan, search, past))
     space, names = distributions(search), varied(plan.searches)
     tried = {canonical_json(chosen): value for chosen, value in past.known}

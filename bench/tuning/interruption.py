@@ -28,7 +28,7 @@ class Interruption:
         # A name of its own: several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
-        self._signalled = False
+        self._signalled, self._over = False, False
         self._display = display
         self._before: dict[int, Any] = {}
 
@@ -49,8 +49,14 @@ class Interruption:
             self._before.setdefault(number, signal.getsignal(number))
             signal.signal(number, self._handle)
 
+    def over(self) -> None:
+        """All trials have ended: nothing is left to be stopped, and what comes now interrupts nothing."""
+        self._over = True
+
     def stop(self, why: str) -> None:
-        """Raise the flag: the sweep ends as interrupted."""
+        """Raise the flag: the sweep ends as interrupted, unless all of it is over."""
+        if self._over:
+            return
         self.raised = True
         self.path.touch()
         killing = "once more to kill" if self._signalled else "Ctrl-C twice kills"

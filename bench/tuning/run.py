@@ -68,7 +68,7 @@ class Run:
         self.folder.path.parent.mkdir(parents=True, exist_ok=True)
         if not self._claim():
             self.status = "interrupted"
-        elif self._is_stored():
+        elif not self.execution.force and self.has_rows():
             self.status = "finished"
             self._recall()
         else:
@@ -140,6 +140,13 @@ class Run:
         """Whether it made rounds that its state does not have."""
         return self.round > self._kept
 
+    def has_rows(self) -> bool:
+        """Whether all its rows are stored, finished or, where that is left alone, stopped by a scheduler."""
+        enough = ("finished", "stopped") if self.execution.keep_stopped else ("finished",)
+        keys = list(self.unit.rows.values())
+        statuses = self.store.status(keys)
+        return all(statuses.get(key) in enough for key in keys)
+
     def measure(self, metric: str, until: float = math.inf) -> float:
         """The best value of one metric of `curve` up to a round; NaN before there is any."""
         return max((value for at, value in series(self.curve, metric).items() if at <= until), default=math.nan)
@@ -165,14 +172,6 @@ class Run:
                     Waiting,
                     stacklevel=2,
                 )
-
-    def _is_stored(self) -> bool:
-        if self.execution.force:
-            return False
-        enough = ("finished", "stopped") if self.execution.keep_stopped else ("finished",)
-        keys = list(self.unit.rows.values())
-        statuses = self.store.status(keys)
-        return all(statuses.get(key) in enough for key in keys)
 
     def _recall(self) -> None:
         """What a stored run reached: a sampler that proposes it again, or a rung that it stood at, must know."""
@@ -261,9 +260,11 @@ def describe(error: BaseException) -> str:
 
 
 def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
-    """Write the failed rows of a run whose process is gone.
+    """Write the failed rows of a run whose process is gone; what a scheduler had ended before stays as it is.
 
     Raises:
         OSError: they cannot be written.
     """
-    Run(unit, execution, here=False).fail(RuntimeError(reason))
+    run = Run(unit, execution, here=False)
+    if not run.has_rows():
+        run.fail(RuntimeError(reason))

@@ -17,6 +17,7 @@ from bench.planning.unit import Unit
 from bench.tuning.events import Display, Events, Observer
 from bench.tuning.halving import rungs_of
 from bench.tuning.interruption import Interruption
+from bench.tuning.notices import Notices
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -152,12 +153,13 @@ def run_plan(
         EnvironmentProblem: no cluster, or no trial could be placed.
     """
     interruption = Interruption(Path(execution.out), display)
-    execution = replace(execution, stop_file=str(interruption.path))
+    notices = Notices(Path(execution.out), display.say)
+    execution = replace(execution, stop_file=str(interruption.path), notice_file=str(notices.path))
     outcome = Outcome()
     timer = _budget(resources.time_budget, interruption)
     execute = import_executor(resources.executor)
     try:
-        with interruption:
+        with interruption, notices:
             execute(
                 plan,
                 trials_of(plan, units, resources.pack),

@@ -16,17 +16,16 @@ from bench.execution import STATE_VERSION
 from bench.identity import identity_json
 from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import Plan, Search, units_of
-from leaderboards import Store
+from leaderboards import Store, canonical_json
 from search_spaces import Grid, Range, Value, holds, names_in
 
 if TYPE_CHECKING:
     import optuna
     import pandas as pd
 
-SAMPLER_SEED = 0
 _OWN = ("algorithm", "setting_json")  # what tells a search's runs from others
 _READ = ("run_key", "status", "best_val_accuracy", "hp_json")
-PATIENCE = 20  # proposals per wanted configuration: a sampler repeats itself on a small grid
+PATIENCE = 20  # proposals per wanted configuration: where few are left, a sampler repeats itself
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,8 @@ class History:
 
     Args:
         known: (Optuna's values, objective) of configurations that have all their seeds.
-        begun: Optuna's values of configurations of which a run is saved and has no row yet.
+        begun: Optuna's values of configurations of which a run is saved to go on: it has no row yet, or a scheduler
+            stopped it and there is none now.
         failed: of those of which a run failed.
     """
 
@@ -137,11 +137,6 @@ def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, 
     return first + [chosen for chosen in choices if chosen not in had]
 
 
-def history(plan: Plan, search: Search, out: str) -> History:
-    """That of one search, as `histories` says."""
-    return histories(plan, [search], out)[0]
-
-
 def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]:
     """What earlier commands made of each search; nothing if all shall run again. What is stored is read once.
 
@@ -155,7 +150,7 @@ def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]
 
 def _history(plan: Plan, search: Search, rows: Mapping[str, _Row], saved: Mapping[str, str]) -> History:
     enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
-    found, space = History(), distributions(search)
+    found, space, seen = History(), distributions(search), set[str]()
     for text in sorted({*(row.hp_json for row in rows.values()), *saved.values()}):
         try:
             configuration = entry(search.algorithm).resolve(json.loads(text))
@@ -164,11 +159,15 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, _Row], saved: Mappin
         chosen = encode(search, space, configuration)
         if chosen is None:
             continue
+        # An older version's text becomes the same configuration as the current one's.
+        if canonical_json(chosen) in seen:
+            continue
+        seen.add(canonical_json(chosen))
         keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in enough for row in stored):
             found.known.append((chosen, math.fsum(row.value for row in stored) / len(stored)))
-        elif any(key in saved and key not in rows for key in keys):
+        elif any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys):
             found.begun.append(chosen)
         elif any(row.status == "failed" for row in stored):
             found.failed.append(chosen)
@@ -212,7 +211,7 @@ def study_for(search: Search, past: History, first: Sequence[dict[str, Any]]) ->
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=SAMPLER_SEED + len(past.known))
+    sampler = optuna.samplers.TPESampler(seed=len(past.known))
     study = optuna.create_study(direction="maximize", sampler=sampler)
     space = distributions(search)
     for chosen, value in past.known:

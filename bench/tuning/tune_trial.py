@@ -25,6 +25,7 @@ from bench.provenance import of_command
 from bench.terminal.names import unknown
 from bench.terminal.values import tracks_of
 from bench.tuning.connect import FOLDER
+from bench.tuning.notices import pass_on
 from search_spaces import cast, setting_fields
 
 if TYPE_CHECKING:
@@ -50,9 +51,12 @@ class FederatedTrial(tune.Trainable):
             # Ctrl-C reaches workers as well; they are told to end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             os.chdir(os.environ.get(FOLDER, "."))
+        units, execution = self.resolve(config)
+        if execution.notice_file:
+            pass_on(execution.notice_file)
         from bench.tuning.trial import Trial  # torch, which the driver of a sweep does without
 
-        self.trial = Trial(*self.resolve(config))
+        self.trial = Trial(units, execution)
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         """The runs of a configuration and how to execute them."""

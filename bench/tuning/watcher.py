@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,7 @@ class Watcher(tune.Callback):
             report = {"status": "environment", "error": problem}
         elif not self._execution.stopping:
             reason = _reason(error)
-            report = {"status": "failed", "error": f"{told.name}: {reason}{self._record(told.units, reason)}"}
+            report = {"status": "failed", "error": f"{told.name}: {reason}{self._record(trial, reason)}"}
         self._events.ended(told, report)
         self._outcome.note(report)
 
@@ -78,23 +77,26 @@ class Watcher(tune.Callback):
         if self._execution.stop_file:
             Path(self._execution.stop_file).touch()
 
-    def _record(self, units: Sequence[Unit], reason: str) -> str:
+    def _record(self, trial: TuneTrial, reason: str) -> str:
         """Write the failed rows; what prevents it is returned, to be said: it ends nothing else."""
         from bench.tuning.run import record_failure
 
         prevented = ""
+        units, execution = self._resolved(trial)
         for unit in units:
             try:
-                record_failure(unit, self._execution, reason)
+                record_failure(unit, execution, reason)
             except Exception as problem:
                 prevented = f"; its row cannot be stored: {problem}"
         return prevented
 
     def _watched(self, trial: TuneTrial) -> Watched:
         if trial.trial_id not in self._known:
-            units = self._trainable.resolve(None, trial.config)[0]  # type: ignore[arg-type]
-            self._known[trial.trial_id] = watched(units, self._trainable.varied)
+            self._known[trial.trial_id] = watched(self._resolved(trial)[0], self._trainable.varied)
         return self._known[trial.trial_id]
+
+    def _resolved(self, trial: TuneTrial) -> tuple[list[Unit], Execution]:
+        return self._trainable.resolve(None, trial.config)  # type: ignore[arg-type]
 
 
 def _error_of(trial: TuneTrial) -> BaseException | None:

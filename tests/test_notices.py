@@ -1,0 +1,81 @@
+"""What trials warn of reaches who watches the sweep, from this process and from workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from bench.errors import Slower, Waiting
+from bench.tuning import notices
+from bench.tuning.notices import Notices
+
+WORKER = """
+import sys, warnings
+from bench.errors import Slower, Waiting
+from bench.tuning.notices import pass_on
+pass_on(sys.argv[1])
+pass_on(sys.argv[1])
+warnings.warn("going on\\nwith 6 at a time", Slower)
+warnings.warn("fedavg is at work elsewhere", Waiting)
+warnings.warn("of somebody else")
+"""
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A results folder."""
+    (tmp_path / "state").mkdir()
+    return tmp_path
+
+
+def worker(path: Path) -> str:
+    """A process that warns; what its stderr has."""
+    done = subprocess.run([sys.executable, "-c", WORKER, str(path)], capture_output=True, text=True, check=True)
+    return done.stderr
+
+
+def test_a_workers_own_warnings_are_said_once_for_all_workers(out: Path) -> None:
+    said: list[str] = []
+    with Notices(out, said.append) as heard:
+        for _ in range(2):
+            left = worker(heard.path)
+            assert "of somebody else" in left
+            assert "going on" not in left
+    assert said == ["warning: going on with 6 at a time", "warning: fedavg is at work elsewhere"]
+    assert not list((out / "state").iterdir())
+
+
+def test_a_line_is_said_when_it_is_whole(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "READ_SECONDS", 3600.0)
+    said: list[str] = []
+    with Notices(out, said.append) as heard:
+        for text, expected in (("half", []), (" a line\nand", ["warning: half a line"])):
+            with heard.path.open("a") as file:
+                file.write(text)
+            heard._tell_what_is_new()
+            assert said == expected
+
+
+def test_this_processs_own_warnings_are_said_and_others_are_shown_as_ever(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    others: list[str] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: others.append(str(message)))
+        shown = warnings.showwarning
+        with Notices(out, said.append):
+            for category in (Slower, Waiting, Slower, RuntimeWarning):
+                warnings.warn(category.__name__, category, stacklevel=1)
+        assert warnings.showwarning is shown
+    assert said == ["warning: Slower", "warning: Waiting"]
+    assert others == ["RuntimeWarning"]
+
+
+def test_a_folder_that_is_gone_costs_a_worker_nothing(tmp_path: Path) -> None:
+    assert "Traceback" not in worker(tmp_path / "gone" / "said")
