@@ -25,6 +25,10 @@ class EnvironmentProblem(RuntimeError):
     """The machine is not ready: data missing or altered, a folder not writable, no space (exit 3)."""
 
 
+class UnusableState(EnvironmentProblem):
+    """A run's saved state is damaged or of another version: that run cannot go on, others can."""
+
+
 class Slower(UserWarning):
     """Something slower runs than was to: uncaptured, in another way, of fewer clients or run by run."""
 

@@ -50,9 +50,14 @@ class OlderSchemaError(StoreError):
 
 def remedy(path: Path) -> str:
     """What to do about a file that cannot be used. A pack may hold thousands of runs."""
+    if path.parent.name == "curves":  # its rows would stand there without it, as done
+        rows = path.parent.parent / "runs" / path.name
+        away, both = f"move it and {rows} away", f"delete it and {rows}, or move both away"
+    else:
+        away, both = "move it away", "delete it, or move it away"
     if path.name.startswith("packed-"):
-        return "bring it back from a backup or a mirror, or move it away"
-    return "delete it, or move it away"
+        return f"bring it back from a backup or a mirror, or {away}"
+    return both
 
 
 @dataclass(frozen=True)

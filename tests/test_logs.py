@@ -152,6 +152,19 @@ def test_stored_runs_are_logged_when_asked_for_later(tmp_path: Path, capsys: pyt
     assert_same(in_tensorboard(tmp_path), stored(tmp_path))
 
 
+def test_a_stored_run_is_logged_when_its_curve_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*INLINE, "--out", str(tmp_path)]) == 0
+    curve = sorted((tmp_path / "curves").glob("*.parquet"))[0]
+    points = curve.read_bytes()
+    curve.unlink()
+    capsys.readouterr()
+    for count in ("3 stored runs", "1 stored run"):
+        assert main([*INLINE, "--out", str(tmp_path), "--log", "tensorboard"]) == 0
+        assert f"curves of {count} are logged, too" in capsys.readouterr().err
+        curve.write_bytes(points)
+    assert_same(in_tensorboard(tmp_path), stored(tmp_path))
+
+
 def test_a_forced_run_is_logged_anew(tmp_path: Path) -> None:
     forced = ["--algo", "fedavg", "--rounds", "3", "--executor", "inline", "-q", "--out", str(tmp_path), "--force"]
     for _ in range(2):

@@ -115,7 +115,7 @@ SWEEP = ["--algo", "fedavg", "--rounds", "1", "--executor", "inline"]
     [
         lambda out: sweep.main([*SWEEP, "--out", out]),
         lambda out: sweep.main([*SWEEP, "--dry-run", "--out", out]),
-        lambda out: reproduce.main(["xyz", "--out", out]),
+        lambda out: reproduce.main(["xyz", "--out", f"{Path(out).parent}/there", "--into", out]),
         lambda out: status.main(["--algo", "fedavg", "--out", out]),
         lambda out: boards.main(["merge", f"{Path(out).parent}/there", "--out", out]),
         lambda out: boards.main(["pull", f"{Path(out).parent}/there", out]),
@@ -134,7 +134,7 @@ def test_a_file_where_results_go_is_refused_in_words(
     assert (said.out, file.read_text()) == ("", "of the user")
 
 
-@pytest.mark.parametrize("ask", [ASKED[name][0] for name in ("compare", "report", "diff")])
+@pytest.mark.parametrize("ask", [ASKED[name][0] for name in ("compare", "report", "diff", "reproduce")])
 def test_nobody_is_told_to_delete_a_file_that_was_named_by_mistake(
     ask: Callable[[str], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

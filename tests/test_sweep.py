@@ -21,7 +21,7 @@ from filelock import FileLock
 from rows import failed_row, make_row
 
 from algorithms import entry
-from bench import sweep
+from bench import compare, sweep
 from bench.engine.state import StateFolder
 from bench.execution import Execution
 from bench.planning.plan import make_plan
@@ -34,7 +34,8 @@ from bench.tuning.run import Run
 from bench.tuning.search import History, histories
 from bench.tuning.trial import Trial
 from leaderboards import Store
-from leaderboards.frames import records
+from leaderboards.files import write_together
+from leaderboards.frames import records, run_table
 from leaderboards.identity import identity_columns
 from leaderboards.reproduced import stored_row
 from search_spaces import SETTINGS
@@ -257,6 +258,8 @@ def test_optuna_runs_what_it_proposes_again_once(
 BAD = {
     "algorithm": (["--algo", "fedcat"], ["fedcat", "did you mean fedcad?"]),
     "no algorithm": ([], ["--algo is missing"]),
+    "budget and search": (["--algo", "fedavg", "--budget", "3", "--search", "optuna"], ["leave out --search\n"]),
+    "address inline": (["--algo", "fedavg", "--address", "auto"], ["--executor ray, or leave --address out"]),
     "data set": (["--algo", "fedavg", "--dataset", "cifar1"], ["cifar1", "did you mean cifar10?"]),
     "paper": (["--algo", "fedavg", "--paper", "fedkad"], ["fedkad", "known"]),
     "paper without the data set": (["--algo", "fedavg", "--paper", "fedcad"], ["fedcad", "digits", "it has: cifar10"]),
@@ -387,6 +390,49 @@ def test_reproduce_gives_the_row_again(swept: Path, tmp_path: Path, capsys: pyte
     rows = Store(tmp_path).runs().set_index("run_key")
     assert rows.index.tolist() == [key]
     assert sweep.main(["reproduce", "nothing", "--out", str(swept)]) == 2
+
+
+def test_reproduce_takes_a_file_of_rows(
+    swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = Store(swept).runs()
+    file = tmp_path / "kept.parquet"
+    write_together([(run_table(stored_row(row)), file) for row in records(rows[:1])])
+    monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "usual"))
+    assert sweep.main(["reproduce", rows.run_key[0], "--out", str(file)]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+    assert set(Store(tmp_path / "usual" / "reproduced").finished()) == {rows.run_key[0]}
+
+
+def test_what_is_advised_of_a_broken_curve_brings_it_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    once = ("--algo", "fedavg", "--rounds", "1", "--local-epochs", "1")
+    assert run(tmp_path, *once) == 0
+    before = Store(tmp_path).curves()
+    (curve,) = (tmp_path / "curves").glob("*.parquet")
+    curve.write_bytes(b"junk")
+    row = tmp_path / "runs" / curve.name
+    for command_ in (["--metric", "rounds@10"], ["--format", "csv", "--metric", "accuracy@1"]):
+        assert compare.main([*command_, "--out", str(tmp_path)]) == 3
+        assert f"delete it and {row}, or move both away; its runs are then run again" in capsys.readouterr().err
+    curve.unlink()
+    row.unlink()
+    assert run(tmp_path, *once) == 0
+    assert Store(tmp_path).curves().equals(before)
+
+
+def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    three = ("--algo", "fedavg", "--seeds", "3", "--rounds", "1", "--local-epochs", "1")
+    units = make_plan(Request(("fedavg",), seeds=3, values={"rounds": ("1",), "local_epochs": ("1",)})).units
+    state = tmp_path / "state" / units[1].key
+    state.mkdir(parents=True)
+    (state / "manifest.json").write_text("of another world")
+    for pack in (("--pack", "3"), ()):
+        assert run(tmp_path, *three, *pack) == 3
+        assert capsys.readouterr().err.count(f"remove the folder {state} to start this run anew") == 1
+        assert Store(tmp_path).status() == {units[0].key: "finished", units[2].key: "finished"}
+    assert (state / "manifest.json").exists()
 
 
 @pytest.mark.parametrize("status", ["stopped", "failed"])

@@ -18,6 +18,7 @@ from bench.errors import Waiting
 from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
+from bench.tuning.results import now
 from bench.tuning.run import record_failure
 from bench.tuning.trial import LOST, Trial
 from leaderboards import Store
@@ -144,6 +145,20 @@ def test_a_stop_between_a_round_and_its_report_loses_no_round(execution: Executi
     again = Trial([unit(0), unit(1)], execution)
     assert [run.round for run in again.runs] == [1, 1]
     again.close()
+
+
+def test_a_run_that_goes_on_began_when_it_began(execution: Execution, tmp_path: Path) -> None:
+    first = Trial([unit()], execution)
+    before = now()
+    first.step()
+    first.save()
+    first.runs[0].release()
+    again = Trial([unit()], execution)
+    while not again.step()["done"]:
+        pass
+    again.close()
+    row = Store(tmp_path).runs().iloc[0]
+    assert row.started < before < row.finished
 
 
 def test_a_machine_that_is_not_ready_for_one_run_leaves_the_rounds_of_the_others(

@@ -47,6 +47,7 @@ class Progress:
         seconds: of computation, over all sessions of the run.
         diverged: a loss or a model stopped being finite; the run ends there.
         complaint: then, the round, the client and what it was.
+        started: when the run began, in seconds since 1970 (UTC).
     """
 
     curves: dict[str, list[Point]] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Progress:
     seconds: float = 0.0
     diverged: bool = False
     complaint: str = ""
+    started: float = field(default_factory=time.time)
 
 
 class Simulation:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.errors import EnvironmentProblem
+from bench.errors import UnusableState
 from bench.execution import STATE_VERSION
 from bench.whole import whole_file
 
@@ -37,7 +37,7 @@ class StateFolder:
         """What the last save wrote, or None if there is no state.
 
         Raises:
-            EnvironmentProblem: the manifest is damaged or of another version.
+            UnusableState: the manifest is damaged or of another version.
         """
         file = self.path / MANIFEST
         if not file.exists():
@@ -83,7 +83,7 @@ class StateFolder:
         """What a manifest names: the server's tree on `device`, the memories on the CPU.
 
         Raises:
-            EnvironmentProblem: a file is missing or damaged.
+            UnusableState: a file is missing or damaged.
         """
         server = self._read(manifest["server"], device)
         memories = {
@@ -111,7 +111,7 @@ class StateFolder:
             if file.name not in keep:
                 file.unlink(missing_ok=True)
 
-    def _damaged(self, file: Path, why: str) -> EnvironmentProblem:
-        return EnvironmentProblem(
+    def _damaged(self, file: Path, why: str) -> UnusableState:
+        return UnusableState(
             f"the saved state {file} cannot be used ({why}); remove the folder {self.path} to start this run anew"
         )

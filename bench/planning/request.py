@@ -77,8 +77,10 @@ def check_names(request: Request) -> None:
             raise UsageError(f"{name} must be >= 1, got {value}")
     if request.budget < 0:
         raise UsageError(f"--budget must be >= 1, got {request.budget}")
-    if request.budget and (request.search != "grid" or request.scheduler != "none"):
-        raise UsageError("--budget draws configurations itself and runs all of them: leave out --search, --scheduler")
+    beside = {"--search": request.search != "grid", "--scheduler": request.scheduler != "none"}
+    if request.budget and any(beside.values()):
+        left = " and ".join(name for name, given in beside.items() if given)
+        raise UsageError(f"--budget draws configurations itself and runs all of them: leave out {left}")
 
 
 def find_algorithm(name: str) -> Entry:

@@ -8,12 +8,13 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
-from bench.execution import Execution, resolve_device
+from bench.execution import Execution, default_out, resolve_device
 from bench.identity import identity, setting_of
 from bench.planning.request import find_algorithm
 from bench.planning.unit import Unit
@@ -37,8 +38,12 @@ def _parser() -> Parser:
         epilog="exit status: 0 equal; 1 different or failed; 2 no such run; 3 data or disk",
     )
     parser.add_argument("run_key", help="the row's run_key, or its first characters")
-    parser.add_argument("--out", metavar="DIR", help="where the row is (default $FEDKD_OUT, else leaderboards)")
-    parser.add_argument("--into", metavar="DIR", help="where the new row goes (default OUT/reproduced)")
+    parser.add_argument(
+        "--out", metavar="DIR", help="where the row is, also a file of rows (default $FEDKD_OUT, else leaderboards)"
+    )
+    parser.add_argument(
+        "--into", metavar="DIR", help="where the new row goes (default OUT/reproduced, of a file that of the usual OUT)"
+    )
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     parser.add_argument("--offline", action="store_true", help="never touch the network")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
@@ -48,10 +53,11 @@ def _parser() -> Parser:
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench import provenance
     from bench.tuning.trial import Trial
+    from leaderboards.folders import Folders
 
-    out = result_folder(arguments.out)
-    into = result_folder(arguments.into or out / "reproduced", "--into")
-    found = run_of_key(Store(out).runs(), arguments.run_key, [out])
+    out = Path(arguments.out or default_out()).resolve()
+    into = result_folder(arguments.into or (default_out() if out.is_file() else out) / "reproduced", "--into")
+    found = run_of_key(Folders([out]).runs(), arguments.run_key, [out])
     row = {str(name): value for name, value in found.iloc[0].items()}
     _check_finished(row)
     unit = unit_of_row(row)

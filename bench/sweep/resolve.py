@@ -47,6 +47,7 @@ def resolve(given: argparse.Namespace, plan: Plan) -> Resolved:
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(given.pack, device, given.backend, plan.request.seeds, runs)
     _check_scheduler(given, pack, plan.request.seeds)
+    _check_address(given)
     return Resolved(result_folder(given.out), device, gpus, pack)
 
 
@@ -74,6 +75,11 @@ def _check_scheduler(given: argparse.Namespace, pack: int, seeds: int) -> None:
             f"--scheduler {given.scheduler} compares running trials: use --executor ray, or, without Optuna, a --pack "
             "of several runs, whose configurations are compared within their trial"
         )
+
+
+def _check_address(given: argparse.Namespace) -> None:
+    if given.address and given.executor == "inline":
+        raise UsageError(f"--address {given.address} names a Ray cluster: use --executor ray, or leave --address out")
 
 
 def trial_share(

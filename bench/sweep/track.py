@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from algorithms import entry
 from bench import tracked
+from bench.errors import UnusableState
 from bench.identity import identity_json
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
@@ -137,8 +139,12 @@ class Tracking:
             return {}
         from bench.engine.state import StateFolder
 
-        manifests = {key: StateFolder(folder).manifest() for key, folder in folders.items()}
-        return {key: set(manifest.get("track", ())) for key, manifest in manifests.items() if manifest}
+        found: dict[str, set[str]] = {}
+        for key, folder in folders.items():
+            with suppress(UnusableState):  # which the run itself will say
+                if manifest := StateFolder(folder).manifest():
+                    found[key] = set(manifest.get("track", ()))
+        return found
 
 
 def _are(count: int, what: str) -> str:

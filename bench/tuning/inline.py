@@ -42,12 +42,11 @@ def run_inline(
     differing = varied_names([unit for units in trials for unit in units])
     for units in trials:
         how = scheduled(plan, units[0].setting, execution, resources.pack)
-        report = _run(watched(units, differing), how, events, outcome)
-        if report["status"] == "environment":
+        if _run(watched(units, differing), how, events, outcome)["ends_sweep"]:
             return
     for search, past in zip(plan.searches, histories(plan, plan.searches, execution.out), strict=True):
-        if "environment" not in outcome.statuses:
-            _search(plan, search, past, execution, events, outcome)
+        if not _search(plan, search, past, execution, events, outcome):
+            return
 
 
 def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) -> dict[str, Any]:
@@ -67,27 +66,32 @@ def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) 
     return report
 
 
-def _search(plan: Plan, search: Search, past: History, execution: Execution, events: Events, outcome: Outcome) -> None:
-    """Optuna's ask and tell, the sampler filled with what is stored. What it proposes again is told, not run again."""
+def _search(plan: Plan, search: Search, past: History, execution: Execution, events: Events, outcome: Outcome) -> bool:
+    """Optuna's ask and tell, the sampler filled with what is stored. What it proposes again is told, not run again.
+
+    Returns:
+        Whether the machine is ready for more.
+    """
     study = study_for(search, past, proposed_first(plan, search, past))
     space, names = distributions(search), varied(plan.searches)
     tried = {canonical_json(chosen): value for chosen, value in past.known}
     wanted = len(tried) + remaining(plan, search, past.known)
     for _ in range(PATIENCE * wanted):
         if len(tried) >= wanted or execution.stopping:
-            return
+            break
         asked = study.ask(space)
         proposed = canonical_json(asked.params)
         if proposed not in tried:
             units = units_of(search, decode(search, asked.params), plan.request.seeds)
             report = _run(watched(units, names), execution, events, outcome)
-            if report["status"] == "environment":
-                return
+            if report["ends_sweep"]:
+                return False
             tried[proposed] = report["objective"] if report["status"] == "finished" else math.nan
         if math.isnan(tried[proposed]):
             study.tell(asked, state=_failed())
         else:
             study.tell(asked, tried[proposed])
+    return True
 
 
 def _failed() -> Any:

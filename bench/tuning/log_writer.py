@@ -117,7 +117,10 @@ class LogWriter:
                 self._jobs.put(partial(self._end, key, statuses.get(key, report["status"])))
 
     def catch_up(self, store: Store, keys: Iterable[str]) -> int:
-        """Write those stored rows of `keys` that a tool does not have to their end; returns how many there are."""
+        """Write those stored rows of `keys` that a tool does not have to their end; returns how many there are.
+
+        One whose curve is missing is left until that is back.
+        """
         wanted, runs = set(keys), store.runs()
         rows = [{str(name): value for name, value in row.items()} for row in runs.to_dict("records")]
         rows = [row for row in rows if row["run_key"] in wanted and row["status"] in WHOLE]
@@ -126,9 +129,10 @@ class LogWriter:
         curves = store.curves(missing)
         for key, *point in zip(*(curves[name] for name in ("run_key", "round", "metric", "value")), strict=True):
             points[key].append((int(point[0]), str(point[1]), float(point[2])))
-        for key, row in missing.items():
+        there = {key: row for key, row in missing.items() if points[key]}
+        for key, row in there.items():
             self._jobs.put(partial(self._write_stored, row, points[key], self._lacking(row)))
-        return len(missing)
+        return len(there)
 
     def close(self) -> None:
         """End what is open as interrupted, and wait until all is written."""

@@ -192,6 +192,8 @@ def ending(report: Mapping[str, Any]) -> str:
     status, rounds = str(report.get("status")), report.get("round")
     if status == "finished" and report.get("stopped"):
         return f"finished, {report['stopped']} of its runs stopped early"
+    if status == "environment":  # why is said at the end
+        return "not all of it can go on"
     return f"{status} after {counted(rounds, 'round')}" if status == "stopped" and rounds else status
 
 

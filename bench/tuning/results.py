@@ -166,3 +166,8 @@ def _common(unit: Unit, suffix: str) -> dict[str, Any]:
 def now() -> datetime:
     """The time, in UTC, to the microsecond."""
     return datetime.now(UTC)
+
+
+def from_seconds(since: float) -> datetime:
+    """The time so many seconds after 1970 began, in UTC."""
+    return datetime.fromtimestamp(since, UTC)

@@ -25,7 +25,7 @@ from bench.errors import Waiting, in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.unit import Unit
-from bench.tuning.results import failed_rows, now, rows_of, series
+from bench.tuning.results import failed_rows, from_seconds, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
@@ -42,7 +42,7 @@ class Run:
         here: whether this process executes it; if not, it tells nothing of devices and of memory.
 
     Attributes:
-        status: `running`, `finished`, `failed`, `stopped` or `interrupted`.
+        status: `running`, `finished`, `failed`, `stopped`, `interrupted`, or `environment`, of an unusable state.
         error: why it failed.
         traceback: where, as Python prints it.
         pack: runs that share its program.
@@ -235,7 +235,7 @@ class Run:
             "threads": execution.threads,
             "backend": simulation.backend if simulation else execution.backend,
             "pack": self.pack,
-            "started": self._started,
+            "started": from_seconds(simulation.progress.started) if simulation else self._started,
             "finished": now(),
             "status": status,
         }

@@ -12,7 +12,7 @@ from typing import Any
 from bench.engine.memory import release
 from bench.engine.pack import Pack
 from bench.engine.process import give_back_memory, prepare_process
-from bench.errors import EnvironmentProblem
+from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.tuning.halving import by_configuration, losers, next_rung, objective
@@ -100,6 +100,8 @@ class Trial:
 
         `accuracy` and `best_accuracy` are means over them, `round` the largest of theirs, `rounds_done` and
         `rounds_before` (done when the trial began here) sums, and `objective` is the best configuration's.
+        `environment` as status says that the user has to mend something; then `ends_sweep` says whether other trials
+        would meet it, too.
         """
         statuses = [run.status for run in self.runs]
         interrupted = self.execution.stopping and any(status == "running" for status in statuses)
@@ -107,6 +109,8 @@ class Trial:
             status = "environment"
         elif interrupted or "interrupted" in statuses:
             status = "interrupted"
+        elif "environment" in statuses:
+            status = "environment" if not self._active() else "running"
         elif "failed" in statuses:
             status = "failed" if not self._active() else "running"
         else:
@@ -123,6 +127,7 @@ class Trial:
             "traceback": "\n".join(dict.fromkeys(run.traceback for run in self.runs if run.traceback)),
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
             "stopped": sum(run.status == "stopped" for run in self.runs),
+            "ends_sweep": bool(self.problem),
             "done": status != "running",
         }
 
@@ -172,6 +177,8 @@ class Trial:
         """Do it; a failure ends this run only, a machine that is not ready ends the trial."""
         try:
             action()
+        except UnusableState as error:  # no row: the state may be mended, and what is stored stays
+            run.status, run.error = "environment", str(error)
         except Exception as error:
             problem = on_this_machine(error, self.execution.out)
             if problem:

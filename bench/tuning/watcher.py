@@ -46,7 +46,7 @@ class Watcher(tune.Callback):
     ) -> None:
         """Show it; a machine that is not ready ends the whole sweep."""
         self._events.reported(self._watched(trial), result)
-        if result["status"] == "environment":
+        if result["ends_sweep"]:
             self._stop_all()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
