@@ -133,6 +133,7 @@ def test_where_filters_by_any_field(out, capsys):
     assert "no rounds 7 in" in message
     assert "there are: 10" in message
     assert "did you mean rounds?" in refused(capsys, "--out", str(out), "--where", "round=7")
+    assert "did you mean" not in refused(capsys, "--out", str(out), "--where", "rounds")
     assert "did you mean alpha?" in refused(capsys, "--out", str(out), "--by", "alhpa")
 
 

@@ -45,6 +45,7 @@ def test_one_value_in_two_ways_is_refused() -> None:
         ('seeds = "many"', "'many' is no number of seeds"),
         ("seeds = 1.5", "'1.5' is no number of seeds such as 3"),
         ('device = "tpu"', "invalid choice: 'tpu'"),
+        ('search = "bogus"', "sweep.toml has it"),
     ],
 )
 def test_a_file_goes_through_the_same_parser(
@@ -59,7 +60,16 @@ def test_a_file_goes_through_the_same_parser(
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [('set = "lr=1"', "under [set]"), ("sedes = 3", "did you mean seeds?"), ("a = ", "no TOML file")],
+    [
+        ('set = "lr=1"', "under [set]"),
+        ("sedes = 3", "did you mean seeds?"),
+        ("a = ", "no TOML file"),
+        ('force = "yes"', "force takes true or false, got 'yes'"),
+        ("rounds = true", "rounds takes a value, got true"),
+        ('rounds = "two"', "rounds must be a whole number, got 'two', as "),
+        ("alpha = [0.1, true]", "alpha must be a number, or none, got 'True', as "),
+        ("[set]\nlr = 'fast'", "lr must be a number, got 'fast', as "),
+    ],
 )
 def test_a_wrong_file_is_refused(content: str, words: str, config: Path) -> None:
     config.write_text(content)

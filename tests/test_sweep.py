@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -23,11 +24,13 @@ from rows import failed_row, make_row
 from algorithms import entry
 from bench import compare, sweep
 from bench.engine.state import StateFolder
+from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.provenance import of_command
+from bench.tuning.connect import check_address
 from bench.tuning.interruption import Interruption
 from bench.tuning.progress import Quiet
 from bench.tuning.run import Run
@@ -488,6 +491,15 @@ def test_ray_gives_the_rows_of_the_inline_executor(swept: Path, tmp_path: Path) 
     assert not list((tmp_path / "state").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("nowhere:abc", "its port must be a number, got 'abc'"), ("127.0.0.1:9", "is `ray start` running there?")],
+)
+def test_a_cluster_that_cannot_be_reached_is_said_at_once(address: str, words: str) -> None:
+    with pytest.raises(EnvironmentProblem, match=re.escape(words)):
+        check_address(address)
+
+
 def test_asha_lets_only_like_compete_with_like(tmp_path: Path) -> None:
     """At alpha 100 everything learns faster than at 0.05: in one contest the hard cell would lose all its runs."""
     arguments = ["--algo", "fedprox", "--alpha", "100", "0.05", "--set", "mu=0,0.01,1e3,1e4", "--local-epochs", "1"]
@@ -525,7 +537,6 @@ def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
 def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bench.execution import Execution
     from bench.tuning import cluster
     from bench.tuning.events import Events
     from bench.tuning.runner import Outcome
@@ -553,7 +564,6 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
 
 @pytest.mark.parametrize(("error", "status"), [("", "stopped"), ("round 3, client 1: ...", "failed")])
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
-    from bench.execution import Execution
     from bench.tuning import cluster
     from bench.tuning.events import Events
     from bench.tuning.runner import Outcome

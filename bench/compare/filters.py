@@ -125,8 +125,8 @@ def _reader(name: str) -> Callable[[str], Any]:
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    """The nearest of the names that there are, if one is near."""
-    near = difflib.get_close_matches(name, known, n=1)
+    """The nearest of the names that there are, if one is near and it is not that one."""
+    near = [] if name in known else difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {near[0]}?)" if near else ""
 
 

@@ -47,6 +47,11 @@ class Request:
     force: bool = False
     table: str | None = None
 
+    def place_of(self, name: str) -> str:
+        """What messages add of where one of `values` was given; nothing of the command line."""
+        origin = self.origins.get(name, "command line")
+        return "" if origin == "command line" else f", as {origin} has it"
+
 
 class Notes:
     """Sentences for the user, each said once."""
@@ -134,10 +139,9 @@ def sort_values(
             owners = [found.name for found in ALGORITHMS.values() if short in found.defaults()]
             having_it = f" (of {', '.join(owners)})" if owners else ""
             hint = f" (did you mean {near[0]}?)" if near else having_it
-            origin = request.origins.get(name, "command line")
-            where = "" if origin == "command line" else f", as {origin} has it"
+            called = f"is called {name!r}{request.place_of(name)}{hint}"
             raise UsageError(
-                f"no setting, and no hyper-parameter of {', '.join(having)}, is called {name!r}{where}{hint}; settings "
-                "are listed by --dry-run, hyper-parameters by --list"
+                f"no setting, and no hyper-parameter of {', '.join(having)}, {called}; "
+                "settings are listed by --dry-run, hyper-parameters by --list"
             )
     return fields, hyper

@@ -11,6 +11,7 @@ from bench import data
 from bench.errors import UsageError
 from bench.planning.needs import shared_supplies
 from bench.planning.request import Notes, Request
+from bench.terminal.words import text
 from search_spaces import SETTINGS, Grid, Setting, cast, combinations, setting_fields
 
 FALLBACK_PAPER = "fedgkd"
@@ -67,7 +68,9 @@ def settings_of(
         UsageError: a value that is not allowed.
     """
     kinds = setting_fields()
-    given = {name: distinct(name, values, str(kinds[name].type)) for name, values in fields.items()}
+    given = {
+        name: distinct(name, values, str(kinds[name].type), request.place_of(name)) for name, values in fields.items()
+    }
     origins = {name: request.origins.get(name, "command line") for name in fields if name in request.values}
     supplies = shared_supplies(entries, base, frozenset(given))
     origins |= {name: why for name, (_, why) in supplies.items()}
@@ -79,7 +82,7 @@ def settings_of(
     checked = [canonical(setting) for setting in made]
     for name in given:
         if all(getattr(a, name) != getattr(b, name) for a, b in zip(made, checked, strict=True)):
-            notes.add(f"{name} has no effect with the other settings: it is left at {getattr(checked[0], name)}")
+            notes.add(f"{name} has no effect with the other settings: it is left at {text(getattr(checked[0], name))}")
     return list(dict.fromkeys(checked)), origins
 
 
@@ -114,8 +117,14 @@ def canonical(setting: Setting) -> Setting:
     return replace(setting, **inert)
 
 
-def distinct(name: str, values: Iterable[str], kind: str) -> Grid:
+def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Grid:
     """The values cast to their type, each once.
+
+    Args:
+        name: of what they are values.
+        values: as they were given.
+        kind: the type, as `cast` takes it.
+        place: where they were given, for messages.
 
     Raises:
         UsageError: one cannot be cast.
@@ -123,7 +132,7 @@ def distinct(name: str, values: Iterable[str], kind: str) -> Grid:
     try:
         return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{error}{place}") from None
 
 
 def given_grids(found: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:

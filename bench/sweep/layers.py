@@ -38,7 +38,9 @@ def parse(argv: Sequence[str], prog: str = SWEEP) -> tuple[argparse.Namespace, l
     layers = [Layer("command line", given)]
     if "config" in given:
         # The file goes through the same parser, so that types and choices are those of the command line.
-        layers.insert(0, Layer(given["config"], vars(parser.parse_args(_file_arguments(given["config"])))))
+        of_file = make_parser(prog)
+        of_file.place = f", as {given['config']} has it"
+        layers.insert(0, Layer(given["config"], vars(of_file.parse_args(_file_arguments(given["config"])))))
     merged = {name: value for layer in layers for name, value in layer.options.items()}
     return argparse.Namespace(**{**DEFAULTS, **merged}), layers
 
@@ -61,8 +63,17 @@ def _file_arguments(path: str) -> list[str]:
             raise UsageError(
                 f"--config {path}: values for --set stand under [set], and only there; got {key} = {value!r}"
             )
+        flag = isinstance(DEFAULTS.get(name), bool)
+        if flag != isinstance(value, bool):
+            allowed = "true or false" if flag else "a value"
+            raise UsageError(f"--config {path}: {key} takes {allowed}, got {_typed(value)}")
         words += _words("--" + name.replace("_", "-"), value)
     return words
+
+
+def _typed(value: Any) -> str:
+    """As TOML has it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _words(option: str, value: Any) -> list[str]:

@@ -19,14 +19,21 @@ _UNKNOWN = "unrecognized arguments: "  # argparse's words
 
 
 class Parser(argparse.ArgumentParser):
-    """The options of a command: an option's name is written out, and what is wrong is said in a line (exit 2)."""
+    """The options of a command: an option's name is written out, and what is wrong is said in a line (exit 2).
+
+    Attributes:
+        place: what messages add of where the words come from, if not from the command line.
+    """
+
+    place = ""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
 
     def error(self, message: str) -> NoReturn:
         """As argparse words it, with the nearest option for one that does not exist, and where all of them are."""
-        self.exit(EXIT_USAGE, f"error: {message}{self._nearest(message)}; `{self.prog} --help` shows the options\n")
+        told = f"{message}{self.place}{self._nearest(message)}"
+        self.exit(EXIT_USAGE, f"error: {told}; `{self.prog} --help` shows the options\n")
 
     def parse_known_args(self, *given: Any, **named: Any) -> Any:
         """As argparse does, but what is not known ends here: a sub-command's own options are the ones to suggest."""
