@@ -143,7 +143,7 @@ def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> Non
     searches.on_trial_result("t2", {"objective": 0.5})
     searches.on_trial_complete("t2", {"objective": 0.5})
     searches.on_trial_complete("t0", None, error=True)
-    assert [sampler.told for sampler in samplers] == [[("ended", None, True)], [], [0.5, ("ended", 0.5, False)]]
+    assert [one.told for one in samplers] == [[("ended", None, True)], [], [0.5, ("ended", 0.5, False)]]
 
 
 def test_what_a_sampler_proposes_again_is_told_and_not_tried() -> None:
@@ -155,6 +155,17 @@ def test_what_a_sampler_proposes_again_is_told_and_not_tried() -> None:
     searches.on_trial_complete("t0", {"objective": 0.5})
     assert searches.suggest("t2")["chosen"] == {"a": 3}
     assert repeating.told[2:] == [("ended", 0.5, False), ("ended", 0.5, False)]
+
+
+def test_a_trial_without_a_value_is_a_failed_one_to_its_sampler(caplog: pytest.LogCaptureFixture) -> None:
+    (search,) = make_plan(Request(("fedprox",), values={"mu": ("0", "1", "2")}, search="optuna")).searches
+    made = sampler(search, History(), [])
+    searches = Searches({0: made}, {0: History()}, {0: 2}, lambda: False)
+    for name, value in (("t0", math.nan), ("t1", 0.5)):
+        searches.suggest(name)
+        searches.on_trial_complete(name, {"objective": value, "status": "environment"})
+    assert [trial.state.name for trial in made._ot_study.trials] == ["FAIL", "COMPLETE"]
+    assert not caplog.records
 
 
 def test_a_search_whose_sampler_has_nothing_new_leaves_the_others_theirs() -> None:

@@ -10,7 +10,11 @@ import pytest
 from commands import assert_equal_results, command, kill_all, saved_round, start, wait_for
 
 from bench import compare, sweep
-from bench.tuning import runner
+from bench.execution import Execution
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
+from bench.tuning import cluster, runner
+from bench.tuning.events import Events
 from bench.tuning.interruption import Interruption
 from bench.tuning.progress import Quiet
 from bench.tuning.run import Run
@@ -153,16 +157,26 @@ def test_an_interrupted_force_does_not_promise_to_go_on(
 
 
 def test_what_comes_when_all_trials_have_ended_interrupts_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A time budget may run out, and a signal come, while Ray shuts down."""
-    with Interruption(tmp_path, Quiet()) as interruption:
-        interruption.over()
+
+    def shut_down() -> None:
         interruption.stop("time budget of 5 s spent")
+        assert not capsys.readouterr().err
         signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(cluster, "start", lambda resources: None)
+    monkeypatch.setattr(cluster, "concurrent", lambda resources: 1)
+    monkeypatch.setattr(cluster, "_run_trials", lambda *given: None)
+    monkeypatch.setattr(cluster.ray, "shutdown", shut_down)
+    plan = make_plan(Request(("fedavg",)))
+    with Interruption(tmp_path, Quiet()) as interruption:
+        given = Execution(str(tmp_path)), runner.Resources(), Events(), runner.Outcome(), interruption
+        cluster.run_ray(plan, [list(plan.units)], *given)
         assert not interruption.raised
         assert not interruption.path.exists()
-    assert not capsys.readouterr().err
+    assert "all trials have ended and are stored" in capsys.readouterr().err
 
 
 def test_the_first_signal_after_a_spent_budget_does_not_kill(

@@ -615,6 +615,18 @@ def test_a_damaged_state_gives_way_to_the_next(tmp_path: Path, there: Path) -> N
     assert saved_round(fresh) == 10
 
 
+@pytest.mark.parametrize("content", ["junk", "[]", "{}", '{"server": 3, "memories": []}'])
+def test_a_damaged_state_here_keeps_no_other_from_the_mirror(content: str, tmp_path: Path, there: Path) -> None:
+    out, fresh = tmp_path / "out", tmp_path / "fresh"
+    save_state(out, 3)
+    damaged = out / "state" / ("0" * 64) / "manifest.json"
+    damaged.parent.mkdir()
+    damaged.write_text(content)
+    push(out, there)
+    assert pull(fresh, there) == Moved(states=1)
+    assert saved_round(fresh) == 3
+
+
 def test_a_state_whose_run_ends_while_it_is_brought_is_not_damaged(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

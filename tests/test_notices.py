@@ -77,5 +77,6 @@ def test_this_processs_own_warnings_are_said_and_others_are_shown_as_ever(
     assert others == ["RuntimeWarning"]
 
 
-def test_a_folder_that_is_gone_costs_a_worker_nothing(tmp_path: Path) -> None:
-    assert "Traceback" not in worker(tmp_path / "gone" / "said")
+def test_a_worker_that_outlives_the_sweep_fails_at_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    assert "Traceback" not in worker(tmp_path / "said")
+    assert not list(tmp_path.iterdir())

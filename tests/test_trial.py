@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +20,14 @@ from bench.errors import Waiting
 from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
+from bench.tuning import cluster
+from bench.tuning.events import Events
+from bench.tuning.halving import objective
 from bench.tuning.results import now
 from bench.tuning.run import record_failure
+from bench.tuning.runner import Outcome
 from bench.tuning.trial import LOST, Trial
+from bench.tuning.watcher import Watcher
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -145,6 +152,35 @@ def test_a_stop_between_a_round_and_its_report_loses_no_round(execution: Executi
     again = Trial([unit(0), unit(1)], execution)
     assert [run.round for run in again.runs] == [1, 1]
     again.close()
+
+
+def test_a_seed_whose_state_is_unusable_is_left_out_of_no_mean(execution: Execution, tmp_path: Path) -> None:
+    state = tmp_path / "state" / unit(1).key
+    state.mkdir(parents=True)
+    (state / "manifest.json").write_text("junk")
+    trial = Trial([unit(0), unit(1)], execution)
+    report = trial.step()
+    assert (report["status"], report["objective"], report["unusable"], report["ends_sweep"]) == (
+        "running",
+        LOST,
+        1,
+        False,
+    )
+    assert objective(trial.runs) == -math.inf
+    watcher, outcome = watcher_of(execution)
+    ended: Any = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
+    watcher.on_trial_complete(0, [], ended)
+    assert outcome.exit_status == 3, "ASHA may end it before its other seeds are done"
+    while not (report := trial.step())["done"]:
+        pass
+    assert report["status"] == "environment"
+    trial.close()
+
+
+def watcher_of(execution: Execution) -> tuple[Watcher, Outcome]:
+    """Who watches a trial of two seeds under Ray, and what it counts."""
+    outcome = Outcome()
+    return Watcher(cluster._listed([[unit(0), unit(1)]], [execution]), execution, Events(), outcome), outcome
 
 
 def test_a_run_that_goes_on_began_when_it_began(execution: Execution, tmp_path: Path) -> None:

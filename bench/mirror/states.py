@@ -95,7 +95,7 @@ class States:
         return found
 
     def _push(self, key: str, there: dict[str, int]) -> bool:
-        """Write one state; False if it is there already, or gone here meanwhile."""
+        """Write one state; False if it is there already, gone here meanwhile, or damaged."""
         folder = self._folder / key
         for _ in range(_ATTEMPTS):
             try:
@@ -103,6 +103,8 @@ class States:
             except FileNotFoundError:  # a newer round was saved, or the run has ended
                 if not folder.exists():
                     return False
+            except (ValueError, LookupError, TypeError, AttributeError):  # damaged: no reason to leave out the others
+                return False
         return False  # the next time, then
 
     def _push_round(self, key: str, manifest: bytes, there: dict[str, int]) -> bool:

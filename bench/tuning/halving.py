@@ -78,14 +78,19 @@ def by_configuration(runs: Iterable[Some]) -> dict[str, list[Some]]:
     return found
 
 
+def lost(run: Contestant) -> bool:
+    """Whether it ended without a whole result in this sweep: it failed, or its state is unusable."""
+    return run.status in ("failed", "environment")
+
+
 def objective(seeds: Sequence[Contestant], until: float = math.inf) -> float:
     """A configuration's value: the mean over its seeds of the best validation accuracy up to a round.
 
     Returns:
-        -inf if a seed failed, for a mean over the others would compare with means over all; or if there is no value.
+        -inf if a seed is lost, for a mean over the others would compare with means over all; or if there is no value.
     """
     values = [run.measure("val_accuracy", until) for run in seeds]
     known = [value for value in values if not math.isnan(value)]
-    if not known or any(run.status == "failed" for run in seeds):
+    if not known or any(map(lost, seeds)):
         return -math.inf
     return math.fsum(known) / len(known)

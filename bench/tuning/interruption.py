@@ -68,4 +68,6 @@ class Interruption:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self._signalled = True
+        if self._over:
+            self._display.say("all trials have ended and are stored, the tables follow; once more to kill")
         self.stop(signal.Signals(number).name)

@@ -91,15 +91,19 @@ class Searches(Searcher):
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """Its sampler hears of it."""
         asked = self._asked[trial_id]
-        self._samplers[asked.search].on_trial_complete(asked.name, result, error)
         if result and not error:
             self._had[asked.search][asked.chosen] = float(result["objective"])
+        self._tell(asked)
 
-    def _tell_again(self, asked: _Asked) -> None:
-        """What is known of a proposal that is none; on a small grid a sampler may have no other."""
+    def _tell(self, asked: _Asked) -> None:
+        """What came of a proposal; a sampler takes no NaN."""
         value = self._had[asked.search][asked.chosen]
         known = None if math.isnan(value) else {"objective": value}
         self._samplers[asked.search].on_trial_complete(asked.name, known, error=known is None)
+
+    def _tell_again(self, asked: _Asked) -> None:
+        """Of a proposal that is none, what is known; on a small grid a sampler may have no other."""
+        self._tell(asked)
         self._patience[asked.search] -= 1
         if not self._patience[asked.search]:
             self._ahead = [index for index in self._ahead if index != asked.search]

@@ -15,10 +15,10 @@ from bench.engine.process import give_back_memory, prepare_process
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import Execution
 from bench.planning.unit import Unit
-from bench.tuning.halving import by_configuration, losers, next_rung, objective
+from bench.tuning.halving import by_configuration, losers, lost, next_rung, objective
 from bench.tuning.run import Run, describe
 
-LOST = -1.0  # the objective of what failed: below every accuracy, and no NaN, which ASHA lets pass
+LOST = -1.0  # the objective of what failed or cannot go on: below every accuracy, and no NaN, which ASHA lets pass
 
 
 class Trial:
@@ -101,7 +101,7 @@ class Trial:
         `accuracy` and `best_accuracy` are means over them, `round` the largest of theirs, `rounds_done` and
         `rounds_before` (done when the trial began here) sums, and `objective` is the best configuration's.
         `environment` as status says that the user has to mend something; then `ends_sweep` says whether other trials
-        would meet it, too.
+        would meet it, too. `unusable` counts the runs whose states are.
         """
         statuses = [run.status for run in self.runs]
         interrupted = self.execution.stopping and any(status == "running" for status in statuses)
@@ -128,17 +128,18 @@ class Trial:
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
             "stopped": sum(run.status == "stopped" for run in self.runs),
             "ends_sweep": bool(self.problem),
+            "unusable": statuses.count("environment"),
             "done": status != "running",
         }
 
     def _objective(self) -> float:
-        """The best configuration's; `LOST` where each has a seed that failed, NaN before there is a value."""
+        """The best configuration's; `LOST` where each has a seed that is lost, NaN before there is a value."""
         configurations = by_configuration(self.runs).values()
         best = max(objective(seeds) for seeds in configurations)
         if math.isfinite(best):
             return best
-        lost = all(any(run.status == "failed" for run in seeds) for seeds in configurations)
-        return LOST if lost else math.nan
+        hopeless = all(any(map(lost, seeds)) for seeds in configurations)
+        return LOST if hopeless else math.nan
 
     def save(self) -> None:
         """Write every run's state now."""
@@ -174,7 +175,7 @@ class Trial:
         return [run for run in self.runs if run.status == "running" and run.simulation and not self.problem]
 
     def _guard(self, run: Run, action: Callable[[], None]) -> None:
-        """Do it; a failure ends this run only, a machine that is not ready ends the trial."""
+        """Do it; a failure or an unusable state ends this run only, a machine that is not ready ends the trial."""
         try:
             action()
         except UnusableState as error:  # no row: the state may be mended, and what is stored stays

@@ -50,10 +50,11 @@ class Watcher(tune.Callback):
             self._stop_all()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """Count it. What is still running the scheduler ended, some of its runs may have failed before."""
+        """Count it. What is still running the scheduler ended, some of its runs may have been lost before."""
         report = dict(trial.last_result)
         if report.get("status") == "running":
-            report["status"] = "failed" if report.get("error") else "stopped"
+            ended = "failed" if report.get("error") else "stopped"
+            report["status"] = "environment" if report.get("unusable") else ended
         self._events.ended(self._watched(trial), report)
         self._outcome.note(report)
 
