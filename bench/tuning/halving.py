@@ -65,8 +65,8 @@ def losers(runs: Sequence[Some], rungs: Iterable[int]) -> list[Some]:
         standing = {key: seeds for key, seeds in configurations.items() if any(run.round >= rung for run in seeds)}
         values = {key: objective(seeds, rung) for key, seeds in standing.items()}
         best_first = sorted(values, key=lambda key: values[key], reverse=True)
-        lost = best_first[math.ceil(len(best_first) / FACTOR) :]
-        found += [run for key in lost for run in standing[key] if run.status == "running" and run not in found]
+        behind = best_first[math.ceil(len(best_first) / FACTOR) :]
+        found += [run for key in behind for run in standing[key] if run.status == "running" and run not in found]
     return found
 
 
