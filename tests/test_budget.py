@@ -77,8 +77,9 @@ def test_relations_hold():
     ("options", "problem"),
     [
         ({"budget": -1}, "--budget must be >= 1, got -1"),
-        ({"search": "random"}, "leave out --search"),
-        ({"scheduler": "asha"}, "leave out --search, --scheduler"),
+        ({"search": "random"}, "leave out --search$"),
+        ({"scheduler": "asha"}, "leave out --scheduler$"),
+        ({"search": "optuna", "scheduler": "asha"}, "leave out --search and --scheduler$"),
         ({"paper": "fedgkd", "table": "3"}, "leave out --budget, or --table"),
         ({"values": {"validation_fraction": ("0",)}}, "a choice on the test set is not offered"),
         ({"values": {"lr": ("0.1", "0.2")}}, "fedavg has only 2 configurations with these learning rates, not 4"),
