@@ -352,6 +352,7 @@ ENTRIES = (
         down="P in round 1, then 2P",
         keeps="nothing; with variant=code its generator and Adam state",
         needs=frozenset({"images"}),
+        version=2,
     ),
     Entry(
         name="fedavg_t1",

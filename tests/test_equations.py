@@ -164,6 +164,13 @@ def w0_in_the_buffer(right: Any, fed: Any, params: Any) -> Any:
     return replace(right.init_server(fed, params), extra={"fedgkd_history": (params,)})
 
 
+def torch_weights(right: Any, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
+    local = right.start(fed, message, memory, generator)
+    convolutions = {name: value for name, value in local["theta"].items() if value.dim() == 4}
+    narrow = {name: value * (len(value) / (6 * value.shape[1])) ** 0.5 for name, value in convolutions.items()}
+    return {**local, "theta": {**local["theta"], **narrow}}
+
+
 def true_class_too(right: Any, out: Any, teacher: Any, batch: Any, plan: Any) -> Any:
     return right.beta * right.temperature**2 * kl(teacher.logits, out.logits, right.temperature)
 
@@ -204,6 +211,7 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "generated term doubled": ("fedgen", twisted("fedgen", local_loss=twice_the_term)),
     "distillation term doubled": ("fedkf", twisted("fedkf", local_loss=twice_the_term)),
     "generator never trained": ("fedkf", twisted("fedkf", before_step=step_thrown_away)),
+    "the generator's weights as torch draws them": ("fedkf", twisted("fedkf", start=torch_weights)),
     "the round's mean evaluated": ("fedkf", twisted("fedkf", evaluated=lambda right, server: {"": server.params})),
     "teacher and student swapped": ("feddkd", twisted("feddkd", distillation=swapped_roles)),
     "student in training mode": ("feddkd_bn", changed("feddkd_bn", lambda h: {"dkd_student_mode": "train"})),
