@@ -182,8 +182,23 @@ class Net(Protocol):
         """Generated images in [0, 1] as the network expects its inputs."""
 
 
+@dataclass(frozen=True)
+class Client:
+    """One client, as `init_client` and `start` see it in `fed.client`.
+
+    Args:
+        number: from 0, below K.
+        num_examples: n_k, its training samples, a scalar tensor.
+        label_counts: (C,) its training samples of each class; they sum to n_k.
+    """
+
+    number: int
+    num_examples: Tensor
+    label_counts: Tensor
+
+
 class Fed(Protocol):
-    """The server's knowledge of the federation."""
+    """The server's knowledge of the federation; in a client's hooks also that client's of itself."""
 
     @property
     def net(self) -> Net:
@@ -220,6 +235,17 @@ class Fed(Protocol):
     @property
     def validation(self) -> Data:
         """The held-out samples, for an algorithm that needs `validation`."""
+
+    @property
+    def client(self) -> Client:
+        """The client that `init_client` or `start` is called for.
+
+        Raises:
+            AttributeError: another hook asks: the server knows of its clients what they upload.
+        """
+
+    def initialised(self, *keys: str | int) -> Params:
+        """A newly initialised network: all names, drawn from the server's stream of these keys."""
 
     def stream(self, *keys: str | int) -> torch.Generator:
         """A generator of its own for these keys: the server's only source of randomness."""
@@ -280,7 +306,7 @@ def hyper(
     """A hyper-parameter's field: its default and range, checked at construction.
 
     Args:
-        default: the printed equation's value.
+        default: the printed equation's value, or what the class's `defaults_follow` says.
         low: smallest value, or None.
         high: largest value, or None.
         open_low: the smallest value itself is not allowed.
@@ -303,6 +329,7 @@ class Algorithm:
     needs: ClassVar[frozenset[str]] = frozenset()
     communicates: ClassVar[bool] = True  # clients upload their model as `params`: what DKD and T1 build on
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` gives
+    defaults_follow: ClassVar[str] = "the paper"  # or its authors' code, and in what
     version: ClassVar[int | None] = None  # of one outside the registry; None: a number that changes with its source
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ class Field:
     Args:
         name: as in the dataclass.
         kind: `bool`, `int`, `float` or `str`, with `| None` where it may be empty.
-        default: the printed equation's value.
+        default: as in the dataclass.
         bounds: what is allowed.
         meaning: what it does, and what its limits are.
         packable: whether configurations that differ in it may train in one program.

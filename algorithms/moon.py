@@ -24,22 +24,26 @@ class MOON(Algorithm):
     Args:
         mu: weight of l_con, >= 0; 0 is FedAvg.
         temperature: tau > 0.
-        first_previous: a client's first round: `none` leaves l_con out, `initial` takes w_0 as its previous model.
+        first_previous: a client's first round: `none` leaves l_con out; `random` takes as its previous model a newly
+            initialised network of its own, as the authors' code does.
 
     Differences from the paper:
-        1. The text does not say what z_prev is before a client has trained: `none` is the default; the authors' code
-           has `initial`, FedGKD's leaves the term out of round 1 and out of a client's first round.
+        1. The text does not say what z_prev is before a client has trained. FedGKD's code, too, leaves the term out of
+           round 1 and out of a client's first round. Taking w_0 would be no third rule in round 1: there z_g is w_0's
+           as well, and the term's gradient is zero.
     """
 
     needs = frozenset({"projection_head"})
 
     mu: float = hyper(5.0, 0)
     temperature: float = hyper(0.5, 0, open_low=True)
-    first_previous: str = hyper("none", choices=("none", "initial"), packable=False)
+    first_previous: str = hyper("none", choices=("none", "random"), packable=False)
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
-        """w_0, and whether it counts as a previous model."""
-        return {"previous": params, "has_previous": float(self.first_previous == "initial")}
+        """A previous model, and whether it counts as one."""
+        if self.first_previous == "random":
+            return {"previous": fed.initialised("moon_previous", fed.client.number), "has_previous": 1.0}
+        return {"previous": params, "has_previous": 0.0}
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
         """The received model, and the client's own previous one."""

@@ -34,6 +34,8 @@ class T1(Plugin):
         ValueError: the base's clients send no model.
     """
 
+    defaults_follow = "the authors' code"
+
     t1_unvisited: str = hyper("skip", choices=("skip", "w0"), packable=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +82,8 @@ def fedprox_t1(mu: float = 0.01, prox_reduction: str = "sum", t1_unvisited: str 
     return T1(FedProx(mu, prox_reduction), t1_unvisited)
 
 
-def fedgkd_t1(gamma: float = 0.2, buffer: int = 5, t1_unvisited: str = "skip") -> T1:
+def fedgkd_t1(
+    gamma: float = 0.2, buffer: int = 5, buffer_start: str = "empty", t1_unvisited: str = "skip"
+) -> T1:
     """FedGKD+T1."""
-    return T1(FedGKD(gamma, buffer), t1_unvisited)
+    return T1(FedGKD(gamma, buffer, buffer_start), t1_unvisited)

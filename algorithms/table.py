@@ -21,6 +21,14 @@ _T_SQUARED = Field(
 )
 _GAMMA = Field("gamma", "float", 0.2, _WEIGHT, "distillation weight, halved in the loss; 0 is FedAvg")
 _BUFFER = Field("buffer", "int", 5, _COUNT, "M, global models in the teacher; 1 distils from the received model", False)
+_BUFFER_START = Field(
+    "buffer_start",
+    "str",
+    "empty",
+    Bounds(choices=("empty", "w0")),
+    "the buffer before round 1: empty, so that round 1 has no distillation (authors' code), or w_0 (Algorithm 1)",
+    False,
+)
 _PROX = (
     Field("mu", "float", 0.01, _WEIGHT, "weight of the proximal term; 0 is FedAvg"),
     Field(
@@ -105,8 +113,8 @@ ENTRIES = (
                 "first_previous",
                 "str",
                 "none",
-                Bounds(choices=("none", "initial")),
-                "a client's first round: without the term, or with w_0 as its previous model (authors' code)",
+                Bounds(choices=("none", "random")),
+                "a client's first round: without the term, or with a random network as previous model (authors' code)",
                 False,
             ),
         ),
@@ -174,7 +182,7 @@ ENTRIES = (
         paper="fedgkd",
         equations="Eq. 4",
         summary="distils from the mean of the last M global models",
-        fields=(_GAMMA, _BUFFER),
+        fields=(_GAMMA, _BUFFER, _BUFFER_START),
         down="P; 2P from round 3 if M > 1",
     ),
     Entry(
@@ -187,6 +195,7 @@ ENTRIES = (
             Field("distillation_weight", "float", 0.1, _WEIGHT, "lambda, the sum of all gamma_m / 2; 0 is FedAvg"),
             Field("buffer", "int", 5, _COUNT, "M, global models that vote", False),
             Field("beta", "float | None", None, _POSITIVE, "temperature of the vote; none takes 1/M", False),
+            _BUFFER_START,
         ),
         down="P in round 1, then min(t-1, M) (P + 1)",
         needs=frozenset({"validation"}),
@@ -197,7 +206,7 @@ ENTRIES = (
         paper="fedgkd",
         equations="Eq. 4, section 5.1",
         summary="FedGKD on MOON's model, with the projection head",
-        fields=(_GAMMA, _BUFFER),
+        fields=(_GAMMA, _BUFFER, _BUFFER_START),
         down="P; 2P from round 3 if M > 1",
         needs=frozenset({"projection_head"}),
     ),
@@ -212,6 +221,7 @@ ENTRIES = (
             Field(
                 "buffer", "int", 1, _COUNT, "M, global models in the teacher; 1 distils from the received model", False
             ),
+            _BUFFER_START,
         ),
         down="P; 2P from round 3 if M > 1",
     ),
@@ -378,7 +388,7 @@ ENTRIES = (
         paper="fedkf",
         equations="Section 4.1",
         summary="FedGKD, evaluated by the mean of all clients' latest models",
-        fields=(_GAMMA, _BUFFER, _UNVISITED),
+        fields=(_GAMMA, _BUFFER, _BUFFER_START, _UNVISITED),
         down="P; 2P from round 3 if M > 1",
         rows={"": "fedgkd", "_t1": "fedgkd_t1"},
     ),

@@ -27,6 +27,7 @@ PAPER = Paper(
 SETTINGS = (CIFAR10, CIFAR100, TINY_IMAGENET, AG_NEWS, SST5)
 
 _SOURCE = "Section 5.1, Parameter Setting"
+_ADVICE = "Section 3.2, its advice for text"
 _PROX_MU = {"cifar10": 0.01, "cifar100": 0.001, "tiny_imagenet": 0.001, "ag_news": 0.001, "sst5": 0.001}
 _MOON_MU = {"cifar10": 5.0, "cifar100": 5.0, "tiny_imagenet": 1.0, "ag_news": 0.1, "sst5": 0.1}
 _GAMMA = {"resnet8": 0.2, "resnet50": 0.1, "distilbert": 0.2}
@@ -78,12 +79,12 @@ def _others(setting: Setting) -> tuple[Space, ...]:
 
 
 def _own(setting: Setting) -> tuple[Space, ...]:
-    gamma = _GAMMA[setting.model]
+    gamma, texts = _GAMMA[setting.model], setting.model == "distilbert"
     plus = Space(
         "fedgkd_plus",
         _head_setting(setting),
-        fixed={"gamma": gamma, "buffer": 5},
-        source=f"gamma: {_SOURCE}; M is not stated",
+        fixed={"gamma": gamma, "buffer": 1 if texts else 5},
+        source=f"gamma: {_SOURCE}; M: {_ADVICE if texts else 'not stated'}",
     )
     spaces = (_fedgkd(setting), _vote(setting), plus)
     if setting.dataset not in ("cifar10", "cifar100", "sst5"):
@@ -105,7 +106,7 @@ def _fedgkd(setting: Setting) -> Space:
             chosen_at=_BUFFER_AT[setting.dataset],
         )
     if setting.model == "distilbert":
-        source = f"gamma: {_SOURCE}; M: Section 3.2, its advice for text"
+        source = f"gamma: {_SOURCE}; M: {_ADVICE}"
         return Space("fedgkd", setting, fixed={**gamma, "buffer": 1}, source=source)
     return Space(
         "fedgkd", setting, fixed={**gamma, "buffer": 5}, source=f"gamma: {_SOURCE}; M, not stated: as on CIFAR"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from algorithms.base import Data
+from algorithms.base import Client, Data
 from algorithms.forward import chunk_size
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
@@ -113,6 +113,11 @@ class Federation:
             lambda: self.train.labels[index],
             lambda: torch.ones(len(index), device=self.device, dtype=self.dtype),
         )
+
+    def client(self, number: int, num_classes: int) -> Client:
+        """A client, with its number of samples and of samples of each class."""
+        counts = torch.bincount(self.train.labels[self.clients[number]], minlength=num_classes).to(self.dtype)
+        return Client(number, counts.sum(), counts)
 
     def source(self, client: int, positions: Tensor, draws: Tensor | None) -> Source:
         """A client's inputs of one round; `positions` (steps, B) are those of its samples that each step takes.

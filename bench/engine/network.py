@@ -194,8 +194,13 @@ def drop_counters(module: nn.Module) -> nn.Module:
 
 def make_module(factory: Any, seed: int) -> nn.Module:
     """The module that `factory` makes, initialised from the run's `init` stream, without touching global randomness."""
+    return drawn_module(factory, stream(seed, "init"))
+
+
+def drawn_module(factory: Any, generator: torch.Generator) -> nn.Module:
+    """The same, initialised from a generator that nothing was drawn from yet."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream(seed, "init").initial_seed())
+        torch.manual_seed(generator.initial_seed())
         return drop_counters(factory())
 
 

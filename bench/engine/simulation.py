@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -19,7 +21,7 @@ from bench.engine.evaluate import Evaluator, Scores
 from bench.engine.federation import Federation
 from bench.engine.health import complaint
 from bench.engine.loop import Loop
-from bench.engine.network import Network, initial_params, make_module
+from bench.engine.network import Network, drawn_module, initial_params, make_module
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.server_steps import ServerSteps
 from bench.engine.stacked.backend import Stacked
@@ -100,7 +102,8 @@ class Simulation:
         self.choices = choices or Choices()
         self.trainer = trainer_of(self.backend, self.device, self.choices)
         dataset, info = dataset.sized(setting.image_size), info.sized(setting.image_size)
-        module = make_module(lambda: models.make(setting.model, info.input_shape, info.num_classes), seed)
+        factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
+        module = make_module(factory, seed)
         mean, std = info.normalization(setting.normalization)
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
         split = split.pooled() if "pooled" in algorithm.needs else split
@@ -113,6 +116,7 @@ class Simulation:
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
             steps=ServerSteps(self.net, self.device, self.net.dtype, lambda: weakly.trainer.server),
+            initialise=partial(_initialise, factory, self.net.dtype, self.device),
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
         self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
@@ -187,7 +191,7 @@ class Simulation:
         message = self._message()
         client = min(client, self.fed.num_clients - 1)  # pooled data have one client, whose model is everybody's
         generator = stream(self.seed, "start", self.round, client)
-        local = self.algorithm.start(self.fed, message, self._memory(client), generator)
+        local = self.algorithm.start(self.problem.fed_of(client), message, self._memory(client), generator)
         return {**local["params"], **row}
 
     def _message(self) -> Message:
@@ -202,8 +206,9 @@ class Simulation:
         if client in self.memories:
             kept: Memory = to(self.memories[client], self.device)
             return kept
-        first: Memory = tensors(self.algorithm.init_client(self.fed, self._initial), self.device, self.net.dtype)
-        return first
+        first = self.algorithm.init_client(self.problem.fed_of(client), self._initial)
+        kept = tensors(first, self.device, self.net.dtype)
+        return kept
 
     def begin(self) -> Job:
         """The next round, ready to train; nothing of the run has changed yet."""
@@ -295,6 +300,10 @@ class Simulation:
             curve = self.progress.curves.setdefault(suffix, [])
             measures = {**evaluator.measures(row, scores), **further}
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
+
+
+def _initialise(factory: Callable[[], Any], dtype: torch.dtype, device: torch.device, drawn: torch.Generator) -> Params:
+    return initial_params(drawn_module(factory, drawn), dtype, device)
 
 
 def trainer_of(backend: str, device: torch.device, choices: Choices) -> Loop | Stacked:

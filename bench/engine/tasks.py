@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Fed, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload
+from algorithms.base import Algorithm, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload
 from algorithms.forward import Answers
 from algorithms.statements import layers
 from bench.engine.crops import draw_crops
@@ -20,6 +20,7 @@ from bench.engine.optimizers import Optimizer
 from bench.engine.schedule import Schedule, draw_schedule
 from bench.engine.streams import stream
 from bench.engine.trees import num_bytes, own, spoilt, tensors
+from bench.engine.view import FedView
 from search_spaces.setting import Setting
 
 
@@ -31,9 +32,13 @@ class Problem:
     setting: Setting
     seed: int
     net: Network
-    fed: Fed
+    fed: FedView
     federation: Federation
     optimizer: Optimizer
+
+    def fed_of(self, client: int) -> FedView:
+        """The view of a client's own hooks: the server's, and what the client knows of itself."""
+        return replace(self.fed, member=self.federation.client(client, self.net.num_classes))
 
     def noise(self, generator: torch.Generator) -> Any:
         """What the algorithm draws for one step, where the generator is. Always of a whole batch."""
@@ -131,7 +136,7 @@ def make_task(problem: Problem, client: int, round: int, message: Message, memor
     if setting.augmentation != "none":
         generator = stream(seed, "augment", round, client)
         draws = draw_crops(generator, len(schedule.sizes), setting.batch_size)
-    start = problem.algorithm.start(problem.fed, message, memory, stream(seed, "start", round, client))
+    start = problem.algorithm.start(problem.fed_of(client), message, memory, stream(seed, "start", round, client))
     source = federation.source(client, schedule.positions, draws)
     teachers = problem.algorithm.teachers(message, memory)
     return Task(

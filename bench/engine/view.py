@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from algorithms.base import Data, ServerStep
+from algorithms.base import Client, Data, Params, ServerStep
 from bench.engine.network import Network
 from bench.engine.server_steps import ServerSteps
 from bench.engine.streams import stream
@@ -15,7 +16,19 @@ from bench.engine.streams import stream
 
 @dataclass(frozen=True)
 class FedView:
-    """Implements `algorithms.base.Fed`: what the server knows."""
+    """Implements `algorithms.base.Fed`: what the server knows.
+
+    Args:
+        net: the network.
+        num_clients: K.
+        batch_size: B of the clients' local steps.
+        seed: of the run.
+        auxiliary: the server's labelled samples.
+        validation: the held-out samples.
+        steps: runs what a server trains.
+        initialise: gives a new network's parameters, drawn from a generator.
+        member: the client whose hook is called, or None.
+    """
 
     net: Network
     num_clients: int
@@ -24,6 +37,8 @@ class FedView:
     auxiliary: Data
     validation: Data
     steps: ServerSteps
+    initialise: Callable[[torch.Generator], Params]
+    member: Client | None = None
 
     @property
     def num_classes(self) -> int:
@@ -39,6 +54,19 @@ class FedView:
     def feature_dim(self) -> int:
         """D."""
         return self.net.feature_dim
+
+    @property
+    def client(self) -> Client:
+        """The client whose hook is called."""
+        if self.member is None:
+            raise AttributeError(
+                "fed.client is known in init_client and start alone: let clients upload what the server needs of them"
+            )
+        return self.member
+
+    def initialised(self, *keys: str | int) -> Params:
+        """A new network's parameters and floating-point buffers."""
+        return self.initialise(self.stream("initialised", *keys))
 
     def stream(self, *keys: str | int) -> torch.Generator:
         """The server's generator for these keys."""

@@ -67,7 +67,7 @@ _EVERYONE = {"participation": 1.0}
 
 LIMITS: Mapping[str, tuple[Limit, ...]] = {
     "fedprox": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "prox_reduction": "mean_per_tensor"})),
-    "moon": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "first_previous": "initial"})),
+    "moon": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "first_previous": "random"})),
     "feddistill": (Limit({"distillation_weight": 0.0}),),
     "fedgen": (Limit({"hard_weight": 0.0, "soft_weight": 0.0}),),
     "fedgkd": (Limit({"gamma": 0.0}),),

@@ -5,6 +5,7 @@ B batch, C classes. Teachers run in evaluation mode and are constants; the stude
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from bench.selftest.equations.builders import (
     ce,
     drive,
     fedavg_loss,
+    look,
     loss_check,
     mean_check,
 )
@@ -36,6 +38,7 @@ from bench.selftest.equations.run import Run
 
 FEDLSD, FEDCAD = "FedCAD, Eq. 4", "FedCAD, Eqs. 5-6"
 FEDNTD, MOON = "Lee et al. 2022, Eqs. 4-6", "Li et al. 2021 (MOON), Eq. 3"
+MOON_CODE, RANDOM = "Li et al. 2021 (MOON), code", {"first_previous": "random"}
 
 
 def fedlsd_loss(weight: Tensor | float, temperature: float, t_squared: bool = False) -> Loss:
@@ -179,10 +182,22 @@ def moon_checks() -> tuple[Check, ...]:
         at("loss and gradient, round 2, mu=5, tau=0.5", ROUND_2, lambda past: past.locals[0][CLIENT], mu=5.0),
         at("round 3, mu=0.7, tau=0.9", ROUND_3, lambda past: past.locals[1][CLIENT], mu=0.7, temperature=0.9),
         at("two rounds sat out", Scene(((0, 2), (1, 3), (0, 4))), lambda past: past.locals[0][CLIENT], mu=2.0),
-        at("w_0 first, round 2", Scene(ONE, 1), lambda past: past.globals[0], mu=2.0, first_previous="initial"),
-        at("w_0 first, round 3", ROUND_3, lambda past: past.locals[1][CLIENT], mu=2.0, first_previous="initial"),
+        Check("a random network first, of each client its own, round 1", MOON_CODE, _random_previous),
+        at("a random network first, round 3", ROUND_3, lambda past: past.locals[1][CLIENT], mu=2.0, **RANDOM),
         mean_check({"mu": 2.0}),
     )
+
+
+def _random_previous(make: Make) -> float:
+    """Two clients in round 1: each has a network of its own as its previous model, neither of them w_0."""
+    run, gaps, drawn = Run(make, {"mu": 2.0, **RANDOM}), [], list[Params]()
+    past = Past([run.initial], [])
+    for client in (0, CLIENT):
+        run.visit(client)
+        drawn.append(run.fed.handed[-1])
+        gaps.append(look(run, past, client, moon_loss(2.0, 0.5, lambda past: drawn[-1])))
+    unlike = min(gap(drawn[0], other) for other in (drawn[1], run.initial))
+    return max(gaps) if unlike > 0 else math.inf
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Cohort, Data, Outputs, Params, ServerStep
+from algorithms.base import Batch, Client, Cohort, Data, Outputs, Params, ServerStep
 from bench.engine.server_steps import ServerSteps
 from bench.engine.streams import stream
 from bench.engine.trees import tree_map
@@ -165,7 +165,7 @@ def requested(data: Data, round: int, call: int, size: int) -> Batch:
 
 @dataclass
 class LabFed:
-    """Implements `algorithms.base.Fed`."""
+    """Implements `algorithms.base.Fed`; `handed` are the networks that `initialised` gave."""
 
     net: LabNet
     auxiliary: Data = field(default_factory=lambda: server_samples("auxiliary"))
@@ -176,6 +176,24 @@ class LabFed:
     input_shape: tuple[int, ...] = LabNet.input_shape
     batch_size: int = BATCH_SIZE
     seed: int = SEED
+    member: Client | None = None
+    handed: list[Params] = field(default_factory=list)
+
+    @property
+    def client(self) -> Client:
+        """The client whose hook is called.
+
+        Raises:
+            AttributeError: the hook is the server's.
+        """
+        if self.member is None:
+            raise AttributeError("fed.client is known in init_client and start alone")
+        return self.member
+
+    def initialised(self, *keys: str | int) -> Params:
+        """A network of its own for these keys."""
+        self.handed.append(model(self.net, "initialised", *keys))
+        return self.handed[-1]
 
     def stream(self, *keys: str | int) -> torch.Generator:
         """The server's generator for these keys."""

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Data, Local, Memory, Message, Params, Plan, Server, Upload
+from algorithms.base import Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
 from bench.engine.trees import leaves, own, stack, tensors, tree_map
 from bench.selftest.equations.check import Make, gap
 from bench.selftest.equations.formulas import masked
-from bench.selftest.equations.lab import SIZES, LabCohort, LabFed, LabNet, batch, draw, holdings, model
+from bench.selftest.equations.lab import CLASSES, SIZES, LabCohort, LabFed, LabNet, batch, draw, holdings, model
 
 CPU = torch.device("cpu")
 Objective = Callable[[Params], Tensor]
@@ -77,10 +77,16 @@ class Run:
             self._sent = tensors(self.algorithm.broadcast(self.fed, self.server), CPU, torch.float64)
         return self._sent
 
+    def fed_of(self, client: int) -> LabFed:
+        """What a client's own hooks see."""
+        data = self.clients[client]
+        counts = data.y[data.weight > 0].bincount(minlength=CLASSES).double()
+        return replace(self.fed, member=Client(client, counts.sum(), counts))
+
     def visit(self, client: int, steps: float = 1.0) -> Visit:
         """A client at the start of the coming round, in which it will take `steps` local steps."""
         if client not in self.memories:
-            first = self.algorithm.init_client(self.fed, own(self.initial))
+            first = self.algorithm.init_client(self.fed_of(client), own(self.initial))
             self.memories[client] = own(tensors(first, CPU, torch.float64))
         plan = Plan(self.number, self.lr, self.momentum, "sgd", torch.tensor(steps, dtype=torch.float64))
         return Visit(self, client, self.message(), self.memories[client], plan)
@@ -129,7 +135,7 @@ class Visit:
     def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
         self.run, self.client, self.message, self.memory, self.plan = run, client, message, memory, plan
         algorithm = run.algorithm
-        start = algorithm.start(run.fed, message, memory, draw("start", plan.round, client))
+        start = algorithm.start(run.fed_of(client), message, memory, draw("start", plan.round, client))
         self.local: Local = own(tensors(start, CPU, torch.float64))
         self.teachers = algorithm.teachers(message, memory)
         self._noise = draw("noise", plan.round, client)
