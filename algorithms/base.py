@@ -46,7 +46,7 @@ NEEDS = {  # what an algorithm may ask of the engine
 
 
 class Outputs(NamedTuple):
-    """A network's answer: logits (B, C) before the softmax, features (B, D) before the last linear layer."""
+    """A network's answer: logits (B, C) before the softmax, and the features (B, D) that its head turns into them."""
 
     logits: Tensor
     features: Tensor
@@ -176,7 +176,7 @@ class Net(Protocol):
         """Evaluation mode; gradients flow."""
 
     def head(self, params: Params, features: Tensor) -> Tensor:
-        """Logits (B, C) of features (B, D): the last linear layer alone."""
+        """Logits (B, C) of features (B, D): the last linear layer, in `lenet5_120` the last two."""
 
     def normalise(self, x: Tensor) -> Tensor:
         """Generated images in [0, 1] as the network expects its inputs."""

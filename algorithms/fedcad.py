@@ -1,7 +1,8 @@
 """FedCAD: Class-Wise Adaptive Self Distillation for Heterogeneous Federated Learning, and its baseline FedLSD.
 
-He, Chen, Yang, Zhang, Zeng 2022, Eqs. 3-6 and Algorithm 1. FedLSD: Lee, Shin, Jeong, Yun, "Preservation of the Global
-Knowledge by Not-True Self Knowledge Distillation in Federated Learning", first version. https://arxiv.org/abs/2106.03097
+He, Chen, Yang, Zhang, Zeng 2022, Eqs. 3-6 and Algorithm 1. https://www.aminer.org/pub/627e24075aee126c0f749e28
+FedLSD: Lee, Shin, Jeong, Yun, "Preservation of the Global Knowledge by Not-True Self Knowledge Distillation in
+Federated Learning", first version. https://arxiv.org/abs/2106.03097
 """
 
 from __future__ import annotations

@@ -46,11 +46,14 @@ class FedDistill(Algorithm):
         fd_cumulative: sum logits over all rounds of a client instead of the round's alone.
 
     Differences from the papers:
-        1. FedGen's code averages the tables of the previous round's clients, its own included; FedGKD's divides by
-           K - 1 whether or not a client has reported. Both start counts at 1 and never reset them. Here a label's
-           mean is over those who have reported it, and tables are made anew each round.
+        1. FedGKD's text has the plain mean of all clients' tables (`fd_exclude_self=false`), and so has FedGen's code,
+           over the previous round's clients. FedGKD's code leaves the client's own out, but divides by K - 1 whether or
+           not a client has reported. Both codes start counts at 1 and never reset them. Here a label's mean is over
+           those who have reported it, and tables are made anew each round.
         2. Logits are taken in evaluation mode, on the model before each step.
     """
+
+    defaults_follow = "FedGKD's text for the weight and its code for `temperature` and `fd_exclude_self`"
 
     distillation_weight: float = hyper(0.1, 0)
     temperature: float = hyper(1.0, 0, open_low=True)

@@ -1,6 +1,6 @@
 """FedGen: Data-Free Knowledge Distillation for Heterogeneous Federated Learning.
 
-Zhu, Hong, Zhou, ICML 2021, section 4 and Algorithm 1. https://arxiv.org/abs/2105.10056
+Zhu, Hong, Zhou, ICML 2021, Eqs. 4-5 and Algorithm 1. https://arxiv.org/abs/2105.10056
 """
 
 from __future__ import annotations
@@ -39,16 +39,25 @@ class FedGen(Algorithm):
     """The server learns a generator of features G(y, eps) that the clients' heads recognise; clients learn from it.
 
     Client, from round 2 on: CE + a_t CE(head(G(y~, eps)), y~) + b_t KL( softmax(head(G(y, eps))) || p(x) ), labels y~
-    drawn from the label prior, G frozen (the last term is in the authors' code alone). Server: Adam steps on
-    sum_k E_y[ a_{k,y} NLL(head_k(G(y, eps)), y) ], a_{k,c} client k's share of the round's samples of class c,
-    plus a diversity term exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ). Server state:
-    `fedgen_theta`, `fedgen_adam`, `fedgen_prior` (C,).
+    drawn from the label prior, G frozen (the last term is in the authors' code alone). Server: Adam steps on an
+    objective of the generator (below), plus a diversity term
+    exp( mean_{ij}( -mean_d (eps_i - eps_j)^2 mean_d |g_i - g_j| ) ). Server state: `fedgen_theta`, `fedgen_adam`,
+    `fedgen_prior` (C,), the clients' label prior.
 
     Args:
+        objective: of the generator, with a_{k,c} client k's share of the round's samples of class c, NLL_k the negative
+            log-likelihood under client k's head, and means over the B generated samples b with labels y_b.
+            `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ), what the authors' code sets out to compute.
+            `broadcast`: sum_k mean_b( a_{k,y_b} ) mean_b( NLL_k(b) ), what that code computes, because it multiplies
+            shapes (B,) and (B, 1): weights no longer follow their samples.
+            `printed` (Eq. 4): the cross entropy of the softmax of the heads' mean logits, weighted by examples; clients
+            take generated samples from round 1 on.
         hard_weight: a_1 >= 0. The authors' code has 10, FedGKD tunes it in {0.1, 1, 10}.
         soft_weight: b_1 >= 0; 0 as printed, 1 in the code for EMNIST, 10 for MNIST. Both 0: FedAvg.
         annealing: factor on both after each round, in (0, 1], down to 1e-4; the code has 0.98.
-        label_prior: `counts` draws labels as often as the round's clients hold them, `uniform` all that occur alike.
+        label_prior: how clients draw labels. `counts`: as often as the last round's clients hold them; `seen`: all
+            classes that they hold alike; `uniform` (both codes): all classes of the data set alike. The server draws
+            the labels of its steps by `counts` or, with the other two, by `seen`.
         diversity_weight: >= 0.
         generator_steps: server steps a round.
         generator_lr: Adam's learning rate; the code has 3e-4 for MNIST.
@@ -64,10 +73,13 @@ class FedGen(Algorithm):
         3. What the paper does not print of the generator's training is the authors' code's.
     """
 
+    defaults_follow = "the paper; `objective` what its authors' code intends, the generator's training that code"
+
+    objective: str = hyper("intended", choices=("intended", "broadcast", "printed"), packable=False)
     hard_weight: float = hyper(1.0, 0)
     soft_weight: float = hyper(0.0, 0)
     annealing: float = hyper(1.0, 0, 1, open_low=True)
-    label_prior: str = hyper("counts", choices=("counts", "uniform"), packable=False)
+    label_prior: str = hyper("counts", choices=("counts", "seen", "uniform"), packable=False)
     diversity_weight: float = hyper(1.0, 0)
     generator_steps: int = hyper(50, 1, packable=False)
     generator_lr: float = hyper(1e-4, 0, open_low=True)
@@ -94,8 +106,8 @@ class FedGen(Algorithm):
         return Server(params, extra={"fedgen_theta": theta, "fedgen_adam": adam, "fedgen_prior": prior})
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
-        """The model, the generator, the label prior and the round's weights: 0 in round 1, before it has learnt."""
-        began = server.round > 0
+        """The model, the generator, the label prior and the round's weights: 0 before the generator is used."""
+        began = server.round > 0 or self.objective == "printed"
         return {
             "params": server.params,
             "theta": server.extra["fedgen_theta"],
@@ -131,15 +143,17 @@ class FedGen(Algorithm):
         """FedAvg's mean; then the generator learns from the heads that were uploaded."""
         counts = uploads["label_counts"]
         total = counts.sum(0)
-        prior = total if self.label_prior == "counts" else (total > 0).to(total.dtype)
-        prior = prior / prior.sum()
+        asked = total if self.label_prior == "counts" else (total > 0).to(total.dtype)
+        asked = asked / asked.sum()
+        prior = torch.full_like(asked, 1 / len(asked)) if self.label_prior == "uniform" else asked
         shares = counts / total.clamp(min=1)
+        sizes = cohort.num_examples.to(total) / cohort.num_examples.sum()
         lr = self.generator_lr * self.generator_lr_decay**server.round
         learnt = fed.repeat(
             self._generator_step,
             {"theta": server.extra["fedgen_theta"], "adam": server.extra["fedgen_adam"]},
-            self._draws(fed.stream("fedgen", server.round), fed.batch_size, like=prior),
-            {"heads": _heads(uploads["params"]), "shares": shares, "prior": prior, "lr": lr},
+            self._draws(fed.stream("fedgen", server.round), fed.batch_size, like=asked),
+            {"heads": _heads(uploads["params"]), "shares": shares, "sizes": sizes, "asked": asked, "lr": lr},
         )
         params = cohort.mean(uploads["params"])
         return server.next(params, fedgen_theta=learnt["theta"], fedgen_adam=learnt["adam"], fedgen_prior=prior)
@@ -152,22 +166,36 @@ class FedGen(Algorithm):
 
     def _generator_step(self, net: Net, state: Any, drawn: Any, given: Any) -> dict[str, Any]:
         """One Adam step of the generator."""
-        theta, noise, labels = state["theta"], drawn["noise"], _draw_labels(given["prior"], drawn["uniform"])
-        slopes, running = self._slopes(net, theta, given["heads"], given["shares"], noise, labels)
+        theta, noise, labels = state["theta"], drawn["noise"], _draw_labels(given["asked"], drawn["uniform"])
+        slopes, running = self._slopes(net, theta, given, noise, labels)
         moved, adam = adam_step(_trained(theta), slopes, state["adam"], given["lr"], self.generator_weight_decay)
         return {"theta": {**moved, **running}, "adam": adam}
 
-    def _slopes(
-        self, net: Net, theta: Params, heads: Params, shares: Tensor, noise: Tensor, labels: Tensor
-    ) -> tuple[Params, Params]:
+    def _slopes(self, net: Net, theta: Params, given: Any, noise: Tensor, labels: Tensor) -> tuple[Params, Params]:
         """The gradient of the generator's objective, and the running statistics after the step."""
         leaves = {name: value.detach().requires_grad_() for name, value in _trained(theta).items()}
         fakes, running = train_features({**theta, **leaves}, noise, labels, net.num_classes)
-        logits = torch.func.vmap(net.head, in_dims=(0, None))(heads, fakes)  # (m, B, C)
-        nll = -logits.log_softmax(-1).gather(-1, labels.expand(len(logits), -1)[..., None]).squeeze(-1)
-        objective = (shares[:, labels] * nll).mean(1).sum() + self.diversity_weight * _diversity(noise, fakes)
-        slopes = torch.autograd.grad(objective, list(leaves.values()))
+        logits = torch.func.vmap(net.head, in_dims=(0, None))(given["heads"], fakes)  # (m, B, C)
+        risk = self._risk(logits, labels, given["shares"], given["sizes"])
+        slopes = torch.autograd.grad(risk + self.diversity_weight * _diversity(noise, fakes), list(leaves.values()))
         return dict(zip(leaves, slopes, strict=True)), running
+
+    def _risk(self, logits: Tensor, labels: Tensor, shares: Tensor, sizes: Tensor) -> Tensor:
+        """The generator's objective, a scalar in nats.
+
+        Args:
+            logits: (m, B, C) of each client's head.
+            labels: (B,).
+            shares: (m, C), a_{k,c}.
+            sizes: (m,) clients' shares of the round's examples.
+        """
+        if self.objective == "printed":
+            return cross_entropy(torch.tensordot(sizes, logits, 1), labels).mean()
+        nll = -logits.log_softmax(-1).gather(-1, labels.expand(len(logits), -1)[..., None]).squeeze(-1)
+        weights = shares[:, labels]
+        if self.objective == "broadcast":
+            weights = weights.mean(1, keepdim=True)
+        return (weights * nll).mean(1).sum()
 
 
 def _trained(theta: Params) -> Params:

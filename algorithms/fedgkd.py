@@ -48,8 +48,8 @@ class FedGKD(Algorithm):
 
     Differences from the paper:
         1. While fewer than M models exist, the mean of those available is the teacher.
-        2. FedGKD-MSE's weight is not printed: gamma's is taken. Whether its square is summed or averaged over classes is
-           not printed either: it is averaged, over the logits, as "defined over the logit" says.
+        2. FedGKD-MSE's weight is not printed: gamma's is taken. Nor is it printed whether squares are summed or
+           averaged over classes: they are averaged, and taken of logits, as the text says "over the logit".
         3. M of FedGKD+ is not printed: 5 is the default.
     """
 
@@ -106,8 +106,8 @@ class FedGKDVote(Algorithm):
     """Clients distil from each of the last M global models, by how well each does on the server's validation samples.
 
     Loss: CE + sum_m gamma_m/2 KL( p(w_{t-m+1}; x) || p(w; x) ) with gamma_m/2 = lambda softmax_m(-L_m / beta), L_m the
-    mean cross entropy of model m on the validation samples (Eq. 5, section 5.1). Server state: `fedgkd_voters`, the last
-    M global models and their L_m, oldest first.
+    mean cross entropy of model m on the validation samples (Eq. 5, section 5.1). Server state: `fedgkd_voters`, the
+    last M global models and their L_m, oldest first.
 
     Args:
         distillation_weight: lambda >= 0, the sum of all gamma_m / 2; 0 is FedAvg.

@@ -57,16 +57,20 @@ class FedKF(Algorithm):
         noise_dim: length of z; the code has 1000 on CIFAR and 100 on EMNIST.
         adversarial: the generator also maximises gamma KL(p^T || p^S), as the code does on CIFAR.
         teacher: `oca`, or `aca` for the ablation FedKF-, whose teacher is the round's mean.
-        t1_unvisited: clients not yet drawn: left out of the OCA (`skip`, the code) or counted with w_0 (`w0`, text).
+        t1_unvisited: clients not yet drawn: left out of the OCA (`skip`, the code) or counted with w_0 (`w0`, Algorithm
+            1). With few clients a round, `w0` keeps the teacher near w_0 for long.
 
     Differences from the paper:
-        1. The generator's network is the authors' code's; the text says DCGAN with a sigmoid.
+        1. The generator's network and first weights are the authors' code's; the text says DCGAN with a sigmoid.
         2. Its images are normalised as the data are, which the text leaves out and the teacher needs.
         3. On generated images the student is in evaluation mode: they shall not move BatchNorm's statistics.
         4. The code lets every client take the same number of steps: a matter of the setting (`step_rule=equal`).
+        5. f_T is not said to be which layer. Here it is the features that the model's head reads: of LeNet-5 the 84
+           units (`lenet5`), or the 120 that the code reads (`lenet5_120`).
     """
 
     needs = frozenset({"images"})
+    defaults_follow = "the paper; the generator's network and first weights, and `t1_unvisited`, its authors' code"
 
     gamma: float = hyper(1.0, 0)
     lambda_1: float = hyper(0.1, 0)

@@ -35,7 +35,8 @@ class FedMAX(Algorithm):
     """Local objective CE + beta KL( softmax(a) || U ), a the input of the last linear layer, U uniform.
 
     Args:
-        beta: weight of the activation term, >= 0; 0 is FedAvg. FedDKD finds 10 best, FedMAX's code has 1000 by default.
+        beta: weight of the activation term, >= 0; 0 is FedAvg. FedDKD finds 10 best; FedMAX runs with 1000, which its
+            code has to be told: the parser's default is 0.
         fedmax_direction: `a_u` as printed, `u_a` as the authors' code.
         fedmax_reduction: `batchmean` as printed; `elementmean` divides by D too, as the authors' code.
 

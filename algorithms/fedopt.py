@@ -59,6 +59,7 @@ class FedAdam(Algorithm):
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
+        2. Delta is weighted by examples, as in FedAvg; Algorithm 2 takes the plain mean of the clients.
     """
 
     server_lr: float = hyper(0.01, 0, open_low=True)

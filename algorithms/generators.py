@@ -1,7 +1,7 @@
 """Generators as functions of {name: tensor}: FedGen's of features, FedKF's of images.
 
-B batch, C classes, D features, Z length of the noise. Linear layers, and the biases of convolutions, are drawn uniformly
-within 1 / sqrt(fan in), torch's default. FedKF's convolutions have normal weights, as in the authors' code.
+B batch, C classes, D features, Z length of the noise. Linear layers and biases of convolutions are drawn uniformly
+within 1 / sqrt(fan in), torch's default. Weights of FedKF's convolutions are normal, as in its authors' code.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def train_features(theta: Params, noise: Tensor, labels: Tensor, num_classes: in
 def image_generator(generator: Generator, like: Tensor, *, input_shape: tuple[int, ...], noise: int) -> Params:
     """FedKF's generator before training: a linear layer to a quarter of the size, two times upsampling and convolution.
 
-    Weights of convolutions are drawn from N(0, 2 / (9 * output channels)), as in the authors' code. With torch's default
-    the first images would be nearly uniform grey: a standard deviation of pixels of 0.02 instead of 0.38.
+    Weights of convolutions are drawn from N(0, 2 / (9 * output channels)), as in the authors' code. With torch's
+    default the first images would be nearly uniform grey: a standard deviation of pixels of 0.02 instead of 0.38.
 
     Args:
         generator: source of the draws.

@@ -82,8 +82,6 @@ def fedprox_t1(mu: float = 0.01, prox_reduction: str = "sum", t1_unvisited: str 
     return T1(FedProx(mu, prox_reduction), t1_unvisited)
 
 
-def fedgkd_t1(
-    gamma: float = 0.2, buffer: int = 5, buffer_start: str = "empty", t1_unvisited: str = "skip"
-) -> T1:
+def fedgkd_t1(gamma: float = 0.2, buffer: int = 5, buffer_start: str = "empty", t1_unvisited: str = "skip") -> T1:
     """FedGKD+T1."""
     return T1(FedGKD(gamma, buffer, buffer_start), t1_unvisited)

@@ -148,9 +148,17 @@ ENTRIES = (
         name="fedgen",
         factory="algorithms.fedgen:FedGen",
         paper="Zhu et al. 2021",
-        equations="Section 4, Algorithm 1",
+        equations="Eqs. 4-5, Algorithm 1",
         summary="the server learns a generator of features; clients train their last layer on its samples",
         fields=(
+            Field(
+                "objective",
+                "str",
+                "intended",
+                Bounds(choices=("intended", "broadcast", "printed")),
+                "the generator's loss: weights by sample; by batch, as the code computes; of the mean logits (Eq. 4)",
+                False,
+            ),
             Field("hard_weight", "float", 1.0, _WEIGHT, "weight of the generated samples' cross entropy"),
             Field(
                 "soft_weight", "float", 0.0, _WEIGHT, "weight of the distillation from generated samples (code only)"
@@ -160,8 +168,8 @@ ENTRIES = (
                 "label_prior",
                 "str",
                 "counts",
-                Bounds(choices=("counts", "uniform")),
-                "labels drawn as often as clients have them, or all equally (code)",
+                Bounds(choices=("counts", "seen", "uniform")),
+                "clients draw labels as often as the last round's clients have them, those alike, or all alike (codes)",
                 False,
             ),
             Field("diversity_weight", "float", 1.0, _WEIGHT, "weight of the generator's diversity term"),
@@ -175,6 +183,7 @@ ENTRIES = (
         ),
         down="P + G + C + 2",
         up="P + C",
+        version=2,
     ),
     Entry(
         name="fedgkd",

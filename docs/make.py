@@ -8,6 +8,7 @@ docs/extending.md come from algorithms/base.py.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import json
@@ -68,7 +69,7 @@ def columns_page() -> str:
 
 def algorithms_page() -> str:
     """docs/algorithms.md."""
-    documented: dict[type, str] = {}
+    documented: dict[type[Algorithm], str] = {}
     sections = [_section(entry, documented) for entry in ALGORITHMS.values()]
     return "\n".join([_HEAD, _overview(), *sections])
 
@@ -165,10 +166,11 @@ def _readme_row(entry: Entry) -> str:
 
 _HEAD = """# Algorithms
 
-Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`. A default is the
-printed equation; what a reference code does otherwise is an option. *In papers*: what each tried or states, on
-which data set; `own` are this project's settings, `feddkd_emnist` FedDKD's Table V. *Differences* are numbered, from
-the method's own paper. `python -m bench.selftest NAME` checks all this against formulas written independently.
+Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`. *Defaults* says
+what an algorithm's default values follow: the paper's equations, or its authors' code where the two differ; the other
+is an option. *In papers*: what each tried or states, on which data set; `own` are this project's settings,
+`feddkd_emnist` FedDKD's Table V. *Differences* are numbered, from the method's own paper. `python -m bench.selftest
+NAME` checks all this against formulas written independently.
 
 Traffic is in floats per active client and round: P the model's size, C classes, G a generator's size, M the buffer,
 J the steps, t the round.
@@ -183,7 +185,7 @@ def _overview() -> str:
     return "\n".join(rows) + "\n"
 
 
-def _section(entry: Entry, documented: dict[type, str]) -> str:
+def _section(entry: Entry, documented: dict[type[Algorithm], str]) -> str:
     """One algorithm; what its classes say stands where they come up first."""
     source = f"{_escaped(_paper(entry))}, {_escaped(entry.equations)} · [{_file(entry)}](../{_file(entry)})"
     lines = [f"## {entry.name}", "", source, "", *_published(entry)]
@@ -204,11 +206,13 @@ def _published(entry: Entry) -> list[str]:
     return [f"*{_escaped(title)}*" + "".join(f" <{link}>" for link in links), ""] if links else []
 
 
-def _described(kind: type) -> list[str]:
-    """A docstring's text and its numbered differences; its Args are in the table."""
+def _described(kind: type[Algorithm]) -> list[str]:
+    """A docstring's text, what its defaults follow, and its numbered differences; its Args are in the table."""
     text = inspect.getdoc(kind) or ""
     body = re.split(r"\n\n(?:Args|Raises|Differences from the papers?):\n", text)[0]
     lines = [f"**{kind.__name__}.** {_escaped(_joined(body))}"]
+    if any("bounds" in field.metadata for field in dataclasses.fields(kind)):
+        lines += ["", f"Defaults: {_escaped(kind.defaults_follow)}."]
     found = re.search(r"Differences from the papers?:\n(.*?)(?:\n\n\S|\Z)", text, re.DOTALL)
     if found:
         points = re.split(r"\n\s*(?=\d+\. )", inspect.cleandoc(found[1]))

@@ -40,7 +40,7 @@ _MODELS = {
     "FedGen-CNN": "cnn_fedgen",
     "CNN-digits": "cnn_digits5",
     "CNN-6-16": "cnn_cifar",
-    "LeNet-5": "lenet5",
+    "LeNet-5": "lenet5_120",
 }
 _ALGORITHMS = {"FedDistill+": "feddistill", "FedGKD+": "fedgkd_plus", "q-FFL": "qffl"}
 _HETEROGENEITY = {"pathological-6of26": "pathological", "by-source": "by_source", "by-writer": "by_writer"}

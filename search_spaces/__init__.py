@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
+from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf, fedkf_printed
 from search_spaces.base import Grid, Paper, Range, Space, Table, combinations, holds, names_in
 from search_spaces.bounds import Bounds, Value, cast, check
 from search_spaces.setting import Setting, crossed, setting_fields
@@ -33,7 +33,7 @@ def keyed(items: Iterable[tuple[K, V]]) -> dict[K, V]:
 
 
 # Where several papers have a data set, the first here is asked first.
-_MODULES = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, digits)
+_MODULES = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf_printed, digits)
 PAPERS: dict[str, Paper] = keyed((module.PAPER.key, module.PAPER) for module in _MODULES)
 SETTINGS: dict[tuple[str, str], Setting] = keyed(
     ((module.PAPER.key, setting.dataset), setting) for module in _MODULES for setting in module.SETTINGS

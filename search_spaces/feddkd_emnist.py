@@ -50,6 +50,7 @@ _FEDDISTILL: dict[str, Value] = {
     "fd_cumulative": True,
 }
 _FEDGEN: dict[str, Value] = {
+    "objective": "broadcast",
     "hard_weight": 10.0,
     "soft_weight": 1.0,
     "annealing": 0.98,

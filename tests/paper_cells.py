@@ -26,7 +26,7 @@ _PRINTED_MODELS = {
     "FedGen-CNN": "cnn_fedgen",
     "CNN-digits": "cnn_digits5",
     "CNN-6-16": "cnn_cifar",
-    "LeNet-5": "lenet5",
+    "LeNet-5": "lenet5_120",
 }
 _PRINTED_ALGORITHMS = {
     "FedDistill+": "feddistill",

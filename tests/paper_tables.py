@@ -100,11 +100,17 @@ _SETTINGS = {
         {"normalization": "fedkf", "local_test_fraction": 0.2, "step_rule": "equal"},
     ),
     ("fedkf", "emnist_letters"): (
-        ("lenet5", "fedkf", 0.1, 20, 0.2, 100, 10, 64),
+        ("lenet5_120", "fedkf", 0.1, 20, 0.2, 100, 10, 64),
         ("sgd", 0.01, 1, 0, 0),
         {"normalization": "fedkf", "image_size": "resize32", "local_test_fraction": 0.2, "step_rule": "equal"}
         | {"fraction": 0.1},
     ),
+}
+# Algorithm 1 as printed: E passes of each client over its own data.
+_SETTINGS |= {
+    ("fedkf_printed", name): (problem, training, others | {"step_rule": "epochs"})
+    for (paper, name), (problem, training, others) in _SETTINGS.items()
+    if paper == "fedkf"
 }
 SETTINGS = {
     key: dict(zip(PROBLEM, problem, strict=True)) | dict(zip(TRAINING, training, strict=True)) | others
@@ -152,6 +158,7 @@ _M = {"buffer": (1, 3, 5, 7)}
 _A = {"hard_weight": (0.1, 1, 10)}
 _SIX = (0.00001, 0.0001, 0.001, 0.01, 0.1, 1)
 _GAMMAS = {"gamma": (0.001, 0.01, 0.1, 0.2, 0.5, 1)}
+_KF_PRINTED = {"lambda_2": 0.1, "generator_lr": 0.001, "t1_unvisited": "w0"}
 _LAMBDAS = {"lambda_1": (0.001, 0.01, 0.1)}
 _GEN8 = {"annealing": 0.98, "label_prior": "uniform", "hidden_dim": 512, "noise_dim": 64}
 _GEN50 = {"annealing": 0.98, "label_prior": "uniform", "hidden_dim": 2048, "noise_dim": 2048}
@@ -178,7 +185,8 @@ _ROWS = (
     Row("fedgkd", "cifar10", "fedgkd_vote", _M, {"buffer": 5}, {"distillation_weight": 0.1, "beta": None}),
     Row("fedgkd", "cifar100 tiny_imagenet", "fedgkd_vote", fixed={"distillation_weight": 0.1, "buffer": 5}),
     Row("fedgkd", "ag_news sst5", "fedgkd_vote", fixed={"distillation_weight": 0.1, "buffer": 3}),
-    Row("fedgkd", "cifar10 cifar100 ag_news sst5", "fedgkd_plus", fixed={"gamma": 0.2, "buffer": 5}),
+    Row("fedgkd", "cifar10 cifar100", "fedgkd_plus", fixed={"gamma": 0.2, "buffer": 5}),
+    Row("fedgkd", "ag_news sst5", "fedgkd_plus", fixed={"gamma": 0.2, "buffer": 1}),
     Row("fedgkd", "tiny_imagenet", "fedgkd_plus", fixed={"gamma": 0.1, "buffer": 5}),
     Row("fedgkd", "cifar10 cifar100 sst5", "fedgkd_mse", fixed={"gamma": 0.2, "buffer": 1}),
     Row("feddkd", _DKD_ALL, "fedavg"),
@@ -212,7 +220,13 @@ _ROWS = (
         "feddkd_emnist",
         "emnist_letters",
         "fedgen",
-        fixed={"hard_weight": 10, "soft_weight": 1, "annealing": 0.98, "label_prior": "uniform"}
+        fixed={
+            "objective": "broadcast",
+            "hard_weight": 10,
+            "soft_weight": 1,
+            "annealing": 0.98,
+            "label_prior": "uniform",
+        }
         | {"hidden_dim": 256, "noise_dim": 32, "generator_lr": 1e-4, "generator_steps": 50},
     ),
     Row("feddkd_emnist", "emnist_letters", "feddkd", fixed={"steps": 3, "lr": 0.4, "lr_decay": 0.99, "batch_size": 32}),
@@ -255,6 +269,15 @@ _ROWS = (
         {"lambda_1": 0.01},
         {"gamma": 1, "lambda_2": 0.1, "variant": "code", "noise_dim": 100, "adversarial": False},
     ),
+    Row(
+        "fedkf_printed",
+        "cifar10",
+        "fedkf",
+        _LAMBDAS | {"gamma": (0.001, 1)},
+        {"lambda_1": 0.1, "gamma": 1},
+        _KF_PRINTED,
+    ),
+    Row("fedkf_printed", "cifar100 emnist_letters", "fedkf", _LAMBDAS, {"lambda_1": 0.01}, {"gamma": 1} | _KF_PRINTED),
 )
 ROWS = {(row.paper, dataset, row.algorithm): row for row in _ROWS for dataset in row.datasets.split()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from bench.models.table import MODELS
 SIZES = {
     ("cnn_cifar", (3, 32, 32), 10): 62_006,
     ("lenet5", (1, 32, 32), 26): 63_066,
+    ("lenet5_120", (1, 32, 32), 26): 63_066,
     ("vgg9", (3, 32, 32), 10): 3_491_530,
     ("vgg9", (3, 32, 32), 100): 3_537_700,
     ("cnn_femnist", (1, 32, 32), 26): 200_666,
@@ -54,6 +56,7 @@ SHAPES = {
     "cnn_digits": ((1, 8, 8), 128),
     "cnn_cifar": ((3, 32, 32), 84),
     "lenet5": ((1, 32, 32), 84),
+    "lenet5_120": ((1, 32, 32), 120),
     "vgg9": ((3, 32, 32), 512),
     "cnn_femnist": ((1, 32, 32), 512),
     "cnn_fedgen": ((1, 28, 28), 32),
@@ -123,12 +126,24 @@ def test_every_model_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_the_head_is_the_last_linear_layer(name: str) -> None:
+def test_the_head_is_the_last_linear_layer_or_ends_with_it(name: str) -> None:
     shape, _ = SHAPES[name.partition("+")[0]]
     with torch.device("meta"):
         module = models.make(name, shape, 10)
-    last = [part for part in module.modules() if isinstance(part, nn.Linear)][-1]
-    assert last is module.head
+    linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    if MODELS[name.partition("+")[0]].hidden:
+        assert [part for part in module.head.modules() if isinstance(part, nn.Linear)] == linear[-2:]
+    else:
+        assert linear[-1] is module.head
+
+
+def test_lenet5_is_one_network_whichever_features_it_names() -> None:
+    """The same draws, the same logits; only what is called features differs."""
+    one, other = (make_module(partial(models.make, name, (1, 32, 32), 26), 3) for name in ("lenet5", "lenet5_120"))
+    x = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    assert torch.equal(one(x).logits, other(x).logits)
+    assert torch.equal(other.head[:2](other(x).features), one(x).features)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -160,7 +175,7 @@ def test_forms_that_do_not_exist_are_refused(name: str, words: list[str]) -> Non
     ("name", "shape", "words"),
     [
         ("lenet5", (1, 28, 28), ["takes 32x32 inputs", "28x28", "fit: cnn_fedgen, cnn_digits5, resnet8"]),
-        ("cnn_digits5", (3, 32, 32), ["takes 28x28 inputs", "fit: cnn_cifar, lenet5, vgg9, cnn_femnist, resnet8"]),
+        ("cnn_digits5", (3, 32, 32), ["takes 28x28 inputs", "fit: cnn_cifar, lenet5, lenet5_120, vgg9, cnn_femnist"]),
         (
             "vgg9",
             (64,),

@@ -32,7 +32,7 @@ class Network:
     mode drops nothing: what is drawn there could not be repeated.
 
     Args:
-        module: returns `Outputs`; its last linear layer is `head`.
+        module: returns `Outputs`; `head`, its last linear layer or a sequence that begins with one, gives logits.
         input_shape: of one example.
         num_classes: C.
         precision: `fp32`, `tf32`, `bf16` (autocast, float32 parameters) or `fp64`.
@@ -54,7 +54,8 @@ class Network:
     ) -> None:
         self.num_classes = num_classes
         self.input_shape = input_shape
-        self.feature_dim = int(module.head.in_features)  # type: ignore[union-attr, arg-type]
+        first = next(part for part in module.head.modules() if isinstance(part, nn.Linear))  # type: ignore[union-attr]
+        self.feature_dim = first.in_features
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
         self.trainable = tuple(name for name, _ in module.named_parameters())
         buffers = tuple(name for name, value in module.named_buffers() if value.is_floating_point())

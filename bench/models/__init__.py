@@ -1,8 +1,8 @@
 """The models by name: `info` says what they are, `make` builds one.
 
 `MODELS` has this suite's own; `bench.models.outside` finds those of other packages. A model is a *body* that turns an
-input into features (B, D); `Classifier` adds the last linear layer, and MOON's projection head where `+head` asks for
-it.
+input into features (B, D); `Classifier` adds the head that gives logits, and MOON's projection head where `+head` asks
+for it.
 """
 
 from __future__ import annotations
@@ -111,11 +111,14 @@ def _inputs(shape: tuple[int, ...], kind: str | None) -> str:
 
 def num_parameters(name: str, input_shape: tuple[int, ...], num_classes: int) -> int:
     """Trainable parameters of a model, without building it unless its entry leaves them to be counted."""
-    _, head, _ = parse(name)
+    entry, head, _ = parse(name)
     features, total = _body_size(name, input_shape)
     if head:
         total += dense(features, features) + dense(features, PROJECTION)
         features = PROJECTION
+    if entry.hidden:
+        total += dense(features, entry.hidden)
+        features = entry.hidden
     return total + dense(features, num_classes)
 
 
@@ -140,9 +143,10 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
     from bench.models.heads import Classifier
 
     check_model(name, input_shape)
-    _, head, _ = parse(name)
+    entry, head, _ = parse(name)
     features, _ = _body_size(name, input_shape)
-    return Classifier(_body(name, input_shape), features, num_classes, PROJECTION if head else None)
+    projection = PROJECTION if head else None
+    return Classifier(_body(name, input_shape), features, num_classes, projection, entry.hidden)
 
 
 def _body(name: str, input_shape: tuple[int, ...]) -> nn.Module:

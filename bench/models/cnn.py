@@ -36,11 +36,12 @@ def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
 
 
 def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
-    """FedKF's LeNet-5 for 32x32 inputs: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84 units.
+    """LeNet-5 for 32x32 inputs: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84 units: the features."""
+    return nn.Sequential(*LeNet5Convolutions(channels, batchnorm), nn.Linear(120, 84), ReLU())
 
-    Features are the 84 units that the classifier reads. FedKF's code takes the 120 units before them for its
-    activation loss.
-    """
+
+def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
+    """LeNet-5 up to its 120 channels, which FedKF's code takes for the features: its head has the dense layer of 84."""
     return nn.Sequential(
         nn.Conv2d(channels, 6, 5),
         *_pooled_relu(),
@@ -49,8 +50,6 @@ def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
         nn.Conv2d(16, 120, 5),
         ReLU(),
         nn.Flatten(),
-        nn.Linear(120, 84),
-        ReLU(),
     )
 
 

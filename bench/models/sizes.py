@@ -47,6 +47,11 @@ def lenet5(channels: int) -> int:
     return conv(5, channels, 6) + conv(5, 6, 16) + conv(5, 16, 120) + dense(120, 84)
 
 
+def lenet5_convolutions(channels: int) -> int:
+    """`bench.models.cnn:LeNet5Convolutions`."""
+    return lenet5(channels) - dense(120, 84)
+
+
 def cnn_femnist(channels: int) -> int:
     """`bench.models.cnn:FemnistCNN`."""
     return conv(3, channels, 32) + conv(3, 32, 64) + conv(3, 64, 64) + dense(256, 512)

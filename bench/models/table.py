@@ -28,6 +28,7 @@ class ModelInfo:
         batchnorm_form: whether a `+bn` form exists.
         batchnorm_parameters: trainable numbers that the `+bn` form adds.
         always_batchnorm: whether it has BatchNorm as it is.
+        hidden: units of a dense layer between features and classifier, which belongs to the head; 0 for none.
     """
 
     factory: str
@@ -40,6 +41,7 @@ class ModelInfo:
     batchnorm_form: bool = False
     batchnorm_parameters: int = 0
     always_batchnorm: bool = False
+    hidden: int = 0
 
     @property
     def kind(self) -> str:
@@ -111,10 +113,18 @@ MODELS: dict[str, ModelInfo] = {
     ),
     "lenet5": ModelInfo(
         "bench.models.cnn:LeNet5",
-        "FedKF: LeNet-5, 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84",
+        "LeNet-5: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84, which are its features",
         84,
         sizes.lenet5,
         size=32,
+    ),
+    "lenet5_120": ModelInfo(
+        "bench.models.cnn:LeNet5Convolutions",
+        "FedKF: the same network, whose features are the 120 channels, as in FedKF's code",
+        120,
+        sizes.lenet5_convolutions,
+        size=32,
+        hidden=84,
     ),
     "vgg9": ModelInfo(
         "bench.models.cnn:VGG9",

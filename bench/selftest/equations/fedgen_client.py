@@ -154,22 +154,24 @@ def _labels_of_the_last_round(make: Make) -> float:
     return max(gaps)
 
 
-def proportion_check(prior: str) -> Check:
-    """Labels of 200 generated samples occur as often as the prior says, within five standard deviations."""
-    counts = torch.tensor([6.0, 3.0, 2.0, 1.0])
+def proportion_check(prior: str, source: str, expected: tuple[float, ...]) -> Check:
+    """Labels of 200 generated samples occur as often as expected, within five standard deviations.
+
+    The last round's only client has 6, 3, 3 and 0 samples of the classes.
+    """
+    counts, shares = torch.tensor([6, 3, 3, 0]), torch.tensor(expected)
 
     def check(make: Make) -> float:
         run = Run(make, {**SMALL, "hard_weight": 0.8, "label_prior": prior})
-        held = torch.arange(CLASSES).repeat_interleave(counts.long())
+        held = torch.arange(CLASSES).repeat_interleave(counts)
         run.clients[3].y[: len(held)] = held  # the rows behind them are padding
         drive(run, ((3,),))
-        expected = counts / counts.sum() if prior == "counts" else torch.full((CLASSES,), 1 / CLASSES)
         labels = torch.cat([asked.labels for asked in ask(run, Terms(0.8), steps=40)])
         found = labels.bincount(minlength=CLASSES) / len(labels)
-        deviation = (expected * (1 - expected) / len(labels)).sqrt()
-        return 0.0 if bool(((found - expected).abs() <= 5 * deviation).all()) else math.inf
+        deviation = (shares * (1 - shares) / len(labels)).sqrt()
+        return 0.0 if bool(((found - shares).abs() <= 5 * deviation + 1e-6).all()) else math.inf
 
-    return Check(f"200 generated labels, label_prior={prior}", SOURCE, check)
+    return Check(f"200 generated labels, label_prior={prior}", source, check)
 
 
 def _soft_features_follow_the_batch(make: Make) -> float:
@@ -187,6 +189,7 @@ def _soft_features_follow_the_batch(make: Make) -> float:
 
 
 BOTH = {"hard_weight": 0.8, "soft_weight": 0.6}
+PRINTED = {"hard_weight": 0.8, "objective": "printed"}
 FADING = {"hard_weight": 1e-3, "soft_weight": 2e-3, "annealing": 0.1}
 
 CHECKS: dict[str, tuple[Check, ...]] = {
@@ -197,8 +200,10 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         client_check("both terms, round 3, annealing=0.5", CODE, TWO, Terms(0.2, 0.15), {**BOTH, "annealing": 0.5}),
         client_check("the weights' floor of 1e-4, round 3", CODE, TWO, Terms(1e-4, 1e-4), FADING),
         Check("labels come from what the last round's clients hold", SOURCE, _labels_of_the_last_round),
-        proportion_check("counts"),
-        proportion_check("uniform"),
+        client_check("objective=printed: generated features in round 1", SOURCE, (), Terms(0.8), PRINTED),
+        proportion_check("counts", SOURCE, (1 / 2, 1 / 4, 1 / 4, 0)),
+        proportion_check("seen", SOURCE, (1 / 3, 1 / 3, 1 / 3, 0)),
+        proportion_check("uniform", CODE, (1 / 4, 1 / 4, 1 / 4, 1 / 4)),
         Check("the soft term's features have the batch's labels", CODE, _soft_features_follow_the_batch),
         mean_check({"generator_steps": 1}),
     ),

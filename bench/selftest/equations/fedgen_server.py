@@ -19,10 +19,11 @@ from bench.selftest.equations.builders import TWO, Options
 from bench.selftest.equations.check import Check, Make, gap
 from bench.selftest.equations.fedgen_client import CODE, NOISE, SOURCE, head
 from bench.selftest.equations.formulas import log_softmax, sum_of
-from bench.selftest.equations.lab import CLASSES, FEATURES
+from bench.selftest.equations.lab import CLASSES, FEATURES, SIZES
 from bench.selftest.equations.run import Run
 from bench.selftest.equations.watch import Adam, Draws, Sight, bare, shapes_gap, sight
 
+EQ_4 = "Zhu et al. 2021, Eq. 4"
 BATCH = 3
 LABELLINGS = tuple(itertools.product(range(CLASSES), repeat=BATCH))
 
@@ -48,6 +49,7 @@ class Step:
         lr: of the generator.
         heads: the round's local models by client.
         shares: (C,) by client: a_{k,y}, its share of the round's samples of each class.
+        objective: which of the three losses the generator has.
     """
 
     found: Sight
@@ -55,19 +57,30 @@ class Step:
     lr: float
     heads: Mapping[int, Params]
     shares: Mapping[int, Tensor]
+    objective: str
 
     def gradients(self, labellings: Sequence[tuple[int, ...]], diversity: float) -> list[list[Tensor]]:
-        """The printed loss's gradient by the generator's entries, for each labelling of the b samples."""
+        """The loss's gradient by the generator's entries, for each labelling of the b samples."""
         g = self.found.output.clone().requires_grad_()
-        terms = [torch.autograd.grad(self._ensemble(g, label), g)[0] for label in range(CLASSES)]
         spread = torch.autograd.grad(diversity * self._diversity(g), g)[0]
-        rows, by_label = torch.arange(BATCH), torch.stack(terms)
-        return [self._pull(by_label[torch.tensor(labels), rows] + spread) for labels in labellings]
+        losses = (self._ensemble(g, torch.tensor(labels)) for labels in labellings)
+        return [self._pull(torch.autograd.grad(loss, g, retain_graph=True)[0] + spread) for loss in losses]
 
-    def _ensemble(self, g: Tensor, label: int) -> Tensor:
-        """The ensemble's term were all labels y: sum_k mean_b a_{k,y} NLL(head_k(g_b), y)."""
-        risks = {k: -log_softmax(head(w, g))[:, label] for k, w in self.heads.items()}
-        return sum_of(self.shares[k][label] * risk.mean() for k, risk in risks.items())
+    def _ensemble(self, g: Tensor, labels: Tensor) -> Tensor:
+        """The ensemble's term for labels y_b of the b samples.
+
+        printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b ); intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b);
+        broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b').
+        """
+        rows, logits = torch.arange(BATCH), {k: head(w, g) for k, w in self.heads.items()}
+        if self.objective == "printed":
+            total = sum(SIZES[k] for k in logits)
+            mean = sum_of(SIZES[k] / total * z for k, z in logits.items())
+            return -log_softmax(mean)[rows, labels].mean()
+        risks = {k: -log_softmax(z)[rows, labels] for k, z in logits.items()}
+        if self.objective == "broadcast":
+            return sum_of((self.shares[k][labels][:, None] * risk[None]).mean() for k, risk in risks.items())
+        return sum_of((self.shares[k][labels] * risk).mean() for k, risk in risks.items())
 
     def _diversity(self, g: Tensor) -> Tensor:
         """The diversity term: exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
@@ -79,7 +92,7 @@ class Step:
         return [torch.tensordot(direction.flatten(), torch.stack(p), 1) for p in zip(*self.found.pulls, strict=True)]
 
 
-def two_rounds(run: Run, training: Training) -> list[Step]:
+def two_rounds(run: Run, training: Training, objective: str) -> list[Step]:
     """Two rounds of different clients, every generator step seen."""
     run.fed.batch_size, steps = BATCH, []
     for clients in TWO:
@@ -88,7 +101,8 @@ def two_rounds(run: Run, training: Training) -> list[Step]:
         shares = {k: count / total for k, count in counts.items()}
         lr = training.generator_lr * training.generator_lr_decay**run.server.round
         sights, noises = _one_round(run, heads, training.generator_steps)
-        steps += [Step(found, noise, lr, heads, shares) for found, noise in zip(sights, noises, strict=True)]
+        pairs = zip(sights, noises, strict=True)
+        steps += [Step(found, noise, lr, heads, shares, objective) for found, noise in pairs]
     return steps
 
 
@@ -120,13 +134,14 @@ def _one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Sig
     return sights, noises
 
 
-def server_check(title: str, options: Options, label: int | None = None) -> Check:
+def server_check(title: str, options: Options, label: int | None = None, source: str = SOURCE) -> Check:
     """Every generator step of two rounds.
 
     Args:
         title: what is compared.
         options: hyper-parameters.
         label: the class that all clients hold, so that no other can be asked for; None leaves them theirs.
+        source: of the formula.
     """
     training = Training(**{name: value for name, value in options.items() if name in vars(Training())})
     labellings = LABELLINGS if label is None else ((label,) * BATCH,)
@@ -137,14 +152,15 @@ def server_check(title: str, options: Options, label: int | None = None) -> Chec
             for data in run.clients.values():
                 data.y.fill_(label)
         adam = Adam(training.generator_lr, training.generator_weight_decay)
-        for step, after in itertools.pairwise(two_rounds(run, training)):
+        steps = two_rounds(run, training, options.get("objective", "intended"))
+        for step, after in itertools.pairwise(steps):
             adam.lr, leaves = step.lr, step.found.leaves
             gradients = step.gradients(labellings, training.diversity_weight)
             best = min(gradients, key=lambda grads: gap(after.found.leaves, adam.glimpse(leaves, grads)))
             gaps.append(gap(after.found.leaves, adam.step(leaves, best)))
         return max(gaps)
 
-    return Check(f"generator's steps, 2 rounds, {title}", SOURCE, check)
+    return Check(f"generator's steps, 2 rounds, {title}", source, check)
 
 
 def layers_check(embedded: bool) -> Check:
@@ -172,6 +188,8 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         server_check("diversity_weight=2", {"diversity_weight": 2.0}),
         server_check("without weight decay", UNDECAYED),
         server_check("embedded labels, uniform prior", EMBEDDED),
+        server_check("objective=printed", {"objective": "printed"}, source=EQ_4),
+        server_check("objective=broadcast", {"objective": "broadcast"}, source=CODE),
         layers_check(embedded=False),
         layers_check(embedded=True),
     )
