@@ -1,20 +1,26 @@
 # Two commands do everything on a fresh machine with Python 3.11 or later, pip and make:
 #   make demo         runs a sweep on the embedded data set and prints its leaderboard
 #   make test         runs the tests
+# One compares runs with those of other libraries, which it installs:
+#   make peers        fluke and Flower (docs/agreement.md)
 # One more needs a C compiler:
 #   make pretended    runs the tests for a GPU on a pretended one
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/ready
+PEERS := .venv-peers
 
-.PHONY: demo test pretended lint perf clean
+.PHONY: demo test peers pretended lint perf clean
 
 demo: $(READY)
 	$(BIN)/python -m bench.sweep --config docs/demo.toml
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+peers: $(PEERS)/ready
+	$(PEERS)/bin/python -m pytest -q tests/test_peers.py
 
 pretended: $(READY)
 	$(BIN)/python tests/pretended -q -n 2
@@ -34,5 +40,12 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[dev]'
 	touch $(READY)
 
+# An environment of their own, because they ask for other versions than ours; a .pth file lends it .venv's torch.
+$(PEERS)/ready: $(READY) requirements-peers.txt
+	$(BIN)/python -m venv --clear $(PEERS)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > $$(echo $(PEERS)/lib/python3*/site-packages)/venv.pth
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts -r requirements-peers.txt
+	touch $(PEERS)/ready
+
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache *.egg-info
+	rm -rf .venv $(PEERS) demo .pytest_cache .mypy_cache .ruff_cache *.egg-info
