@@ -85,6 +85,8 @@ class FedCAD(Algorithm):
         3. Algorithm 1 writes the distillation term as a soft cross entropy summed over the data, the text as KL: the
            gradient is the same; the mean over the batch is used.
         4. The text asks for 0 < beta < gamma < 1, while its grid holds 0 and equal pairs: both are allowed.
+        5. The auxiliary samples, 32 of each class, can be "acquired from the public data"; here they are taken out of
+           the training data before clients get theirs, for every algorithm of a comparison.
     """
 
     needs = frozenset({"auxiliary"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import string
 from dataclasses import replace
 from pathlib import Path
 
@@ -399,6 +400,54 @@ def test_a_tenth_of_each_writers_samples_of_the_hub_is_the_test_part(folder):
     assert sorted(both) == expected
     info = data.info("femnist")
     assert (info.train_size + info.test_size, info.test_size) == (814_277, 814_277 // 10)
+
+
+def characters_of(whole, classes):
+    """Pixels, labels and writers of each part of FEMNIST, of the characters that `classes` has, by their code."""
+    made = []
+    for part in ("train", "test"):
+        x, y, groups = (getattr(whole, f"{part}_{kind}") for kind in ("x", "y", "groups"))
+        kept = [position for position, code in enumerate(y) if int(code) in classes]
+        made.append((x[kept], [classes[int(y[position])] for position in kept], groups[kept]))
+    return made
+
+
+CODES = {
+    character: code for code, character in enumerate(string.digits + string.ascii_uppercase + string.ascii_lowercase)
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        ("femnist_digits", {CODES[digit]: int(digit) for digit in string.digits}),
+        ("femnist_letters", {CODES[letter]: ord(letter.lower()) - ord("a") for letter in string.ascii_letters}),
+    ],
+)
+@pytest.mark.parametrize("form", ["leaf", "hub"])
+def test_letters_and_digits_are_those_of_femnist(folder, monkeypatch, name, classes, form):
+    if form == "leaf":
+        for part, seed in (("train", 0), ("test", 50)):
+            formats.put(folder / f"femnist/data/{part}/all_data_0.json", formats.leaf(writers(seed)))
+    else:
+        hub_femnist(folder)
+    monkeypatch.setattr(femnist, "FEMNIST", formats.small(femnist.FEMNIST, 72, 8))
+    expected = characters_of(femnist.FEMNIST.read(folder), classes)
+    found = data.load(name, folder, offline=True)
+    for part, (x, y, groups) in zip(("train", "test"), expected, strict=True):
+        np.testing.assert_array_equal(getattr(found, f"{part}_x"), x)
+        assert getattr(found, f"{part}_y").tolist() == y
+        np.testing.assert_array_equal(getattr(found, f"{part}_groups"), groups)
+    assert (found.name, data.info(name).num_classes) == (name, len(set(classes.values())))
+    assert len(expected[0][1]) > 9
+    np.testing.assert_array_equal(data.labels(name, folder), found.train_y)
+    np.testing.assert_array_equal(data.source(name).read(folder).train_x, found.train_x)
+
+
+def test_letters_and_digits_are_all_that_nist_counts():
+    infos = [data.info(name) for name in ("femnist_letters", "femnist_digits")]
+    assert sum(info.train_size + info.test_size for info in infos) == 814_277 - 22
+    assert [info.test_size for info in infos] == [(info.train_size + info.test_size) // 10 for info in infos]
 
 
 def test_damaged_femnist_is_refused(folder, tmp_path):

@@ -16,6 +16,7 @@ from bench.errors import UsageError
 # Class sizes from 110 to 290, in no order: nothing divides evenly.
 LABELS = np.random.RandomState(0).permutation(np.repeat(np.arange(10), range(110, 310, 20)))
 SOURCES = np.random.RandomState(1).randint(0, 13, len(LABELS))
+WRITERS = 3 * np.random.RandomState(2).randint(0, 2_500, 4 * len(LABELS))  # of four times the samples
 DIRICHLET = [name for name, entry in PARTITIONS.items() if entry.needs_alpha]
 RETRIED = [name for name in DIRICHLET if name != "fedkf"]
 
@@ -25,6 +26,8 @@ def rng(seed=0):
 
 
 def parts_of(name, seed=0, num_clients=13, alpha=0.5, labels=LABELS, groups=SOURCES, max_tries=100_000):
+    if name == "by_writer_2000" and groups is SOURCES:
+        labels, groups = np.tile(labels, 4), WRITERS
     return PARTITIONS[name].function(Wanted(labels, num_clients, alpha, groups, max_tries), rng(seed))
 
 
@@ -44,7 +47,7 @@ def test_positions_are_ascending_and_in_one_part_only(name):
     assert len(np.unique(together(parts))) == len(together(parts))
 
 
-@pytest.mark.parametrize("name", [name for name in PARTITIONS if name != "fedgkd_groups"])
+@pytest.mark.parametrize("name", [name for name in PARTITIONS if name not in ("fedgkd_groups", "by_writer_2000")])
 def test_every_sample_is_used_once(name):
     np.testing.assert_array_equal(together(parts_of(name)), np.arange(len(LABELS)))
 
@@ -157,11 +160,35 @@ def test_a_writer_has_one_client_and_clients_as_many_writers():
 
 
 def test_there_are_no_more_clients_than_writers():
-    with pytest.raises(UsageError, match=r"num_clients must be <= 13 for partition by_writer.* got 14"):
+    with pytest.raises(UsageError, match=r"num_clients must be <= 13 for partition by_writer,.* got 14"):
         parts_of("by_writer", 0, 14)
+    with pytest.raises(UsageError, match=r"num_clients must be <= 2,000 for partition by_writer_2000,.* got 2001;"):
+        parts_of("by_writer_2000", 0, 2_001)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("by_source", "source"), ("by_writer", "writer")])
+def test_two_thousand_writers_are_drawn_and_dealt_in_equal_groups():
+    drawn = []
+    for seed in (0, 1):
+        parts = parts_of("by_writer_2000", seed, 10)
+        held = [set(WRITERS[part]) for part in parts]
+        assert [len(writers) for writers in held] == [200] * 10
+        drawn.append(set.union(*held))
+        np.testing.assert_array_equal(together(parts), np.flatnonzero(np.isin(WRITERS, list(drawn[-1]))))
+    assert len(set(WRITERS)) > 2_300
+    assert [len(writers) for writers in drawn] == [2_000] * 2
+    assert drawn[0] != drawn[1]
+
+
+def test_two_thousand_writers_have_to_be_there():
+    labels = np.zeros(4_000, np.int64)
+    assert len(together(parts_of("by_writer_2000", labels=labels, groups=np.arange(4_000) % 2_000))) == 4_000
+    with pytest.raises(UsageError, match=r"by_writer_2000 draws 2,000 writers, .* have 1,999; use by_writer, "):
+        parts_of("by_writer_2000", labels=labels, groups=np.arange(4_000) % 1_999)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("by_source", "source"), ("by_writer", "writer"), ("by_writer_2000", "writer")]
+)
 def test_sources_and_writers_have_to_be_known(name, kind):
     with pytest.raises(UsageError, match=f"partition {name} needs the {kind} of each sample"):
         parts_of(name, groups=None)
@@ -193,6 +220,7 @@ def test_the_seed_alone_decides(name):
         ("pathological", "4b0347b03908f5a2a2f7c4ad48a4531df274a11c338627db1de5ad8e752f8b7f"),
         ("by_source", "8c878440cccb89bbb3b77ca664b5bc0fd2652b34d63323ce4ec1c4f1d1c27401"),
         ("by_writer", "13da61bc8f20e1cc9b1722b201d5c5a544c6667e5a9f8c045423163711404859"),
+        ("by_writer_2000", "495ad67b739a60e24ff3ebd152f1e711b9efdba01bbaeccc6618688618925801"),
         ("niid_bench", "df33c0d9a2d5bddbbd61f933def9ecb49610883c3b0e73736c1348705903b51a"),
         ("pfllib", "df33c0d9a2d5bddbbd61f933def9ecb49610883c3b0e73736c1348705903b51a"),
         ("fl_bench", "5a507c03179da53730ddf9d94bede8e5539d80b46eaf8c203dc32b36ed9477ea"),
@@ -219,9 +247,10 @@ def test_labels_need_not_be_consecutive():
 
 def seconds_of(name, samples, num_clients, alpha):
     labels = np.random.RandomState(0).permutation(np.repeat(np.arange(8), samples // 8))
-    groups = np.arange(samples) % num_clients
+    most = 2_000 if name == "by_writer_2000" else num_clients  # clients that there can be, and the number of groups
+    groups = np.arange(samples) % most
     start = time.perf_counter()
-    parts_of(name, 0, num_clients, alpha, labels, groups)
+    parts_of(name, 0, min(num_clients, most), alpha, labels, groups)
     return time.perf_counter() - start
 
 

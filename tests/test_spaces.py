@@ -34,7 +34,7 @@ from search_spaces import (
 
 # Names that a setting may have, registered or to come.
 DATASET_NAMES = {"digits", "digits5", "emnist_letters", "femnist", "cifar10", "cifar100", "tiny_imagenet", "ag_news"}
-DATASET_NAMES |= {"sst5"}
+DATASET_NAMES |= {"sst5", "femnist_letters", "femnist_digits"}
 MODEL_NAMES = {
     "mlp",
     "cnn_cifar",
@@ -47,7 +47,7 @@ MODEL_NAMES = {
     "resnet8",
 }
 MODEL_NAMES |= {"resnet8_wide", "resnet50", "distilbert"}
-PARTITION_NAMES = {"lda", "fedgkd_groups", "fedkf", "fedgen", "pathological", "by_source", "by_writer"}
+PARTITION_NAMES = {"lda", "fedgkd_groups", "fedkf", "fedgen", "pathological", "by_source", "by_writer_2000"}
 PRINTED = {key: space for key, space in SPACES.items() if key[0] != "fedkd"}
 MOST_ON_DIGITS = 50
 

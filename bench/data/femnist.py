@@ -1,5 +1,7 @@
 """FEMNIST: digits and letters of both cases with their writers, as LEAF's JSON files or Hugging Face's parquet files.
 
+`LETTERS` and `DIGITS` are parts of it: 26 letters, whose upper and lower case are one class, and ten digits.
+
 Source: S. Caldas et al., LEAF: A Benchmark for Federated Settings (2018); on the hub it is `flwrlabs/femnist`. In the
 folder of data sets, `femnist` is LEAF's `data/femnist` (with `data/train` and `data/test`), or holds the parquet files.
 Strokes are dark on white, as LEAF has them. Writers are numbered in the order of their names.
@@ -43,7 +45,7 @@ class Femnist(PreparedSource):
         info: its entry in `DATASETS`.
     """
 
-    info: DatasetInfo = DATASETS["femnist"]
+    info: DatasetInfo
 
     def parse(self, folder: Path) -> Dataset:
         """The data set, of LEAF's files where there are any."""
@@ -105,7 +107,34 @@ class Femnist(PreparedSource):
         return Dataset.of(self.name, train_part, test_part, groups[~test], groups[test])
 
 
-FEMNIST = Femnist()
+@dataclass(frozen=True)
+class Characters(Femnist):
+    """The `Source` of some of FEMNIST's characters.
+
+    Test parts and writers' numbers are FEMNIST's: no sample is tested on here and trained on there. How many samples
+    there are is not checked, because only FEMNIST's total is published.
+
+    Args:
+        info: its entry in `DATASETS`.
+        classes: (62,) the class of each of FEMNIST's classes, -1 if it is left out.
+    """
+
+    classes: tuple[int, ...]
+
+    def parse(self, folder: Path) -> Dataset:
+        """FEMNIST's samples of these characters."""
+        whole, classes = FEMNIST.read(folder), np.array(self.classes, np.int64)
+        train_y, test_y = classes[whole.train_y], classes[whole.test_y]
+        train, test = train_y >= 0, test_y >= 0
+        groups = np.asarray(whole.train_groups)[train], np.asarray(whole.test_groups)[test]
+        parts = (whole.train_x[train], train_y[train]), (whole.test_x[test], test_y[test])
+        return Dataset.of(self.name, *parts, *groups)
+
+
+# FEMNIST's classes are 0 to 9, A to Z, a to z.
+FEMNIST = Femnist(DATASETS["femnist"])
+LETTERS = Characters(DATASETS["femnist_letters"], (*[-1] * 10, *range(26), *range(26)))
+DIGITS = Characters(DATASETS["femnist_digits"], (*range(10), *[-1] * 52))
 
 
 def _leaf(folder: Path) -> tuple[list[Path], list[Path]] | None:

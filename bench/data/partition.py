@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from bench.data.conventions import fl_bench, niid_bench, pfllib
 from bench.data.dealing import PartitionError, Wanted
 from bench.data.skewed import fedgen, fedgkd_groups, fedkf, lda
-from bench.data.without_alpha import by_source, by_writer, iid, pathological
+from bench.data.without_alpha import by_source, by_writer, by_writer_2000, iid, pathological
 from bench.terminal.names import unknown
 
 if TYPE_CHECKING:
@@ -93,6 +93,9 @@ PARTITIONS: dict[str, Partition] = {
     "by_source": Partition(by_source, False, "one client for each source", "Li et al. 2021 (FedBN)", "source"),
     "by_writer": Partition(
         by_writer, False, "all samples of an equal number of writers", "Li et al. 2022 (NIID-Bench)", "writer"
+    ),
+    "by_writer_2000": Partition(
+        by_writer_2000, False, "as by_writer, of 2,000 writers that are drawn", "He et al. 2022 (FedCAD)", "writer"
     ),
     "niid_bench": Partition(niid_bench, True, "NIID-Bench's noniid-labeldir: as lda", "Li et al. 2022 (NIID-Bench)"),
     "pfllib": Partition(pfllib, True, "PFLlib's dir: as lda, at least 40", "Zhang et al. 2025 (PFLlib)"),

@@ -1,4 +1,4 @@
-"""Partitions that have no concentration: `iid`, `pathological`, `by_source`, `by_writer`.
+"""Partitions that have no concentration: `iid`, `pathological`, `by_source`, `by_writer`, `by_writer_2000`.
 
 Axes: N samples, C classes, K clients, T tries.
 """
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Owned = NDArray[np.bool_]
 
 PATHOLOGICAL_CLASSES = 6
+DRAWN_WRITERS = 2_000
 
 
 def iid(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -92,7 +93,7 @@ def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Writers shuffled and split into K equal groups (some have one more); a client holds all samples of its writers.
 
-    Source: Li et al., NIID-Bench (2022), "real" FEMNIST; FedCAD (He et al. 2022) does alike.
+    Source: Li et al., NIID-Bench (2022), "real" FEMNIST.
 
     Args:
         wanted: what is asked for; needs groups.
@@ -103,15 +104,31 @@ def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """
     wanted.check_clients()
     places, found = _groups("by_writer", "writer", wanted)
-    if found < wanted.num_clients:
+    return _deal_writers("by_writer", places, rng.permutation(found), wanted.num_clients)
+
+
+def by_writer_2000(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """Draw 2,000 writers and split them into K equal groups, as `by_writer` does; no client holds the others' samples.
+
+    The paper deals "approximately 2000 writers" and does not say which. Settled here: 2,000, drawn anew for each seed.
+
+    Source: He et al., FedCAD (2022), section Experiments, Dataset.
+
+    Args:
+        wanted: what is asked for; needs groups.
+        rng: source of the draws.
+
+    Raises:
+        UsageError: the data set records no writers, or has fewer than 2,000, or there are more clients than that.
+    """
+    wanted.check_clients()
+    places, found = _groups("by_writer_2000", "writer", wanted)
+    if found < DRAWN_WRITERS:
         raise UsageError(
-            f"num_clients must be <= {found} for partition by_writer, which gives each client at least one of {found} "
-            f"writers, got {wanted.num_clients}; lower it, or use more of the training data"
+            f"partition by_writer_2000 draws {DRAWN_WRITERS:,} writers, and the training data have {found:,}; "
+            "use by_writer, which deals all there are, or more of the training data"
         )
-    client = np.empty(found, dtype=np.int64)
-    for index, writers in enumerate(np.array_split(rng.permutation(found), wanted.num_clients)):
-        client[writers] = index
-    return _collect(client[places], wanted.num_clients)
+    return _deal_writers("by_writer_2000", places, rng.permutation(found)[:DRAWN_WRITERS], wanted.num_clients)
 
 
 def _check_classes(classes: int) -> None:
@@ -171,7 +188,20 @@ def _groups(name: str, kind: str, wanted: Wanted) -> tuple[Positions, int]:
     return places, len(found)
 
 
+def _deal_writers(name: str, places: Positions, writers: Positions, clients: int) -> list[Positions]:
+    """The positions of each of `clients` clients, which get equal parts of `writers`; (N,) `places` has all writers."""
+    if len(writers) < clients:
+        raise UsageError(
+            f"num_clients must be <= {len(writers):,} for partition {name}, which gives each client at least one of "
+            f"{len(writers):,} writers, got {clients}; lower it, or use more of the training data with by_writer"
+        )
+    client = np.full(places.max() + 1, clients)  # stays so for a writer whom no client gets
+    for index, part in enumerate(np.array_split(writers, clients)):
+        client[part] = index
+    return _collect(client[places], clients)
+
+
 def _collect(clients: Positions, count: int) -> list[Positions]:
-    """The positions of each of `count` clients, from (N,) who owns each sample."""
+    """The positions of each of `count` clients, from (N,) who owns each sample; `count` if no client does."""
     order = np.argsort(clients, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(clients, minlength=count))[:-1])
+    return np.split(order, np.cumsum(np.bincount(clients, minlength=count + 1))[:-1])[:count]

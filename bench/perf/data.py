@@ -22,7 +22,7 @@ from leaderboards.commands import shell_command
 PREPARE_SECONDS, LOAD_SECONDS = 3.0, 0.5  # targets
 CLASSES = 10  # of equal size, as those of CIFAR-10
 ALPHA = 10.0  # every rule accepts its first draw then, so a time is that of one draw on every machine
-WRITERS = 4  # of each client
+WRITERS = 20  # of each client: the smaller size has as many as by_writer_2000 draws
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,9 @@ class Size:
 
 
 SIZES = {"small": Size(50_000, 100, 0.2), "large": Size(1_000_000, 10_000, 3.0)}
-# FedGen wants ten samples of each class for a client, which at the large size are all there are.
-FEWER = {("fedgen", "large"): 5_000}
+# FedGen wants ten samples of each class for a client, which at the large size are all there are; and 2,000 writers are
+# of 2,000 clients at most.
+FEWER = {("fedgen", "large"): 5_000, ("by_writer_2000", "large"): 2_000}
 
 
 def measure_data(folder: Path, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
