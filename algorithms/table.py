@@ -1,4 +1,4 @@
-"""The thirty algorithms: the table of contents of this suite. Imports neither torch nor ray.
+"""The algorithms: the table of contents of this suite. Imports neither torch nor ray.
 
 Letters of `down`, `up` and `keeps`: P the model's size, C classes, D features, G a generator's size, M buffer, J steps,
 t the round.
@@ -263,6 +263,22 @@ ENTRIES = (
             Field("beta", "float", 1.0, _WEIGHT, "weight of the distillation term; 0 is FedAvg"),
             Field("temperature", "float", 1.0, _POSITIVE, "tau of both softmax functions; the term carries tau^2"),
         ),
+    ),
+    Entry(
+        name="fedlc",
+        factory="algorithms.fedlc:FedLC",
+        paper="Zhang et al. 2022",
+        equations="Section 4",
+        summary="lowers each logit by a margin that grows as the client's samples of the class get fewer",
+        fields=(Field("tau", "float", 1.0, _WEIGHT, "scale of the margins; 0 is FedAvg"),),
+    ),
+    Entry(
+        name="fedrs",
+        factory="algorithms.fedrs:FedRS",
+        paper="Li and Zhan 2021",
+        equations="Section 4",
+        summary="scales down the logits of classes that the client lacks",
+        fields=(Field("missing_scale", "float", 0.5, Bounds(0, 1), "alpha, factor on these logits; 1 is FedAvg"),),
     ),
     Entry(
         name="qffl",

@@ -81,6 +81,8 @@ SPACES = (
     _space("fedmax", {"beta": Grid(0.1, 1.0)}),
     _space("fedbn"),
     _space("fedntd", {"beta": Grid(0.3, 1.0)}),
+    _space("fedlc", {"tau": Grid(0.3, 1.0)}),
+    _space("fedrs", {"missing_scale": Grid(0.5, 0.9)}),
     _space("qffl", {"q": Grid(1e-3, 0.1)}),
     _space("feddkd", {"lr": Grid(0.05, 0.2)}, _DKD),
     _space("feddkd_max", fixed={"beta": 0.1, **_DKD}),

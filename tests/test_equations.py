@@ -171,6 +171,11 @@ def torch_weights(right: Any, fed: Any, message: Any, memory: Any, generator: An
     return {**local, "theta": {**local["theta"], **narrow}}
 
 
+def counts_of_everyone(right: Any, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
+    local = right.start(fed, message, memory, generator)
+    return {name: value if name == "params" else torch.ones_like(value) for name, value in local.items()}
+
+
 def true_class_too(right: Any, out: Any, teacher: Any, batch: Any, plan: Any) -> Any:
     return right.beta * right.temperature**2 * kl(teacher.logits, out.logits, right.temperature)
 
@@ -207,6 +212,8 @@ MUTANTS: dict[str, tuple[str, Make]] = {
         "feddistill",
         changed("feddistill", lambda h: {"distillation_weight": h["distillation_weight"] / h["temperature"] ** 2}),
     ),
+    "margins alike for all classes": ("fedlc", twisted("fedlc", start=counts_of_everyone)),
+    "no class missing": ("fedrs", twisted("fedrs", start=counts_of_everyone)),
     "all clients' heads count alike": ("fedgen", twisted("fedgen", upload=equal_counts)),
     "generated term doubled": ("fedgen", twisted("fedgen", local_loss=twice_the_term)),
     "distillation term doubled": ("fedkf", twisted("fedkf", local_loss=twice_the_term)),

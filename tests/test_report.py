@@ -21,6 +21,7 @@ import pytest
 from browser import CHROMIUM, Browser, browser
 from rows import START, failed_row, make_row
 
+from algorithms import ALGORITHMS
 from bench import cli
 from bench.charts import accuracy_against
 from bench.charts.costs import Scale, scale_of
@@ -566,9 +567,9 @@ def test_colours_stand_out_and_apart_for_all_eyes(colours, ground):
         assert nearest > 0.095, who
 
 
-def test_thirty_algorithms_look_different_each():
-    looks = {(LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)]) for i in range(30)}
-    assert len(looks) == 30
+def test_algorithms_look_different_each():
+    looks = {(LIGHT[i % len(LIGHT)], DASHES[i % len(DASHES)], SHAPES[i % len(SHAPES)]) for i in range(len(ALGORITHMS))}
+    assert len(looks) == len(ALGORITHMS)
     assert len(DASHES) == len(set(DASHES)) >= 5
 
 

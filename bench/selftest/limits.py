@@ -79,6 +79,8 @@ LIMITS: Mapping[str, tuple[Limit, ...]] = {
     "fedgkd_mse": (Limit({"gamma": 0.0}),),
     "fedmax": (Limit({"beta": 0.0}), Limit({"beta": 0.0, "fedmax_direction": "u_a"})),
     "fedbn": (Limit({}, models=("mlp", "cnn_digits"), exact_models=True),),
+    "fedlc": (Limit({"tau": 0.0}),),
+    "fedrs": (Limit({"missing_scale": 1.0}),),
     "fedntd": (Limit({"beta": 0.0}),),
     "qffl": (_equal_clients(q=0.0),),
     "feddkd": (Limit({"steps": 0}), Limit({"lr": 0.0})),

@@ -20,6 +20,7 @@ from bench.selftest.equations import (
     fedgen_server,
     fedgkd,
     fedkf,
+    label_counts,
     t1,
 )
 from bench.selftest.equations.check import TOLERANCE, Check, Make, Outcome
@@ -36,6 +37,7 @@ FAMILIES = (
     t1,
     baselines,
     feddf,
+    label_counts,
 )
 
 

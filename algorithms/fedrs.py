@@ -1,0 +1,40 @@
+"""FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data.
+
+Li, Zhan, KDD 2021, section 4. https://doi.org/10.1145/3447548.3467254
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, Plan, hyper
+from algorithms.losses import cross_entropy
+
+
+@dataclass(frozen=True)
+class FedRS(Algorithm):
+    """Local cross entropy of the logits s_c z_c, s_c = 1 for classes that the client holds and alpha for the others.
+
+    The restricted softmax slows the updates of classifier rows whose class a client never sees.
+
+    Args:
+        missing_scale: the paper's alpha, in [0, 1]; 1 is FedAvg.
+
+    Differences from the paper:
+        1. The paper scales w_c^T h, a classifier without bias; here the bias, which is part of z_c, is scaled too.
+    """
+
+    missing_scale: float = hyper(0.5, 0, 1)
+
+    def start(self, fed: Fed, message: Message, memory: Memory, generator: torch.Generator) -> Local:
+        """The received model, and which classes the client holds."""
+        held = (fed.client.label_counts > 0).to(fed.client.label_counts.dtype)
+        return {"params": message["params"], "held": held}
+
+    def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
+        """The cross entropy of the restricted softmax."""
+        scale = self.missing_scale + (1 - self.missing_scale) * local["held"]
+        return cross_entropy(scale * net(local["params"], batch.x).logits, batch.y)
