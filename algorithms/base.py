@@ -303,6 +303,7 @@ class Algorithm:
     needs: ClassVar[frozenset[str]] = frozenset()
     communicates: ClassVar[bool] = True  # clients upload their model as `params`: what DKD and T1 build on
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` gives
+    tracked: ClassVar[tuple[str, ...]] = ()  # small tensors of the message, of one shape, kept by `--track message`
     version: ClassVar[int | None] = None  # of one outside the registry; None: a number that changes with its source
 
     def __post_init__(self) -> None:
@@ -385,6 +386,11 @@ class Plugin(Algorithm):
     def rows(self) -> tuple[str, ...]:  # type: ignore[override]
         """The base's, and those that the plug-in adds."""
         return self.base.rows
+
+    @property
+    def tracked(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The base's."""
+        return self.base.tracked
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """The base's."""

@@ -229,7 +229,7 @@ class Simulation:
         self._forget_scores(trained)
         self._check_finite(job.tasks, trained)
         if number % self.setting.evaluate_every == 0 or self.done:
-            self._evaluate(trained)
+            self._evaluate(job, trained)
 
     def _uploads(self, trained: list[Trained]) -> Upload:
         uploads: Upload = stack([result.upload for result in trained])
@@ -281,10 +281,10 @@ class Simulation:
         found = complaint(self.problem, self.round, tasks, trained, distinct, self._message())
         self.progress.diverged, self.progress.complaint = bool(found), found or ""
 
-    def _evaluate(self, trained: list[Trained]) -> None:
+    def _evaluate(self, job: Job, trained: list[Trained]) -> None:
         alone = not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
-        local = self.tracker.clients(self.round, trained, self.done)
+        local = self.tracker.clients(job, trained, self.done)
         further = {"train_loss": loss, **asdict(self.progress.traffic), **local}
         for suffix, row in self.algorithm.evaluated(self.server).items():
             # A client that nobody sends anything has the model it had, until it trains again.
