@@ -157,14 +157,19 @@ def cost(out: Path | str, key: str) -> tuple[float, list[str]] | None:
         return float(file["run/seconds"]), [str(note) for note in file["run/notes"]]
 
 
-def bring(sources: Sequence[Path], out: Path) -> None:
+def bring(sources: Sequence[Path], out: Path, key: str = "") -> None:
     """Copy the files of several result folders into one; those that are there stay as they are.
+
+    Args:
+        sources: result folders.
+        out: the folder that gets them.
+        key: only of the run with this key.
 
     Raises:
         OSError: a folder cannot be read or written; nothing half-written is left.
     """
     for source in sources:
-        for path in sorted((source / FOLDER).glob("*.*")):
+        for path in sorted((source / FOLDER).glob(f"{key[:16]}*.*")):
             target = out / FOLDER / path.name
             if path.suffix in (".npz", ".safetensors") and not path.name.startswith(".") and not target.exists():
                 blob = path.read_bytes()

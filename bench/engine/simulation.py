@@ -74,6 +74,7 @@ class Simulation:
         folder: where the state lies, or None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
         choices: which programs were found fastest, on a GPU.
+        initial: w_0, with all names of the network; None for the weights that the seed draws.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Simulation:
         folder: StateFolder | None = None,
         track: Collection[str] = (),
         choices: Choices | None = None,
+        initial: Params | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
         # Nothing of it refers to it: when it is done with, so is at once what it holds of a GPU. Were that left to the
@@ -116,7 +118,8 @@ class Simulation:
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
         self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
-        self._initial = initial_params(module, self.net.dtype, self.device)
+        drawn = initial_params(module, self.net.dtype, self.device)
+        self._initial = {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
         self.server: Server = algorithm.init_server(self.fed, self._initial)
         self._check_rows()
         self.memories: dict[int, Memory] = {}

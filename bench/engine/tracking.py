@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -235,6 +236,14 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
         raise ValueError(f"run {key[:16]} has a model for each of the clients 0 to {owners[-1]}, got client={client}")
     own = f"{client}/"
     return {**shared, **{name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)}}
+
+
+def fingerprint(params: Params) -> str:
+    """16 hexadecimal digits that are equal for models of equal names and equal values, to the last bit."""
+    found = hashlib.sha256()
+    for name in sorted(params):
+        found.update(name.encode() + params[name].numpy().tobytes())
+    return found.hexdigest()[:16]
 
 
 def _append(found: _Found, values: Mapping[str, Any]) -> None:
