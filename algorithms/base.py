@@ -330,6 +330,7 @@ class Algorithm:
     communicates: ClassVar[bool] = True  # clients upload their model as `params`: what DKD and T1 build on
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` gives
     defaults_follow: ClassVar[str] = "the paper"  # or its authors' code, and in what
+    tracked: ClassVar[tuple[str, ...]] = ()  # small tensors of the message, of one shape, kept by `--track message`
     version: ClassVar[int | None] = None  # of one outside the registry; None: a number that changes with its source
 
     def __post_init__(self) -> None:
@@ -412,6 +413,11 @@ class Plugin(Algorithm):
     def rows(self) -> tuple[str, ...]:  # type: ignore[override]
         """The base's, and those that the plug-in adds."""
         return self.base.rows
+
+    @property
+    def tracked(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The base's."""
+        return self.base.tracked
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """The base's."""

@@ -90,6 +90,7 @@ class FedCAD(Algorithm):
     """
 
     needs = frozenset({"auxiliary"})
+    tracked = ("class_weights",)
 
     beta: float = hyper(0.3, 0, 1, open_high=True)
     gamma: float = hyper(0.7, 0, 1, open_high=True)

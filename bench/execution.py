@@ -26,6 +26,8 @@ TRACKS = {
     "classes": "accuracy by class: of the evaluated model every evaluated round, of the clients' own at the end",
     "features": "penultimate features of 1,000 test samples at the end",
     "models": "the final model",
+    "drift": "gradients of the clients' losses and distances of their models, every evaluated round",
+    "message": "small tensors that the server sends (FedCAD's class weights), every evaluated round",
 }
 # What `--log` takes; `bench.tuning.log_tools` has one class for each.
 LOGS = {

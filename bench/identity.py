@@ -13,7 +13,7 @@ from search_spaces import Setting, Value, setting_fields
 
 
 def identity(setting: Setting) -> dict[str, Value]:
-    """Every field by name, and `dataset_version`, `model_version`, `partition_version` where there is one.
+    """`Setting.as_dict`, and `dataset_version`, `model_version`, `partition_version` where there is one.
 
     Raises:
         UsageError: something from outside that cannot be imported any more.

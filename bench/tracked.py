@@ -20,6 +20,15 @@ round, K in all, C classes, n test samples, D features:
 | `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs on a data set; their labels |
 | `features/global` | (n, D) | penultimate features of the evaluated model; absent where each client has its own |
 | `features/client`, `features/local` | (), (n, D) | first client of the last round, and its own model's features |
+| `drift/rounds`, `drift/clients` | (R,), (R, m) | evaluated rounds, and who took part in each |
+| `drift/shares` | (R, m) | p_k, each client's share of these clients' training samples |
+| `drift/gradients` | (R, m) | norm of the gradient of the client's loss F_k at the model w_t that it received |
+| `drift/mean_gradient` | (R,) | norm of the mean of these gradients, weighted by p_k |
+| `drift/dissimilarity` | (R,) | weighted mean of their squared norms over the square of that: FedGKD's B^2 |
+| `drift/distances` | (R, m) | distance of the client's final model from w_t |
+| `drift/distance` | (R,) | the mean of these, weighted by p_k |
+| `message/rounds` | (R,) | evaluated rounds |
+| `message/<name>` | (R, ...) | what the server sent in each: `message/class_weights` (R, C) of FedCAD |
 
 Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without test samples. Where
 clients hold one source each, they are means over the sources. Imports neither torch nor ray.
@@ -32,7 +41,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
@@ -41,7 +50,11 @@ from bench.execution import TRACKS
 from bench.whole import whole_file
 from leaderboards.files import sweep_leftovers
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FOLDER = "tracked"
+_BY_ROUND = ("local/", "classes/global", "drift/", "message/")
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 
@@ -64,6 +77,39 @@ def arrays(out: Path | str, key: str) -> Arrays:
         )
     with _readable(path), np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
+
+
+def frame(out: Path | str, key: str, name: str) -> pd.DataFrame:
+    """A tracked array of one value or more for each evaluated round, as a long table.
+
+    Args:
+        out: results folder.
+        key: run key of the row, or its first 16 characters.
+        name: of the array, such as `drift/gradients` or `message/class_weights`.
+
+    Returns:
+        Columns `round`, `value`, and between them, if a round has several values: `client` where they are its clients',
+        else `index`, their position (the class, in `classes/global` and `message/class_weights`).
+
+    Raises:
+        FileNotFoundError: nothing was tracked of the row.
+        KeyError: there is no such array by round.
+        EnvironmentProblem: the file is damaged.
+    """
+    import pandas as pd
+
+    found, kind = arrays(out, key), name.partition("/")[0]
+    by_round = [own for own in found if own.startswith(_BY_ROUND) and not own.endswith(("/rounds", "/clients"))]
+    if name not in by_round:
+        raise KeyError(f"run {key[:16]} has no tracked array {name!r} by round; it has {', '.join(by_round)}")
+    rounds, values, clients = found[f"{kind}/rounds"], found[name], found.get(f"{kind}/clients")
+    each = values[0].size
+    columns = {"round": rounds.repeat(each)}
+    if clients is not None and clients.shape == values.shape:
+        columns["client"] = clients.ravel()
+    elif values.ndim > 1:
+        columns["index"] = np.tile(np.arange(each), len(rounds))
+    return pd.DataFrame({**columns, "value": values.ravel()})
 
 
 def held(out: Path | str, key: str) -> set[str]:
@@ -111,14 +157,19 @@ def cost(out: Path | str, key: str) -> tuple[float, list[str]] | None:
         return float(file["run/seconds"]), [str(note) for note in file["run/notes"]]
 
 
-def bring(sources: Sequence[Path], out: Path) -> None:
+def bring(sources: Sequence[Path], out: Path, key: str = "") -> None:
     """Copy the files of several result folders into one; those that are there stay as they are.
+
+    Args:
+        sources: result folders.
+        out: the folder that gets them.
+        key: only of the run with this key.
 
     Raises:
         OSError: a folder cannot be read or written; nothing half-written is left.
     """
     for source in sources:
-        for path in sorted((source / FOLDER).glob("*.*")):
+        for path in sorted((source / FOLDER).glob(f"{key[:16]}*.*")):
             target = out / FOLDER / path.name
             if path.suffix in (".npz", ".safetensors") and not path.name.startswith(".") and not target.exists():
                 blob = path.read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -30,10 +31,16 @@ def _setting(
     open_high: bool = False,
     choices: tuple[str, ...] = (),
     packable: bool = False,
+    optional: bool = False,
 ) -> Any:
-    """A field. `packable`: runs that differ in it can train as one program, since no step is computed otherwise."""
+    """A field.
+
+    `packable`: runs that differ in it can train as one program, since no step is computed otherwise. `optional`: at its
+    default it is no part of the setting's identity, so that run keys are those from before there was such a field.
+    """
     bounds = Bounds(low, high, open_low, open_high, choices)
-    return field(default=default, metadata={"bounds": bounds, "meaning": meaning, "packable": packable})
+    facts = {"bounds": bounds, "meaning": meaning, "packable": packable, "optional": optional}
+    return field(default=default, metadata=facts)
 
 
 @dataclass(frozen=True)
@@ -107,6 +114,9 @@ class Setting:
     )
     evaluate_every: int = _setting(1, "rounds between evaluations; the last round always is one", 1, packable=True)
     precision: str = _setting("fp32", "arithmetic of training", choices=PRECISIONS)
+    start_from: str = _setting(
+        "", "run key of a stored run, whose final model is w_0; empty for drawn weights", packable=True, optional=True
+    )
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -119,6 +129,8 @@ class Setting:
             raise ValueError(
                 f"evaluate_every must be <= rounds, got evaluate_every={self.evaluate_every}, rounds={self.rounds}"
             )
+        if self.start_from and not re.fullmatch("[0-9a-f]{64}", self.start_from):
+            raise ValueError(f"start_from must be a run key of 64 hexadecimal digits, got {self.start_from!r}")
 
     @property
     def cohort_size(self) -> int:
@@ -126,8 +138,9 @@ class Setting:
         return max(1, int(self.participation * self.num_clients + 0.5))
 
     def as_dict(self) -> dict[str, Value]:
-        """Every field by name."""
-        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        """Every field by name; an optional one only if it is not at its default."""
+        values = [(item, getattr(self, item.name)) for item in dataclasses.fields(self)]
+        return {item.name: value for item, value in values if value != item.default or not item.metadata["optional"]}
 
     def of_program(self) -> dict[str, Value]:
         """The fields that decide what a step computes, by name: alike in all runs that train as one program."""

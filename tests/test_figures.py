@@ -108,7 +108,7 @@ def runs_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("digits")
     asked = "--algo fedavg,fedgkd --dataset digits --alpha 0.1 1 --participation 0.3 0.5 --rounds 2 --seeds 2"
     asked += " --set local_epochs=1 buffer=1 gamma=0.2 local_test_fraction=0.2 --executor inline -q"
-    assert sweep.main([*asked.split(), "--track", "local,classes,features,models", "--out", str(out)]) == 0
+    assert sweep.main([*asked.split(), "--track", "local,classes,features,models,drift", "--out", str(out)]) == 0
     return out
 
 
@@ -246,6 +246,18 @@ def test_local_accuracy_stands_beside_the_global_one(tmp_path):
     assert [y for _, y in line(right, "fedavg")] == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert line(left, "fedgkd")
     assert not line(right, "fedgkd")
+
+
+def test_drift_is_drawn_of_tracked_arrays(tmp_path):
+    pairs = [pair(seed=seed, fields={"alpha": alpha}) for alpha in (0.1, 1.0) for seed in (0, 1)]
+    for seed, (row, _) in enumerate(pairs):
+        values = {"rounds": [2, 4], "distance": [3.0 + seed, 1.0], "dissimilarity": [np.inf, 2.0 + seed]}
+        tracked.write_arrays(tmp_path, row["run_key"], {f"drift/{name}": own for name, own in values.items()})
+    (spec,) = of(write(tmp_path, pairs), "fedgkd-drift").values()
+    assert headings(spec) == [["α = 0.1", "α = 1"]] * 2
+    above, below = panels(spec)
+    assert [line(panel, "fedavg") for panel in above] == [[(2, 3.5), (4, 1.0)], [(2, 5.5), (4, 1.0)]]
+    assert [line(panel, "fedavg") for panel in below] == [[(4, 2.5)], [(4, 4.5)]]
 
 
 def test_fairness_has_a_row_for_each_measure(tmp_path):
@@ -515,7 +527,7 @@ def test_all_is_drawn_whole_in_both_forms(runs_of_digits, tmp_path):
     where = ("--alpha", "0.1", "--participation", "0.3", "0.5")
     names = [path.stem for path in drawn(runs_of_digits, tmp_path, "--all", *where)]
     cell = [f"digits-alpha0.1-participation{share}" for share in (0.3, 0.5)]
-    both = ("fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedkf-3")
+    both = ("fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedgkd-drift", "fedkf-3")
     expected = [f"{figure}-{own}" for figure in both for own in cell]
     expected += [f"{figure}-digits-alpha0.1" for figure in ("fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")]
     assert names == sorted(expected)
@@ -535,6 +547,7 @@ def test_all_is_drawn_whole_in_both_forms(runs_of_digits, tmp_path):
     [
         ("fedgkd-4", "mark-line", 2),  # two algorithms
         ("fedcad-4", "mark-line", 4),  # global and local
+        ("fedgkd-drift", "mark-line", 4),  # distance and dissimilarity
         ("fedkf-3", "mark-line", 6),  # three measures
         ("fedgkd-2", "mark-symbol", 4 * 359 + 10),  # two algorithms, global and local, all test samples; the legend
         ("fedcad-1", "mark-rect", 10 + 4 * 10),  # the client's data, and two models of two algorithms
@@ -588,7 +601,7 @@ def test_the_list_says_what_can_be_drawn_and_what_makes_the_others(tmp_path, cap
     assert main(["--out", str(out)]) == 0
     said = capsys.readouterr().out
     able, _, lacking = said.partition("the others lack runs")
-    assert able.startswith(f"4 of 15 figures can be drawn from {out}\n")
+    assert able.startswith(f"4 of 16 figures can be drawn from {out}\n")
     assert "fedgkd-4-digits-alpha0.5-participation1" in able
     assert f"python -m bench.sweep --paper fedgkd --table fig2 --track local,features --out {out}" in lacking
     assert "--track classes" in lacking
@@ -635,7 +648,7 @@ def test_the_same_runs_give_the_same_pictures(runs_of_digits, tmp_path):
             ["--paper", "fedkg"],
             "no paper with figures 'fedkg'; known: fedcad, feddkd, fedgkd, fedkf (did you mean fedkf?)",
         ),
-        (["--paper", "fedgkd", "--figure", "9"], "--figure 9: of fedgkd are drawn 2, 3, 4, 5"),
+        (["--paper", "fedgkd", "--figure", "9"], "--figure 9: of fedgkd are drawn 2, 3, 4, 5, drift"),
         (["--figure", "2"], "--figure needs --paper"),
         (["fedgkd-4", "--all"], "give one of the two"),
         (["fedgkd-4", "--paper", "fedcad"], "give one of the two"),
@@ -657,6 +670,7 @@ def test_requests_that_cannot_be_met(tmp_path, capsys, monkeypatch, arguments, s
     [
         ("fedgkd-2", "--track local,features"),
         ("fedgkd-5", "--track models"),
+        ("fedgkd-drift", "--track drift"),
         ("fedcad-1", "--track classes"),
         ("fedcad-3", "--track classes"),
         ("fedcad-4", "--track local"),

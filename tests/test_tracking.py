@@ -18,6 +18,7 @@ from torch import Tensor
 
 from algorithms import ALGORITHMS, entry
 from algorithms.base import Algorithm, Params
+from algorithms.feddkd import DKD
 from bench import data, models, sweep, tracked
 from bench.engine import tracking
 from bench.engine.simulation import Simulation
@@ -137,6 +138,120 @@ def test_classes_are_those_of_a_plain_pass(backend: str) -> None:
     assert not curve(run, "local_accuracy")
 
 
+def plain_gradient(run: Simulation, params: Params, client: int) -> np.ndarray[Any, Any]:
+    """Of a client's mean cross entropy at a whole model, by torch alone: all samples at once, in evaluation mode."""
+    module = models.make(run.setting.model, INFO.input_shape, 3).double()
+    module.load_state_dict(params)
+    module.eval()
+    found, index = toy_dataset(), toy_split().clients[client]
+    x = (torch.tensor(found.train_x[index], dtype=torch.float64) / 255 - 0.5) / 0.25
+    torch.nn.CrossEntropyLoss()(module(x).logits, torch.tensor(found.train_y[index]).long()).backward()
+    return np.concatenate([value.grad.numpy().ravel() for value in module.parameters()])
+
+
+def weights(run: Simulation, params: Params) -> np.ndarray[Any, Any]:
+    """All parameters that are trained, in the module's order."""
+    return np.concatenate([params[name].detach().numpy().ravel() for name in run.net.trainable])
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+@pytest.mark.parametrize("model", ["mlp", "mlp+bn"])
+def test_drift_is_that_of_plain_autograd(model: str, backend: str) -> None:
+    """FedGKD's Assumption 1.2, and the norms in its Eq. 6."""
+    run = toy(Keeper(), ("drift",), backend, model=model, evaluate_every=2)
+    expected: dict[str, list[Any]] = {}
+    for number in range(1, 5):
+        before = dict(run.server.params)
+        run.advance(1)
+        if number % 2:
+            continue
+        clients = run.participants(number)
+        n = np.array([len(toy_split().clients[client]) for client in clients])
+        gradients = np.array([plain_gradient(run, before, client) for client in clients])
+        mean = (n @ gradients) / n.sum()
+        squares = (gradients**2).sum(1)
+        moved = [weights(run, run.memories[client]["own"]) - weights(run, before) for client in clients]
+        distances = np.sqrt([own @ own for own in moved])
+        values = {
+            "rounds": number,
+            "clients": clients,
+            "shares": n / n.sum(),
+            "gradients": np.sqrt(squares),
+            "mean_gradient": np.sqrt(mean @ mean),
+            "dissimilarity": (n @ squares) / n.sum() / (mean @ mean),
+            "distances": distances,
+            "distance": (n @ distances) / n.sum(),
+        }
+        for name, value in values.items():
+            expected.setdefault(f"drift/{name}", []).append(value)
+    kept = run.tracker.arrays("")
+    assert set(kept) == {*expected, "run/seconds"}
+    for name, values in expected.items():
+        np.testing.assert_allclose(kept[name], values, rtol=1e-10, err_msg=name)
+    assert len(set(n)) > 1, "clients of one size would not show their weights"
+
+
+def test_drift_of_personal_models_is_from_what_each_client_starts_with() -> None:
+    run = toy("fedbn", ("drift",))
+    run.advance(1)
+    row = run.algorithm.evaluated(run.server)[""]
+    clients = run.participants(2)
+    starts = [run.local_model(row, client) for client in clients]
+    run.advance(1)
+    gradients = [np.linalg.norm(plain_gradient(run, start, c)) for start, c in zip(starts, clients, strict=True)]
+    np.testing.assert_allclose(run.tracker.arrays("")["drift/gradients"][1], gradients, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["fedcad", "fedcad_dkd"])
+def test_the_class_weights_that_clients_receive_are_kept(name: str, tmp_path: Path) -> None:
+    """FedCAD's Eq. 6 as printed, from the global model that a round begins with; with a plug-in around it as well."""
+    algorithm = make("fedcad") if name == "fedcad" else DKD(base=make("fedcad"))
+    run, expected = toy(algorithm, ("message",), auxiliary_per_class=2), []
+    x, y = run.fed.auxiliary.x, run.fed.auxiliary.y
+    for _ in range(4):
+        with torch.no_grad():
+            p = (run.net.eval(run.server.params, x).logits / 2.0).softmax(1)
+        own = p.gather(1, y[:, None]).squeeze(1)
+        phi = own - (p.sum(1) - own)
+        expected.append([float((0.7 - 0.3) / 2 * phi[y == c].mean() + (0.7 + 0.3) / 2) for c in range(3)])
+        run.advance(1)
+    tracking.write(run, tmp_path, {"": KEYS[""]}, {"": "fedcad"})
+    kept = tracked.arrays(tmp_path, KEYS[""])
+    np.testing.assert_allclose(kept["message/class_weights"], expected, rtol=1e-10)
+    assert not kept["run/notes"].tolist()
+    long = tracked.frame(tmp_path, KEYS[""], "message/class_weights")
+    assert list(long.columns) == ["round", "index", "value"]
+    np.testing.assert_allclose(long.pivot(index="round", columns="index", values="value"), expected, rtol=1e-10)
+    with pytest.raises(KeyError, match="it has message/class_weights"):
+        tracked.frame(tmp_path, KEYS[""], "drift/distances")
+
+
+def test_a_long_table_names_the_clients_of_each_round(tmp_path: Path) -> None:
+    run = toy("fedavg", ("local", "drift", "classes"))
+    run.advance(4)
+    tracking.write(run, tmp_path, {"": KEYS[""]}, {"": "fedavg"})
+    kept = tracked.arrays(tmp_path, KEYS[""])
+    long = tracked.frame(tmp_path, KEYS[""], "drift/gradients").set_index(["round", "client"])["value"]
+    for at, clients in enumerate(kept["drift/clients"]):
+        np.testing.assert_array_equal(long.loc[at + 1].loc[clients], kept["drift/gradients"][at])
+    whole = tracked.frame(tmp_path, KEYS[""], "drift/distance")
+    assert list(whole.columns) == ["round", "value"]
+    np.testing.assert_array_equal(whole.value, kept["drift/distance"])
+    assert len(tracked.frame(tmp_path, KEYS[""], "classes/global")) == 4 * 3
+
+
+@dataclass(frozen=True)
+class Misnamed(Algorithm):
+    """FedAvg that names an entry its message does not have."""
+
+    tracked = ("class_weight",)
+
+
+def test_an_entry_that_no_message_has_is_named() -> None:
+    with pytest.raises(ValueError, match=r"Misnamed\.tracked names 'class_weight'.*the message has params"):
+        toy(Misnamed(), ("message",)).advance(1)
+
+
 def test_a_class_without_test_samples_has_no_accuracy() -> None:
     run = toy("fedavg", ("classes",), dataset=replace(toy_dataset(), test_y=np.arange(30) % 2))
     run.advance(1)
@@ -175,6 +290,8 @@ def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     assert np.shape(kept["classes/global"]) == (2, 3)
     assert np.shape(kept["classes/local"]) == (len(watched.participants(2)), 3)
     assert kept["features/local"].shape == (30, watched.net.feature_dim)
+    assert np.isfinite(kept["drift/gradients"]).all()
+    assert kept["message/rounds"] == [1, 2]
 
 
 def test_nothing_is_measured_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,8 +599,9 @@ def test_a_gpu_keeps_what_a_cpu_keeps(tmp_path: Path) -> None:
 def test_an_unknown_name_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for more in ([], ["--dry-run"], ["--show"]):
         assert run(tmp_path, "--algo", "fedavg", "--track", "local,modles", *more) == 2
-        assert "no way to --track 'modles'; known: classes, features, local, models (did you mean models?)" in (
-            capsys.readouterr().err
+        assert (
+            "no way to --track 'modles'; known: classes, drift, features, local, message, models (did you mean models?)"
+            in (capsys.readouterr().err)
         )
     assert not list(tmp_path.iterdir())
 

@@ -126,11 +126,19 @@ class Federation:
         """
         return Source(self.train, self.clients[client], self._held[client][positions], draws)
 
-    def chunks(self, part: Samples, index: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """(inputs, labels) of all samples of a part, or of those at `index`, a chunk at a time, in any order."""
+    def chunks(
+        self, part: Samples, index: Tensor | None = None, size: int | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """(inputs, labels) of all samples of a part, or of those at `index`, a chunk at a time, in any order.
+
+        Args:
+            part: of the data set.
+            index: of the samples; None for all.
+            size: samples of a chunk; None for what a pass without gradients takes.
+        """
         index = part.by_cost(index)
         total = len(part.labels) if index is None else len(index)
-        size = chunk_size(self.device)
+        size = size or chunk_size(self.device)
         for begin in range(0, total, size):
             at = slice(begin, begin + size) if index is None else index[begin : begin + size]
             yield part.at(at), part.labels[at]

@@ -76,6 +76,7 @@ class Simulation:
         folder: where the state lies, or None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
         choices: which programs were found fastest, on a GPU.
+        initial: w_0, with all names of the network; None for the weights that the seed draws.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Simulation:
         folder: StateFolder | None = None,
         track: Collection[str] = (),
         choices: Choices | None = None,
+        initial: Params | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
         # Nothing of it refers to it: when it is done with, so is at once what it holds of a GPU. Were that left to the
@@ -120,7 +122,8 @@ class Simulation:
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
         self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
-        self._initial = initial_params(module, self.net.dtype, self.device)
+        drawn = initial_params(module, self.net.dtype, self.device)
+        self._initial = {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
         self.server: Server = algorithm.init_server(self.fed, self._initial)
         self._check_rows()
         self.memories: dict[int, Memory] = {}
@@ -234,7 +237,7 @@ class Simulation:
         self._forget_scores(trained)
         self._check_finite(job.tasks, trained)
         if number % self.setting.evaluate_every == 0 or self.done:
-            self._evaluate(trained)
+            self._evaluate(job, trained)
 
     def _uploads(self, trained: list[Trained]) -> Upload:
         uploads: Upload = stack([result.upload for result in trained])
@@ -286,10 +289,10 @@ class Simulation:
         found = complaint(self.problem, self.round, tasks, trained, distinct, self._message())
         self.progress.diverged, self.progress.complaint = bool(found), found or ""
 
-    def _evaluate(self, trained: list[Trained]) -> None:
+    def _evaluate(self, job: Job, trained: list[Trained]) -> None:
         alone = not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
-        local = self.tracker.clients(self.round, trained, self.done)
+        local = self.tracker.clients(job, trained, self.done)
         further = {"train_loss": loss, **asdict(self.progress.traffic), **local}
         for suffix, row in self.algorithm.evaluated(self.server).items():
             # A client that nobody sends anything has the model it had, until it trains again.

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -23,11 +24,12 @@ from torch import Tensor
 from algorithms.base import Params
 from algorithms.forward import Answers, chunk_size
 from bench import tracked
+from bench.engine.drift import drift
 from bench.engine.evaluate import Complete, Score, mean_measures, on_test
 from bench.engine.federation import Federation
 from bench.engine.network import Network
 from bench.engine.streams import stream
-from bench.engine.tasks import Trained
+from bench.engine.tasks import Job, Trained
 
 if TYPE_CHECKING:
     from bench.engine.simulation import Simulation
@@ -57,12 +59,12 @@ class Tracker:
         self._shared: _Found = {}
         self._rows: dict[str, _Found] = {}
 
-    def clients(self, round: int, trained: list[Trained], last: bool) -> dict[str, float]:
-        """Measure the clients' own models after an evaluated round.
+    def clients(self, job: Job, trained: list[Trained], last: bool) -> dict[str, float]:
+        """Measure the clients' own models after an evaluated round, and keep what they were sent.
 
         Args:
-            round: its number.
-            trained: what came of its clients.
+            job: the round, as its clients began it.
+            trained: what came of its clients, in the order of the job's tasks.
             last: the run ends with it.
 
         Returns:
@@ -70,6 +72,11 @@ class Tracker:
         """
         local, classes = "local" in self.what, last and "classes" in self.what
         with self._clock():
+            if "message" in self.what:
+                self._keep_message(job)
+            if "drift" in self.what:
+                found = drift(self._net, self._federation, job, trained)
+                _append(self._shared, {f"drift/{name}": value for name, value in found.items()})
             if last and "features" in self.what:
                 self._client_features(trained[0])
             if not local and not classes:
@@ -78,7 +85,7 @@ class Tracker:
             if classes:
                 self._shared["classes/clients"] = list(scores)
                 self._shared["classes/local"] = [self._by_class(found) for found in scores.values()]
-            return self._client_accuracy(round, scores) if local else {}
+            return self._client_accuracy(job.plan.round, scores) if local else {}
 
     def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
         """Keep what is asked of an evaluated model; `scores` are those that its accuracy was made of."""
@@ -128,6 +135,21 @@ class Tracker:
         _append(self._shared, {"local/rounds": round, "local/clients": list(scores), "local/accuracy": accuracy})
         return {"local_accuracy": math.fsum(accuracy) / len(accuracy)}
 
+    def _keep_message(self, job: Job) -> None:
+        """The entries of the message that the algorithm names in `tracked`.
+
+        Raises:
+            ValueError: the message has no such entry.
+        """
+        names = job.problem.algorithm.tracked
+        if missing := [name for name in names if name not in job.message]:
+            raise ValueError(
+                f"{type(job.problem.algorithm).__name__}.tracked names {missing[0]!r}, which is not in its message; "
+                f"the message has {', '.join(job.message)}: name one of these"
+            )
+        entries = {f"message/{name}": job.message[name].tolist() for name in names}
+        _append(self._shared, {"message/rounds": job.plan.round, **entries})
+
     def _by_class(self, scores: list[Score]) -> list[float]:
         """(C,) accuracy of each class, the mean over the scores that have samples of it."""
         labels, parts = self._federation.test.labels, self._federation.test_parts
@@ -173,6 +195,8 @@ def write(simulation: Simulation, out: Path | str, rows: Mapping[str, str], name
         row = simulation.algorithm.evaluated(simulation.server)[suffix]
         facts = {"run/key": key, "run/algorithm": names[suffix]}
         notes = _notes(names[suffix], what) if _clients_of(simulation, row) and simulation.fed.num_clients > 1 else []
+        if "message" in what and not simulation.algorithm.tracked:
+            notes.append(f"{names[suffix]}: names nothing of its message to track")
         if "models" in what:
             tracked.write_tensors(out, key, _tensors(simulation, row), _metadata(simulation, key, names[suffix]))
         tracked.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts, "run/notes": notes})
@@ -214,6 +238,14 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     return {**shared, **{name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)}}
 
 
+def fingerprint(params: Params) -> str:
+    """16 hexadecimal digits that are equal for models of equal names and equal values, to the last bit."""
+    found = hashlib.sha256()
+    for name in sorted(params):
+        found.update(name.encode() + params[name].numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
 def _append(found: _Found, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         found.setdefault(name, []).append(value)
@@ -249,6 +281,7 @@ def _notes(name: str, what: Collection[str]) -> list[str]:
         "classes": "classes/global is the mean over them",
         "features": "there is no features/global",
         "models": "all of them are kept",
+        "drift": "drift is measured from the one that each starts with",
     }
     said = [phrase for track, phrase in defined.items() if track in what]
     return [f"{name}: each client has its own model; {', '.join(said)}"] if said else []

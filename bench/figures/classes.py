@@ -1,7 +1,8 @@
 """FedCAD's Fig. 1: one client's data, and accuracy by class of global models and of its local models, as strips.
 
-In print, all local models are trained from one global model, FedAvg's after ten rounds. Here each is trained from the
-global model of its own algorithm, in the last round of a run: that is what a run keeps.
+In print, all local models are trained from one global model, FedAvg's after ten rounds. So they are here in runs of one
+round that `--start-from` begins with a stored model; in other runs each is trained from the global model of its own
+algorithm, in the last round: that is what a run keeps.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.charts.panels import picture
 from bench.charts.strips import DARK, Strips, label_width, strips
@@ -19,6 +20,9 @@ from bench.figures.runs import Runs
 from bench.figures.sketch import Found, Sketch, untracked
 from bench.stored.results import Run
 from bench.tracked import Arrays
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Field = dict[str, Any]
 
@@ -40,14 +44,17 @@ def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
     client = int(first["classes/clients"][0])
     counts = first["classes/counts"][client]
     held = [_field(f"samples of client {client}", at, int(count), f"{count:,}") for at, count in enumerate(counts)]
-    rows = [row for name, arrays in found.items() for row in _accuracies(name, arrays, client)]
+    start = _start(runs, one)
+    rows = [*start, *(row for name, arrays in found.items() for row in _accuracies(name, arrays, client, bool(start)))]
     names = list(dict.fromkeys(row["name"] for row in rows))
     wide = label_width([*names, held[0]["name"]])
     above = Strips([held[0]["name"]], "samples", max(1, int(counts.max())), DARK, numbered=False)
     below = Strips(names, "accuracy, %", 100)
     notes = [
         f"Test accuracy by class, %, and the data of client {client}, whose local models these are; seed {seed}",
-        "Each local model is trained from the global model of its own algorithm; in print, all from one of FedAvg",
+        "All local models are trained from the one global model above, as in print"
+        if start
+        else "Each local model is trained from the global model of its own algorithm; in print, all from one of FedAvg",
         *further([one], found, "not tracked, or on pooled data"),
     ]
     panels = [[strips(own, look, len(counts), label_width=wide)] for own, look in ((held, above), (rows, below))]
@@ -61,20 +68,34 @@ def _kept(runs: Runs, one: Comparison) -> dict[str, Run]:
     return {name: kept[name] for name in runs.labels if clients.get(name) == one.setting["num_clients"]}
 
 
-def _accuracies(name: str, arrays: Arrays, client: int) -> Iterator[Field]:
-    """The global model that the last round began with, if it was evaluated, and the client's at the round's end."""
+def _start(runs: Runs, one: Comparison) -> list[Field]:
+    """The stored model that runs of one round begin with, if it is of the same data set and its accuracies are kept."""
+    run = {"run_key": one.setting.get("start_from", "")}
+    if not run["run_key"] or one.setting["rounds"] > 1 or "classes" not in runs.held(run):
+        return []
+    arrays = runs.arrays(run, (*_NEEDED, "run/algorithm"))
+    label = f"start: {arrays['run/algorithm']}, round {arrays['classes/rounds'][-1]}"
+    return list(_strip(label, arrays["classes/global"][-1]))
+
+
+def _accuracies(name: str, arrays: Arrays, client: int, common_start: bool) -> Iterator[Field]:
+    """The client's model at the end of the last round; before it, unless all have one, the model that it began with.
+
+    Where that was not evaluated, it is the one after the round.
+    """
     rounds = arrays["classes/rounds"].tolist()
     before = rounds.index(rounds[-1] - 1) if rounds[-1] - 1 in rounds else -1
     which = "global" if not len(arrays.get("run/notes", ())) else "mean of clients"
     position = arrays["classes/clients"].tolist().index(client)
-    strips_of = {
-        f"{name}, {which}, round {rounds[before]}": arrays["classes/global"][before],
-        f"{name}, local, round {rounds[-1]}": arrays["classes/local"][position],
-    }
-    for label, values in strips_of.items():
-        for at, value in enumerate(values.tolist()):
-            known = not math.isnan(value)
-            yield _field(label, at, 100 * value if known else None, f"{100 * value:.0f}" if known else "")
+    if not common_start:
+        yield from _strip(f"{name}, {which}, round {rounds[before]}", arrays["classes/global"][before])
+    yield from _strip(f"{name}, local, round {rounds[-1]}", arrays["classes/local"][position])
+
+
+def _strip(label: str, values: np.ndarray[Any, Any]) -> Iterator[Field]:
+    for at, value in enumerate(values.tolist()):
+        known = not math.isnan(value)
+        yield _field(label, at, 100 * value if known else None, f"{100 * value:.0f}" if known else "")
 
 
 def _field(name: str, label: int, value: float | None, text: str) -> Field:

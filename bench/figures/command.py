@@ -35,7 +35,7 @@ examples:
 
 It needs the package vl-convert-python: pip install "fedkd-bench[report]".
 """
-_INDENT = " " * 13
+_INDENT = " " * 15
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +49,7 @@ def _parser() -> Parser:
         prog="python -m bench.figures",
         description="Draw the papers' figures from stored runs, of whatever settings. Without a figure, say what these "
         "runs\ncan draw, and what makes the runs of the others.",
-        epilog="\n".join(["figures:", *(f"  {f.name:<11}{f.shows}" for f in FIGURES.values()), "", _EPILOG]),
+        epilog="\n".join(["figures:", *(f"  {f.name:<13}{f.shows}" for f in FIGURES.values()), "", _EPILOG]),
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")
@@ -148,7 +148,7 @@ def _listing(found: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[st
     yield f"{len(there)} of {counted(len(found), 'figure')} can be drawn from {_named(outs)}"
     for figure in there:
         names = [sketch.name for sketch in found[figure].sketches]
-        yield f"  {figure.name:<11}{figure.shows}"
+        yield f"  {figure.name:<13}{figure.shows}"
         yield f"{_INDENT}{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
     if len(there) < len(found):
         yield "\nthe others lack runs, which these commands make:"
@@ -157,7 +157,7 @@ def _listing(found: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[st
 
 
 def _missing(figure: Figure, found: Found, outs: Sequence[Path]) -> Iterator[str]:
-    yield f"  {figure.name:<11}{figure.shows}"
+    yield f"  {figure.name:<13}{figure.shows}"
     yield f"{_INDENT}{found.lacking}"
     folder = next((out for out in outs if not out.is_file()), default_out())  # a sweep cannot write into rows of others
     yield f"{_INDENT}{figure.command(folder)}"

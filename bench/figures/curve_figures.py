@@ -50,6 +50,18 @@ global_and_local = Curves(
     whole=True,
 )
 
+drift = Curves(
+    "Of each round's clients, weighted by their training samples: how far local training takes their models from the "
+    "one they received, and the mean squared norm of their losses' gradients there over that of the mean gradient",
+    untracked("gradients and distances of clients", "drift"),
+    ys=(
+        Axis("drift/distance", "mean distance of local models"),
+        Axis("drift/dissimilarity", "gradient dissimilarity B²"),
+    ),
+    across=("alpha",),
+    whole=True,
+)
+
 fairness = Curves(
     "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between clients; WLP, the worst "
     "client's accuracy",

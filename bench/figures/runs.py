@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +42,21 @@ class Runs:
         return {}
 
     def curve(self, run: Run, metric: str) -> Mapping[int, float]:
-        """Round -> value; empty where the run has no such curve."""
+        """Round -> value; empty if the run has no such curve.
+
+        Args:
+            run: whose.
+            metric: of the run's curve, or an array of `bench.tracked` with a number for each evaluated round.
+
+        Raises:
+            EnvironmentProblem: a file of tracked data is damaged.
+        """
+        track, _, name = metric.partition("/")
+        if name:
+            rounds = f"{track}/rounds"
+            found = self.arrays(run, (rounds, metric)) if track in self.held(run) else {}
+            points = zip(found[rounds].tolist(), found[metric].tolist(), strict=True) if found else ()
+            return {at: value for at, value in points if math.isfinite(value)}
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
     def held(self, run: Run) -> set[str]:

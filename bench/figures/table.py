@@ -25,7 +25,7 @@ class Figure:
 
     Args:
         paper: key in `search_spaces.PAPERS`.
-        number: as printed.
+        number: as printed; a word for what the paper's analysis has and no figure of it shows.
         shows: in a line.
         arguments: of `python -m bench.sweep`, for the runs that the paper draws.
         finder: `module:name` of the function that finds what can be drawn; `Found` of (runs, the figure's name).
@@ -83,6 +83,13 @@ _ALL = (
         "decision boundaries of a toy example",
         "--algo fedavg,fedgkd --dataset toy2d --track models",
         "boundaries:find",
+    ),
+    Figure(
+        "fedgkd",
+        "drift",
+        "distance of local models and dissimilarity of their gradients by round (section 4.1)",
+        "--paper fedgkd --algo fedavg,fedprox,fedgkd --dataset cifar10 --track drift",
+        "curve_figures:drift",
     ),
     Figure(
         "feddkd",

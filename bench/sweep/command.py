@@ -12,6 +12,7 @@ from bench.sweep.layers import Layer, parse
 from bench.sweep.ready import check_out
 from bench.sweep.request import make_request
 from bench.sweep.resolve import pack_notes, resolve
+from bench.sweep.start import check_start
 from bench.terminal.console import exit_status, report_problem, say
 from bench.terminal.values import logs_of, tracks_of
 
@@ -50,6 +51,7 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[Layer], argv: list[str
         print_spaces(plan, given.json, any("dataset" in layer.options for layer in layers))
         return EXIT_OK
     resolved = resolve(given, plan)
+    check_start(plan, resolved.out)
     if given.dry_run:
         from bench.sweep.dry_run import print_dry_run
 

@@ -23,6 +23,7 @@ SETTING_OPTIONS = {
     "batch_size": "batch_size",
     "lr": "lr",
     "precision": "precision",
+    "start_from": "start_from",
 }
 SWEEP = "python -m bench.sweep"
 DESCRIPTION = """\
@@ -88,6 +89,7 @@ def _what(group: argparse._ArgumentGroup) -> None:
     _list(group, "--batch-size", "B", "examples in a local step")
     _list(group, "--lr", "LR", "local learning rate")
     _list(group, "--precision", "P", "fp32 (strict), tf32, bf16 (autocast) or fp64")
+    _list(group, "--start-from", "RUN_KEY", "begin with the final model of a run in OUT that has --track models")
     group.add_argument(
         "--seeds", type=seed_count, metavar="N", help="seeds 0 to N-1 (default 1; of a table as many as printed)"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
+from bench import tracked
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
@@ -61,6 +62,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     row = {str(name): value for name, value in found.iloc[0].items()}
     _check_finished(row)
     unit = unit_of_row(row)
+    if unit.setting.start_from:
+        tracked.bring([out], into, unit.setting.start_from)
     device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(
         out=str(into),

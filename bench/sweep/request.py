@@ -9,14 +9,16 @@ from bench.errors import UsageError
 from bench.planning.request import Request
 from bench.sweep.layers import Layer
 from bench.sweep.options import SETTING_OPTIONS
-from bench.terminal.values import split_list
+from bench.sweep.start import full_keys
+from bench.terminal.values import result_folder, split_list
 
 
 def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Request:
     """What the options ask to run.
 
     Raises:
-        UsageError: no algorithm, no configuration, a malformed `--set`, or one value given in two ways.
+        UsageError: no algorithm, no configuration, a malformed `--set`, one value given in two ways, or no stored model
+            to start from.
     """
     if options.budget < 1 and any("budget" in layer.options for layer in layers):
         raise UsageError(f"--budget must be >= 1, got {options.budget}; without it the paper's own grid is run")
@@ -33,6 +35,8 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
             del values[name]
         values |= given
         origins |= dict.fromkeys(given, layer.origin)
+    if "start_from" in values:
+        values["start_from"] = full_keys(values["start_from"], result_folder(options.out))
     return Request(
         algorithms=split_list(getattr(options, "algo", [])),
         dataset=_dataset(options, layers),

@@ -21,7 +21,7 @@ from bench.planning.unit import Unit
 from bench.terminal.words import counted
 from leaderboards import Store
 
-EVERY_ROUND = {"local", "classes"}
+EVERY_ROUND = {"local", "classes", "drift", "message"}
 
 
 class Tracking:
@@ -103,12 +103,17 @@ class Tracking:
         return [name for name in self._track if name in EVERY_ROUND - known]
 
     def _cost(self) -> Iterator[str]:
-        if not EVERY_ROUND & set(self._track):
-            return
-        own = sum(_evaluations(unit, "local" in self._track) for unit in self._units)
-        if own:
-            tests = f"{own} evaluations of a client's own model on the test set"
-            yield f"--track {','.join(self._track)}: {tests}, beside those of the evaluated models"
+        said = []
+        if {"local", "classes"} & set(self._track):
+            own = sum(_measurements(unit, "local" in self._track) for unit in self._units)
+            said.append(
+                f"{own} evaluations of a client's own model on the test set, beside those of the evaluated models"
+            )
+        if "drift" in self._track:
+            passes = sum(_measurements(unit, True) for unit in self._units)
+            said.append(f"{passes} gradients of a client's loss on its training samples, each as long as a local epoch")
+        if said and self._units:
+            yield f"--track {','.join(self._track)}: {'; '.join(said)}"
 
     def _searched(self) -> set[str]:
         """The finished runs of the plan's searches."""
@@ -151,8 +156,8 @@ def _are(count: int, what: str) -> str:
     return f"1 {what} is" if count == 1 else f"{count} {what}s are"
 
 
-def _evaluations(unit: Unit, every_round: bool) -> int:
-    """How often a local model of a run is evaluated."""
+def _measurements(unit: Unit, every_round: bool) -> int:
+    """How many clients are measured in a run: those of every evaluated round, or of the last."""
     setting = unit.setting
     rounds = -(-setting.rounds // setting.evaluate_every) if every_round else 1
     clients = 1 if "pooled" in entry(unit.algorithm).needs else setting.cohort_size

@@ -20,6 +20,7 @@ from bench.engine.memory import largest_peak
 from bench.engine.simulation import Point, Simulation
 from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
+from bench.engine.tracking import fingerprint, load_model
 from bench.engine.tracking import write as write_tracked
 from bench.errors import Waiting, in_a_line, own_line
 from bench.execution import Execution, largest_resident
@@ -62,6 +63,7 @@ class Run:
         self._saved = time.monotonic()
         self._split_hash, self._dataset_hash, self._test_samples = "", "", 0
         self._recalled: Sequence[Point] = ()
+        self._started_from: dict[str, str] = {}
 
     def open(self) -> None:
         """Claim the run, and load its data and state. Another sweep's claim is waited for."""
@@ -185,6 +187,10 @@ class Run:
         weights.provide(unit.setting.model, directory, execution.offline)
         shares = split(unit.setting, dataset.train_y, unit.seed, dataset.train_groups)
         self._split_hash, self._dataset_hash, self._test_samples = shares.hash, dataset.hash, len(dataset.test_y)
+        initial = load_model(execution.out, unit.setting.start_from) if unit.setting.start_from else None
+        # Another file of weights, or another w_0, is another environment: their results lie side by side.
+        self._started_from = weights.versions(unit.setting.model)
+        self._started_from |= {"start_from": fingerprint(initial)} if initial else {}
         self.simulation = Simulation(
             build(unit.algorithm, **unit.hyperparameters),
             unit.setting,
@@ -197,6 +203,7 @@ class Run:
             folder=self.folder,
             track=execution.track,
             choices=Choices(self.folder.path.with_name(PROGRAMS)),
+            initial=initial,
         )
         self.simulation.load()
 
@@ -221,12 +228,10 @@ class Run:
         execution, simulation = self.execution, self.simulation
         seconds = simulation.progress.seconds if simulation else None
         process = provenance.of_process(execution.device, self._here)
-        # Another file of weights is another environment: their results lie side by side.
-        started_from = weights.versions(self.unit.setting.model) if simulation else {}
         return {
             **execution.provenance,
             **process,
-            "versions": {**process["versions"], **started_from},
+            "versions": {**process["versions"], **self._started_from},
             "dataset_hash": self._dataset_hash or None,
             "partition_hash": self._split_hash or None,
             "seconds": seconds,

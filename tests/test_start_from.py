@@ -1,0 +1,186 @@
+"""`--start-from`: runs begin with a stored model, are runs of their own, and leave the keys of all others alone."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import assert_equal_results
+from conftest import INFO, TINY, toy_dataset, toy_split
+from rows import make_row
+
+from algorithms import ALGORITHMS
+from bench import sweep, tracked
+from bench.engine.simulation import Simulation
+from bench.engine.tracking import fingerprint, load_model
+from bench.execution import Execution
+from bench.figures.runs import read
+from bench.figures.table import FIGURES
+from bench.identity import identity, setting_of
+from bench.planning.unit import Unit
+from bench.provenance import of_command
+from bench.selftest.toy import make
+from bench.tuning.trial import Trial
+from leaderboards import Store, run_key
+from leaderboards.boards import leaderboard
+from leaderboards.folders import RowFile
+from leaderboards.reproduced import REPRODUCED
+from search_spaces import SETTINGS, Setting
+
+SETTING = replace(SETTINGS["fedkd", "digits"], rounds=3, local_epochs=1, validation_fraction=0.1)
+SHORT = ("--dataset", "digits", "--set", "local_epochs=1")
+
+
+def run(out: Path, *arguments: str) -> int:
+    """The command in this process, without Ray."""
+    return sweep.main([*arguments, *SHORT, "--executor", "inline", "--out", str(out), "-q"])
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedAvg's model, FedBN's, of which each client has its own, and a run whose model is not kept."""
+    out = tmp_path_factory.mktemp("start")
+    assert run(out, "--algo", "fedavg,fedbn", "--rounds", "2", "--track", "models,classes") == 0
+    assert run(out, "--algo", "fedprox", "--rounds", "1", "--set", "mu=0.1") == 0
+    return out
+
+
+def key_of(out: Path, algorithm: str) -> str:
+    """Of its run that begins with drawn weights."""
+    runs = Store(out).runs()
+    return str(runs[(runs.algorithm == algorithm) & ~runs.setting_json.str.contains("start_from")].run_key.item())
+
+
+def test_stored_runs_keep_their_keys() -> None:
+    rows = RowFile(REPRODUCED).runs()
+    assert len(rows)
+    for row in rows.itertuples():
+        setting = identity(setting_of(row.setting_json))
+        own = run_key(row.algorithm, int(row.algorithm_version), json.loads(row.hp_json), setting, int(row.seed))
+        assert own == row.run_key
+
+
+def test_only_a_start_is_in_the_key() -> None:
+    fresh, started = Setting(), Setting(start_from="a" * 64)
+    assert "start_from" not in identity(fresh)
+    expected = run_key("fedavg", ALGORITHMS["fedavg"].version, {}, identity(fresh) | {"start_from": "a" * 64}, 0)
+    assert Unit("fedavg", {}, started, 0).key == expected != Unit("fedavg", {}, fresh, 0).key
+    assert setting_of(json.dumps(identity(started))) == started
+    assert started.of_program() == fresh.of_program(), "packs may hold both"
+    with pytest.raises(ValueError, match="start_from must be a run key of 64 hexadecimal digits, got 'abc'"):
+        Setting(start_from="abc")
+
+
+def test_w_0_is_the_given_model_bit_for_bit() -> None:
+    def simulation(seed: int, initial: Any = None) -> Simulation:
+        return Simulation(make("fedavg"), TINY, seed, toy_dataset(), INFO, toy_split(), "cpu", "loop", initial=initial)
+
+    first = simulation(0)
+    first.advance(2)
+    started = simulation(1, first.server.params)
+    assert fingerprint(started.server.params) == fingerprint(first.server.params)
+    assert fingerprint(started.server.params) != fingerprint(simulation(1).server.params)
+    started.advance(1)
+    assert fingerprint(started.server.params) != fingerprint(first.server.params), "it trains on"
+    assert all(torch.isfinite(value).all() for value in first.server.params.values())
+
+
+def test_runs_begin_with_the_stored_model(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By a part of its key; the whole one is stored, with the model's own digits; seeds share it; no rounds are run."""
+    start = key_of(swept, "fedavg")
+    given = ("--algo", "fedavg,fedlsd", "--rounds", "1", "--set", "distillation_weight=0.3", "--start-from", start[:9])
+    assert run(swept, *given, "--dry-run", "--json") == 0
+    planned = json.loads(capsys.readouterr().out)["trials"]
+    assert {one["setting"]["start_from"] for one in planned} == {start}
+    before = Store(swept).runs()
+    assert run(swept, *given, "--seeds", "2", "--track", "classes") == 0
+    runs = Store(swept).runs()
+    started = runs[~runs.run_key.isin(before.run_key)]
+    assert len(started) == 4
+    assert {json.loads(text)["start_from"] for text in started.setting_json} == {start}
+    digits = fingerprint(load_model(swept, start))
+    assert {versions["start_from"] for versions in started.versions} == {digits}
+    assert not any("start_from" in versions for versions in before.versions)
+    assert run(swept, *given, "--seeds", "2") == 0
+    assert "4 runs, 4 already stored, 0 to do" in capsys.readouterr().err
+    board = leaderboard(runs)
+    cells = board.groupby("cell")["setting_json"].unique()
+    assert all(len({json.loads(text).get("start_from") for text in texts}) == 1 for texts in cells)
+    (spec,) = [
+        one.spec() for one in FIGURES["fedcad-1"].find(read([swept], {})).sketches if "start_from" + start in one.name
+    ]
+    below = spec["vconcat"][1]["hconcat"][0]["data"]["values"]
+    names = list(dict.fromkeys(row["name"] for row in below))
+    assert names == ["start: fedavg, round 2", "fedavg, local, round 1", "fedlsd, local, round 1"]
+    expected = tracked.arrays(swept, start)["classes/global"][-1]
+    assert [row["value"] for row in below[: len(expected)]] == pytest.approx(list(100 * expected))
+
+
+def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
+    """One that learns next to nothing is as right as the model that it begins with."""
+    start, before = key_of(swept, "fedavg"), set(Store(swept).runs().run_key)
+    assert run(swept, "--algo", "fedavg", "--rounds", "1", "--lr", "1e-12", "--start-from", start) == 0
+    (key,) = set(Store(swept).runs().run_key) - before
+    accuracy = Store(swept).runs().set_index("run_key").final_accuracy
+    assert accuracy[key] == accuracy[start]
+    assert sweep.main(["reproduce", key, "--out", str(swept), "--into", str(tmp_path)]) == 0
+
+
+def trial(out: Path, unit: Unit, **options: Any) -> Trial:
+    return Trial([unit], Execution(str(out), rounds_per_report=1, provenance=of_command([]), **options))
+
+
+def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Path) -> None:
+    """With `local`, whose clients begin with w_0 in whichever round they first take part."""
+    start = key_of(swept, "fedavg")
+    unit = Unit("local", {}, replace(SETTING, participation=0.3, start_from=start), 0)
+    outs = [tmp_path / "whole", tmp_path / "parts"]
+    for out in outs:
+        tracked.bring([swept], out, start)
+        assert tracked.path_of(out, start, "safetensors").exists()
+    begun = trial(outs[1], unit, save_seconds=-1, stop_file=str(tmp_path / "stop"))
+    begun.step()
+    (tmp_path / "stop").touch()
+    begun.close()
+    assert not Store(outs[1]).status()
+    for out in outs:
+        ending = trial(out, unit)
+        while not ending.step()["done"]:
+            continue
+        ending.close()
+    assert_equal_results(*outs)
+
+
+def test_a_part_of_several_keys_names_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [make_row(seed=seed) for seed in range(17)]
+    for row in rows:
+        Store(tmp_path).write(row, [])
+    first, count = Counter(row["run_key"][0] for row in rows).most_common(1)[0]
+    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1", "--start-from", first) == 2
+    assert f"{count} runs begin with '{first}' in {tmp_path}, give more characters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "start", "said"),
+    [
+        ("--algo fedavg", "nothing", "no run begins with 'nothing' in"),
+        ("--algo fedavg", "fedbn", "in that run of fedbn each client has its own model"),
+        ("--algo fedavg", "fedprox", "no final model of that run is kept; its own command with --track models --force"),
+        ("--algo fedbn", "fedavg", "its model is mlp of inputs 1x8x8 and 10 classes, and fedbn runs mlp+bn of inputs"),
+        ("--algo fedavg --model cnn_digits", "fedavg", "and fedavg runs cnn_digits of inputs 1x8x8"),
+    ],
+)
+@pytest.mark.parametrize("more", ["", "--dry-run"])
+def test_what_cannot_be_started_from_is_said_before_anything_runs(
+    arguments: str, start: str, said: str, more: str, swept: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = len(Store(swept).runs())
+    key = key_of(swept, start) if start in ALGORITHMS else start
+    assert run(swept, *arguments.split(), "--rounds", "1", f"--start-from={key}", *more.split()) == 2
+    assert said in capsys.readouterr().err
+    assert len(Store(swept).runs()) == before
