@@ -61,5 +61,7 @@ def worst_mixture(accuracies: ArrayLike, mixtures: ArrayLike) -> float:
             f"accuracies must be fractions in [0, 1], got {values.tolist()}: leave out clients without test samples"
         )
     if not (weights >= 0).all() or not np.allclose(weights.sum(1), 1):
-        raise ValueError(f"weights must be >= 0 and sum to 1, got {weights.tolist()}: divide each domain's by their sum")
+        raise ValueError(
+            f"weights must be >= 0 and sum to 1, got {weights.tolist()}: divide each domain's by their sum"
+        )
     return float((weights @ values).min())
