@@ -127,9 +127,10 @@ class Space:
         source: section or table of the paper.
         chosen: the value that the paper reports with, for each name of `grid` where it says so; a sweep ignores it.
         chosen_at: the same for single values of the setting's alpha, where they differ.
+        tuned: values tried of setting fields, such as `lr`; the setting has those that the paper reports with.
 
     Raises:
-        ValueError: a name is both tried and fixed, or a chosen value was not tried.
+        ValueError: a name is both tried and fixed, or a value that the paper reports with was not tried.
     """
 
     algorithm: str
@@ -140,6 +141,7 @@ class Space:
     source: str = ""
     chosen: Mapping[str, Value] = field(default_factory=dict)
     chosen_at: Mapping[float, Mapping[str, Value]] = field(default_factory=dict)
+    tuned: Mapping[str, Grid] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         twice = sorted(set(self.grid) & set(self.fixed))
@@ -150,6 +152,10 @@ class Space:
                 if name not in self.grid or value not in self.grid[name]:
                     tried = self.grid.get(name, "nothing")
                     raise ValueError(f"{self.algorithm}.{name}: chosen is {value!r}, but the grid has {tried}")
+        for name, grid in self.tuned.items():
+            reported = getattr(self.setting, name, None)
+            if reported not in grid:
+                raise ValueError(f"{self.algorithm}: the setting's {name} is {reported!r}, but {grid} were tried")
 
     def reported(self, alpha: float | None = None) -> dict[str, Value]:
         """The values that the paper's results stand for: the fixed and the chosen ones.

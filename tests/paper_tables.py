@@ -120,6 +120,9 @@ SETTINGS = {
     for key, (problem, training, others) in _SETTINGS.items()
 }
 
+# Setting fields that were tuned for one algorithm; the setting has what was chosen. FedGKD, section 5.1.
+TUNED = {("fedgkd", name, "fedavg"): {"lr": (0.1, 0.05, 0.01)} for name in ("cifar10", "cifar100", "tiny_imagenet")}
+
 # Samples of the whole training part, those that clients train on, and those that validate. FedKF's clients train on
 # 80 % of what they own; FedCAD's server takes 32 of each class, and how many FEMNIST has is not stated.
 SAMPLES = {

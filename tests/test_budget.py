@@ -17,7 +17,7 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.sweep import main as sweep
 from leaderboards import Store
-from search_spaces import SETTINGS, Grid
+from search_spaces import SETTINGS, SPACES, Grid
 
 DIGITS = SETTINGS["fedkd", "digits"]
 
@@ -99,6 +99,19 @@ def test_a_sweep_selects_over_the_learning_rate(tmp_path, capsys):
     assert "Configurations tried: fedavg 3" in shown.out
     assert shown.out.count("Configurations tried") == 1, "one table"
     assert "lr=" in shown.out
+    assert "python -m bench.compare --tuned lr" in shown.err
+
+
+def test_a_sweep_selects_over_what_its_paper_tuned(tmp_path, capsys, monkeypatch):
+    key = ("fedkd", "digits", "fedavg")
+    monkeypatch.setitem(SPACES, key, replace(SPACES[key], tuned={"lr": Grid(1e-6, DIGITS.lr)}))
+    arguments = ["--algo", "fedavg", "--rounds", "1", "--local-epochs", "1", "--executor", "inline", "-q"]
+    assert sweep([*arguments, "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert "Configurations tried: fedavg 2" in shown.out
+    assert shown.out.count("Configurations tried") == 1, "one table"
+    assert f"lr={DIGITS.lr:g}" in shown.out
+    assert "lr=1e-06" not in shown.out
     assert "python -m bench.compare --tuned lr" in shown.err
 
 

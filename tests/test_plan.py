@@ -10,8 +10,9 @@ import pytest
 
 from algorithms import entry
 from bench.data import splits
+from bench.errors import UsageError
 from bench.execution import Execution
-from bench.planning.plan import _with_own_model, make_plan
+from bench.planning.plan import _own_fields, make_plan
 from bench.planning.request import Request
 from bench.sweep import main
 from bench.sweep.ready import prepare_data
@@ -27,8 +28,40 @@ def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
 def test_a_paper_may_give_an_algorithm_a_model_of_its_own() -> None:
     space = SPACES["fedgkd", "tiny_imagenet", "moon"]
     assert space.setting.model == "resnet50+bn"
-    assert _with_own_model(entry("moon"), SETTINGS["fedgkd", "tiny_imagenet"], "fedgkd").model == "resnet50+bn"
-    assert _with_own_model(entry("fedavg"), SETTINGS["fedgkd", "tiny_imagenet"], "fedgkd").model == "resnet50"
+    setting = SETTINGS["fedgkd", "tiny_imagenet"]
+    assert _own_fields(entry("moon"), setting, "fedgkd", ())["model"] == ("resnet50+bn",)
+    assert _own_fields(entry("fedavg"), setting, "fedgkd", ())["model"] == ("resnet50",)
+    assert not _own_fields(entry("moon"), setting, "fedgkd", ("model",))
+
+
+def test_a_setting_field_that_a_paper_tuned_is_tried_for_that_algorithm_alone() -> None:
+    plan = make_plan(Request(("fedavg", "fedprox"), dataset="cifar10", paper="fedgkd", seeds=2))
+    tried = [(unit.algorithm, unit.setting.lr, unit.seed) for unit in plan.units]
+    rates = [("fedavg", lr, seed) for lr in (0.1, 0.05, 0.01) for seed in (0, 1)]
+    assert tried == [*rates, ("fedprox", 0.05, 0), ("fedprox", 0.05, 1)]
+    assert plan.tuned == ("lr",)
+    assert plan.notes == (
+        "fedavg: lr is selected among {0.1, 0.05, 0.01}, as fedgkd tuned it; --set lr=0.05 runs the value that it "
+        "reports with",
+    )
+    narrow = {"dataset": "cifar10", "values": {"alpha": ("0.5",)}}
+    printed = make_plan(Request(("fedavg",), paper="fedgkd", table="3", seeds=2, **narrow))
+    assert printed.units == plan.units[2:4], "a printed table is run with the value that it reports"
+
+
+def test_a_given_value_or_a_budget_goes_over_what_a_paper_tuned() -> None:
+    plan = make_plan(Request(("fedavg",), dataset="cifar10", paper="fedgkd", values={"lr": ("0.05",)}))
+    assert [unit.setting.lr for unit in plan.units] == [0.05]
+    assert (plan.tuned, plan.notes) == ((), ())
+    drawn = make_plan(Request(("fedavg",), dataset="cifar10", paper="fedgkd", budget=4))
+    assert len(drawn.units) == 4
+    assert drawn.tuned == ("lr",)
+
+
+def test_what_a_paper_tuned_is_not_selected_on_the_test_set() -> None:
+    values = {"validation_fraction": ("0",)}
+    with pytest.raises(UsageError, match=r"fedavg has 3 configurations .* give one value to each of lr$"):
+        make_plan(Request(("fedavg",), dataset="cifar10", paper="fedgkd", values=values))
 
 
 def test_rows_that_another_run_yields_as_well_are_made_once() -> None:

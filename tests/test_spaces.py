@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 
 import paper_tables
 import pytest
@@ -97,6 +98,7 @@ def test_shares_give_the_printed_numbers_of_samples(key: tuple[str, str]) -> Non
 def test_spaces_are_as_printed(key: tuple[str, str, str]) -> None:
     space, row, found = PRINTED[key], paper_tables.ROWS[key], ALGORITHMS[key[2]]
     assert {name: grid.values for name, grid in space.grid.items()} == row.tried
+    assert {name: grid.values for name, grid in space.tuned.items()} == paper_tables.TUNED.get(key, {})
     assert space.chosen == row.reported
     assert found.resolve(space.fixed) == found.defaults() | row.fixed
 
@@ -131,7 +133,10 @@ def test_a_sweep_of_a_paper_runs_its_grids_and_nothing_else(key: tuple[str, str]
         pytest.skip(f"{missing} is not registered")
     for space in (space for (paper, dataset, _), space in SPACES.items() if (paper, dataset) == key):
         plan = make_plan(Request((space.algorithm,), dataset=key[1], paper=key[0]))
-        assert [unit.hyperparameters for unit in plan.units] == configurations(space)
+        tried = list(product(combinations(space.tuned), configurations(space)))
+        assert [unit.hyperparameters for unit in plan.units] == [values for _, values in tried]
+        for unit, (fields, _) in zip(plan.units, tried, strict=True):
+            assert unit.setting.as_dict().items() >= fields.items()
 
 
 def test_all_algorithms_on_the_embedded_data_are_some_fifty_runs() -> None:
@@ -186,6 +191,8 @@ def test_two_entries_of_one_key_are_refused() -> None:
         ({"grid": {"mu": Grid(1.0, 2.0)}, "chosen": {"mu": 3.0}}, "chosen is 3.0, but the grid has {1, 2}"),
         ({"chosen": {"mu": 3.0}}, "chosen is 3.0, but the grid has nothing"),
         ({"grid": {"mu": Range(1, 2)}, "chosen_at": {0.1: {"mu": 3.0}}}, "chosen is 3.0, but the grid has [1, 2]"),
+        ({"tuned": {"lr": Grid(2.0, 3.0)}}, "fedprox: the setting's lr is 0.01, but {2, 3} were tried"),
+        ({"tuned": {"rate": Grid(2.0)}}, "fedprox: the setting's rate is None, but {2} were tried"),
     ],
 )
 def test_a_space_that_contradicts_itself_is_refused(fields: dict, message: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -12,6 +12,7 @@ from algorithms.base import Params
 from algorithms.forward import Answers
 from bench.engine.federation import Federation
 from bench.engine.network import Network
+from leaderboards.fairness import CLIENT_ACCURACY
 
 Complete = Callable[[Params, int], Params]
 
@@ -109,17 +110,18 @@ class Evaluator:
         own = len(parts) == len(clients)
         return [self._personal(row, c, p) for c in clients for p in parts if not own or c == p]
 
-    def measures(self, row: Params, scores: list[Score]) -> dict[str, float]:
-        """`accuracy`, `loss`; `val_accuracy` where samples are held out; `amp`, `fm`, `wlp` with local test sets.
+    def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:
+        """`accuracy`, `loss`; `val_accuracy` where samples are held out; those of `fairness` with local test sets.
 
         Args:
             row: the model.
             scores: what `scores` gave of it.
+            last: the run ends here: with local test sets, each client's accuracy as well, for `leaderboards.fairness`.
 
         Returns:
-            Fractions in [0, 1], losses in nats; `fm` is the population variance of clients' accuracies (FedKF).
+            Fractions in [0, 1], losses in nats.
         """
-        return mean_measures(scores) | self._local(row)
+        return mean_measures(scores) | self._local(row, last)
 
     def _whole(self, row: Params) -> bool:
         return set(row) == set(self.net.names)
@@ -137,18 +139,33 @@ class Evaluator:
         held_out = score(self.net, params, federation.chunks(federation.train, federation.validation))
         return replace(found, val_accuracy=held_out.accuracy)
 
-    def _local(self, row: Params) -> dict[str, float]:
-        tests = [(client, index) for client, index in enumerate(self.federation.local_tests) if len(index)]
+    def _local(self, row: Params, last: bool) -> dict[str, float]:
+        tests = {client: index for client, index in enumerate(self.federation.local_tests) if len(index)}
         if not tests:
             return {}
-        scores = []
-        for client, index in tests:
+        accuracies = {}
+        for client, index in tests.items():
             model = row if self._whole(row) else self.complete(row, client)
-            scores.append(score(self.net, model, self.federation.chunks(self.federation.train, index)).accuracy)
-        values = torch.tensor(scores, dtype=torch.float64)
-        sizes = torch.tensor([len(index) for _, index in tests], dtype=torch.float64)
-        return {
-            "amp": float((values * sizes).sum() / sizes.sum()),
-            "fm": float(values.var(correction=0)),
-            "wlp": float(values.min()),
-        }
+            accuracies[client] = score(self.net, model, self.federation.chunks(self.federation.train, index)).accuracy
+        by_client = {f"{CLIENT_ACCURACY}{client}": accuracy for client, accuracy in accuracies.items() if last}
+        return fairness(list(accuracies.values()), [len(index) for index in tests.values()]) | by_client
+
+
+def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, float]:
+    """Summarise a model's accuracies on the clients' local test sets (FedKF, Definitions 1-3).
+
+    Args:
+        accuracies: of each client with test samples, fractions in [0, 1].
+        sizes: of their test sets.
+
+    Returns:
+        `amp`, the accuracy on all samples pooled; `fm`, the population variance between clients, each counting once;
+        `wlp`, the least.
+    """
+    values = torch.tensor(accuracies, dtype=torch.float64)
+    weights = torch.tensor(sizes, dtype=torch.float64)
+    return {
+        "amp": float((values * weights).sum() / weights.sum()),
+        "fm": float(values.var(correction=0)),
+        "wlp": float(values.min()),
+    }

@@ -301,7 +301,7 @@ class Simulation:
             scores = evaluator.scores(row)
             self.tracker.row(self.round, suffix, row, scores, self.done)
             curve = self.progress.curves.setdefault(suffix, [])
-            measures = {**evaluator.measures(row, scores), **further}
+            measures = {**evaluator.measures(row, scores, self.done), **further}
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
 
 

@@ -5,24 +5,28 @@ Command line goes over preset, preset over default; the plan remembers where eac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
-from bench.planning.budget import tries
+from bench.planning.budget import TUNED, tries
 from bench.planning.configurations import configurations_of
 from bench.planning.needs import supply
 from bench.planning.request import Notes, Request, check_names, sort_values
 from bench.planning.settings import choose_setting, given_grids, settings_of
 from bench.planning.unit import Unit, distinct_runs
+from bench.terminal.words import text
 from leaderboards.schema import SHORTENING
-from search_spaces import Grid, Range, Setting, Value, find, own_space
+from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
 
 if TYPE_CHECKING:
     from bench.planning.tables import Cell
+
+Fields = Mapping[str, tuple[Value, ...]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Plan:
         origins: setting field -> where its value came from, where not the preset.
         notes: what was left out or added, in sentences.
         cells: of a printed table, its cells as far as they are asked for.
+        tuned: setting fields over which configurations are selected.
     """
 
     request: Request
@@ -60,6 +65,7 @@ class Plan:
     origins: Mapping[str, str]
     notes: tuple[str, ...]
     cells: tuple[Cell, ...] = ()
+    tuned: tuple[str, ...] = ()
 
 
 def make_plan(request: Request) -> Plan:
@@ -82,30 +88,41 @@ def make_plan(request: Request) -> Plan:
     fields, hyper = sort_values(request, entries)
     rates = _tuned_rates(request, fields)
     settings, origins = settings_of(base, fields, entries, request, notes)
+    tuned = dict.fromkeys(TUNED if request.budget else ())
+    given = {*fields, *tuned}
     units: list[Unit] = []
     searches: list[Search] = []
     for setting, found in product(settings, entries):
+        own = _own_fields(found, setting, paper, given)
         try:
-            fitted = supply(found, setting if "model" in fields else _with_own_model(found, setting, paper))
+            fitted = [supply(found, one) for one in crossed(setting, **own)]
         except UsageError as error:
             if not skip_unfit:
                 raise
             notes.add(f"left out: {error}")
             continue
-        search = _space_of(found, fitted, paper, hyper, paper is not None and _shortened(fitted, base))
+        spaces = [_space_of(found, one, paper, hyper, paper is not None and _shortened(one, base)) for one in fitted]
         if request.budget:
-            units += _budgeted(found, search, rates, request)
+            units += _budgeted(found, spaces[0], rates, request)
             continue
-        configurations = configurations_of(found, search, request, notes)
-        _check_selectable(found, fitted, configurations, request)
+        configurations = configurations_of(found, spaces[0], request, notes)
+        several = {name: values for name, values in own.items() if len(values) > 1}
+        _check_selectable(found, fitted[0], configurations, several, request)
+        for name, values in several.items():
+            tuned[name] = None
+            alone = f"--set {name}={text(getattr(base, name))} runs the value that it reports with"
+            notes.add(f"{found.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {alone}")
         if request.search == "optuna" and len(configurations) > 1:
-            searches.append(search)
+            searches += spaces
         else:
-            units += [unit for values in configurations for unit in units_of(search, values, request.seeds)]
+            tried = product(spaces, configurations)
+            units += [unit for space, values in tried for unit in units_of(space, values, request.seeds)]
     units = _without_repeats(units, notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
-    return Plan(request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines))
+    return Plan(
+        request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines), tuned=tuple(tuned)
+    )
 
 
 def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[float]:
@@ -113,11 +130,11 @@ def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[f
     if not request.budget:
         return []
     rates = []
-    for text in fields.pop("lr", ()):
+    for value in fields.pop("lr", ()):
         try:
-            rates.append(Setting(lr=float(text)).lr)
+            rates.append(Setting(lr=float(value)).lr)
         except ValueError as error:
-            raise UsageError(f"--lr {text}: {error}") from None
+            raise UsageError(f"--lr {value}: {error}") from None
     return rates
 
 
@@ -173,10 +190,16 @@ def _space_of(
     return Search(found.name, setting, {**values, **given_grids(found, given)}, relations, paper, shortened)
 
 
-def _with_own_model(found: Entry, setting: Setting, paper: str | None) -> Setting:
-    """The setting with the model that the paper gives this algorithm, where it is not that of the others."""
+def _own_fields(found: Entry, setting: Setting, paper: str | None, given: Collection[str]) -> Fields:
+    """The values of setting fields that the paper has for this algorithm alone: its model, and what it tuned for it.
+
+    Those that were `given` are left as they are.
+    """
     space = find(found.name, setting.dataset, paper) if paper else None
-    return replace(setting, model=space.setting.model) if space else setting
+    if space is None:
+        return {}
+    own = {"model": (space.setting.model,), **{name: grid.values for name, grid in space.tuned.items()}}
+    return {name: values for name, values in own.items() if name not in given}
 
 
 def _shortened(setting: Setting, base: Setting) -> bool:
@@ -184,12 +207,20 @@ def _shortened(setting: Setting, base: Setting) -> bool:
     return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
 
 
-def _check_selectable(found: Entry, setting: Setting, configurations: list[dict[str, Value]], request: Request) -> None:
+def _check_selectable(
+    found: Entry,
+    setting: Setting,
+    configurations: list[dict[str, Value]],
+    tuned: Fields,
+    request: Request,
+) -> None:
     if request.scheduler == "asha" and not setting.validation_fraction:
         raise UsageError("--scheduler asha compares validation accuracies: set validation_fraction above 0")
-    if len(configurations) > 1 and not setting.validation_fraction:
+    count = len(configurations) * math.prod(map(len, tuned.values()))
+    if count > 1 and not setting.validation_fraction:
+        varied = [name for name in configurations[0] if len({c[name] for c in configurations}) > 1]
         raise UsageError(
-            f"{found.name} has {len(configurations)} configurations to choose among and validation_fraction is 0: "
+            f"{found.name} has {count} configurations to choose among and validation_fraction is 0: "
             "a choice on the test set is not offered; set validation_fraction above 0, or give one value to each of "
-            + ", ".join(name for name in configurations[0] if len({c[name] for c in configurations}) > 1)
+            + ", ".join([*varied, *tuned])
         )

@@ -13,7 +13,6 @@ from algorithms import entry
 from bench.errors import EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.identity import identity_json
-from bench.planning.budget import TUNED
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.planning.work import RecordedRates
@@ -223,11 +222,10 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
         "algorithm": sorted(names),
         "setting_json": sorted(map(identity_json, settings)),
     }
-    tuned = TUNED if plan.request.budget else ()
     own = {key for unit in plan.units for key in unit.rows.values()}
     style = "json" if as_json else "table"
-    print_leaderboard(out, where=where, style=style, tuned=tuned, file=sys.stdout, own=own)
-    if tuned and not as_json:
+    print_leaderboard(out, where=where, style=style, tuned=plan.tuned, file=sys.stdout, own=own)
+    if plan.tuned and not as_json:
         folder = () if out == default_out().resolve() else ("--out", out)
-        again = shell_command("bench.compare", "--tuned", *tuned, *folder)
-        say(f"selected over {', '.join(tuned)} as well; again: {again}")
+        again = shell_command("bench.compare", "--tuned", *plan.tuned, *folder)
+        say(f"selected over {', '.join(plan.tuned)} as well; again: {again}")
