@@ -257,13 +257,17 @@ class Cohort(Protocol):
     def everyone(self) -> Cohort:
         """All K clients, for means over what the server caches."""
 
-    def gradients(self, loss: Any, params: Params, batch_size: int) -> Params:
+    def gradients(
+        self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
+    ) -> Params:
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication.
 
         Args:
             loss: a method of the algorithm, `loss(net, params, local_params, batch)` of shape (B,).
             params: what is sent and differentiated (its trainable names).
             batch_size: samples per client.
+            augmented: whether the samples are augmented as in local training, where the setting augments.
+            among: (m,) of 0 and 1, the clients that answer; the others' gradients are 0, and they send nothing.
         """
 
 

@@ -43,6 +43,7 @@ class Run:
         initial: w_0.
         memories: of the clients that have taken part.
         clients: what each client holds.
+        cohort: the last round's clients, as the server saw them.
     """
 
     make: Make
@@ -100,8 +101,8 @@ class Run:
         """Let every visited client upload, ending at its one of `models`, and the server take its step."""
         number = self.number
         uploads = stack([visit.leave(models[k]) for k, visit in visits.items()])
-        cohort = LabCohort(self.net, number, self.lr, own(models), self.clients)
-        self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, cohort), None
+        self.cohort = LabCohort(self.net, number, self.lr, own(models), self.clients)
+        self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort), None
         if self.server.round != number:
             raise ValueError(f"server_step must return server.next(...): round {self.server.round} after {number}")
         if any(value.requires_grad for value in leaves(self.server.params)):
