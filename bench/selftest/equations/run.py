@@ -130,10 +130,10 @@ class Visit:
     def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
         self.run, self.client, self.message, self.memory, self.plan = run, client, message, memory, plan
         algorithm = run.algorithm
-        start = algorithm.start(run.fed, message, memory, draw("start", plan.round, client))
+        start = algorithm.start(run.fed, message, memory, draw("start", run.number, client))
         self.local: Local = own(tensors(start, CPU, torch.float64))
         self.teachers = algorithm.teachers(message, memory)
-        self._noise = draw("noise", plan.round, client)
+        self._noise = draw("noise", run.number, client)
 
     def step(self, params: Params, given: Batch) -> Batch:
         """Come to `params` and act before the step; the batch with its noise and the teachers' outputs."""
