@@ -46,9 +46,9 @@ class DKD(Plugin):
         3. When requests begin after a warm-up, the decay counts all rounds.
         4. Over FedBN the student is the server's part with the client's own BatchNorm layers (Algorithms 4 and 5).
         5. Whether a request's mini-batch is augmented is not printed: it is not, unless `dkd_augmented` is true.
-        6. In the paper every client answers every request. With `dkd_dropout` each answers independently of the
-           others, and q_k is taken over those that do, so that it sums to 1 as below Eq. 8. If nobody answers, the
-           model stays as it is; a client that misses one request may answer the next.
+        6. In Algorithm 1, lines 8-10, all clients answer. With `dkd_dropout` each client answers each request
+           independently, and q_k is taken over those that do, so that it sums to 1 as below Eq. 8. If nobody answers,
+           the model stays as it is.
 
     Raises:
         ValueError: the base's clients send no model.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
@@ -58,6 +59,7 @@ class ClientCohort:
         params: each client's final local model, by client.
         traffic: counted into.
         stacked: whether clients' gradients are one program.
+        seen: called with each model that gradients are asked of.
     """
 
     problem: Problem
@@ -68,6 +70,7 @@ class ClientCohort:
     params: dict[int, Params]
     traffic: Traffic
     stacked: bool = False
+    seen: Callable[[Params], None] = lambda params: None
     _calls: int = field(default=0)
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
@@ -101,6 +104,7 @@ class ClientCohort:
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
     ) -> Params:
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
+        self.seen(params)
         self._calls += 1
         clients: list[int] = self.ids.tolist()
         answering = [True] * len(clients) if among is None else among.bool().tolist()

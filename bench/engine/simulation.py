@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 import torch
 
@@ -220,9 +221,12 @@ class Simulation:
         number = job.round
         self._count(trained, job.message)
         cohort = self._cohort(trained, job.lr)
+        if number % self.setting.evaluate_every == 0 or number == self.setting.rounds:
+            cohort.seen = partial(self.tracker.bound, number, trained)
         server = self.algorithm.server_step(self.fed, self.server, self._uploads(trained), cohort)
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
+        cohort.seen(server.params)
         self.server = server
         self._keep_memories(trained)
         self._forget_scores(trained)

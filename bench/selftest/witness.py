@@ -68,7 +68,7 @@ class Log:
     def map_plan(self, hook: str, call: Callable[[Local, Plan], Any], local: Local, plan: Plan) -> None:
         """Call a pure hook, once a round, as within a stack of one client whose plan has tensors for numbers.
 
-        What it returns is of no account. It is given copies, for a network in training mode writes into its buffers.
+        Its result is ignored. It is given copies, because a network in training mode writes into its buffers.
         """
         if (hook, plan.round) in self._mapped:
             return

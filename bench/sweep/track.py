@@ -21,7 +21,8 @@ from bench.planning.unit import Unit
 from bench.terminal.words import counted
 from leaderboards import Store
 
-EVERY_ROUND = {"local", "classes"}
+TESTED = {"local", "classes"}  # by passes of clients' own models over the test set
+EVERY_ROUND = TESTED | {"bound"}
 
 
 class Tracking:
@@ -103,7 +104,7 @@ class Tracking:
         return [name for name in self._track if name in EVERY_ROUND - known]
 
     def _cost(self) -> Iterator[str]:
-        if not EVERY_ROUND & set(self._track):
+        if not TESTED & set(self._track):
             return
         own = sum(_evaluations(unit, "local" in self._track) for unit in self._units)
         if own:
