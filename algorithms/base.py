@@ -6,8 +6,8 @@ between rounds, an *upload* what it sends back, and `Server` what the server kee
 Four rules make backends interchangeable:
 
 1. Only the engine calls hooks; a hook never calls another hook (a plug-in forwards to its base's).
-2. Pure hooks (`before_step`, `local_loss`, `upload`) draw nothing and do not branch on data or on numeric fields:
-   the engine may vmap them over clients. Randomness enters through `start` and `noise`.
+2. Pure hooks (`before_step`, `local_loss`, `upload`) draw nothing and do not branch on data, on numeric fields or on
+   the plan's numbers: the engine may vmap them over clients. Randomness enters through `start` and `noise`.
 3. Losses are per example, shape (B,); a scalar regulariser broadcasts. The engine takes the masked mean.
 4. An algorithm extends `Algorithm`, or `Plugin` to wrap another; it never extends another algorithm.
 """
@@ -108,16 +108,20 @@ class Batch:
 class Plan:
     """A client's local training in this round, read-only.
 
+    Where clients are stacked, `round`, `lr` and `num_steps` may be tensors without a value to look at. Arithmetic and
+    comparisons, as in `(plan.round > 1) * term`, work with numbers and tensors; `if`, `float()`, `range()` and an index
+    do not.
+
     Args:
-        round: from 1.
-        lr: local learning rate of this round.
+        round: from 1; a scalar tensor where a stack's program reads it anew in each round.
+        lr: local learning rate of this round; a scalar tensor there, and where stacked runs differ in it.
         momentum: SGD momentum.
         optimizer: `sgd` or `adam`.
         num_steps: optimiser steps tau_k that this client takes, a scalar tensor.
     """
 
-    round: int
-    lr: float
+    round: int | Tensor
+    lr: float | Tensor
     momentum: float
     optimizer: str
     num_steps: Tensor
@@ -283,13 +287,17 @@ class Cohort(Protocol):
     def everyone(self) -> Cohort:
         """All K clients, for means over what the server caches."""
 
-    def gradients(self, loss: Any, params: Params, batch_size: int) -> Params:
+    def gradients(
+        self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
+    ) -> Params:
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication.
 
         Args:
             loss: a method of the algorithm, `loss(net, params, local_params, batch)` of shape (B,).
             params: what is sent and differentiated (its trainable names).
             batch_size: samples per client.
+            augmented: whether the samples are augmented as in local training, where the setting augments.
+            among: (m,) of 0 and 1, the clients that answer; the others' gradients are 0, and they send nothing.
         """
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Cohort, Fed, Net, Params, Plugin, Server, Upload, hyper
@@ -34,6 +35,9 @@ class DKD(Plugin):
         batch_size: samples of a mini-batch.
         warmup_rounds: first rounds without requests; 30 on CIFAR-100.
         dkd_student_mode: `eval` or `train`, the mode of the student; only gradients leave a client either way.
+        dkd_weights: q_k of Eq. 8: `mean` is 1 / |S_t| as in Algorithm 1, `examples` n_k over their sum.
+        dkd_dropout: probability in [0, 1) that a client does not answer a request; 0 as in Algorithm 1.
+        dkd_augmented: whether the mini-batches of requests are augmented as those of local training are.
 
     Differences from the paper:
         1. Line 10 of Algorithm 1 writes q_k outside the sum: the mean of gradients is meant.
@@ -41,6 +45,10 @@ class DKD(Plugin):
            batches are drawn uniformly without replacement, independently for each request.
         3. When requests begin after a warm-up, the decay counts all rounds.
         4. Over FedBN the student is the server's part with the client's own BatchNorm layers (Algorithms 4 and 5).
+        5. Whether a request's mini-batch is augmented is not printed: it is not, unless `dkd_augmented` is true.
+        6. In Algorithm 1, lines 8-10, all clients answer. With `dkd_dropout` each client answers each request
+           independently, and q_k is taken over those that do, so that it sums to 1 as below Eq. 8. If nobody answers,
+           the model stays as it is.
 
     Raises:
         ValueError: the base's clients send no model.
@@ -53,6 +61,9 @@ class DKD(Plugin):
     batch_size: int = hyper(64, 1, packable=False)
     warmup_rounds: int = hyper(0, 0, packable=False)
     dkd_student_mode: str = hyper("eval", choices=("eval", "train"), packable=False)
+    dkd_weights: str = hyper("mean", choices=("mean", "examples"), packable=False)
+    dkd_dropout: float = hyper(0.0, 0, 1, open_high=True)
+    dkd_augmented: bool = hyper(False, packable=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,11 +88,30 @@ class DKD(Plugin):
         steps = self.steps if server.round >= self.warmup_rounds else 0
         server = self.base.server_step(fed, server, uploads, cohort)
         for j in range(steps):
-            slopes = cohort.gradients(self.distillation, server.params, self.batch_size)
+            among = self._answering(fed, server.round, j, cohort)
+            slopes = cohort.gradients(
+                self.distillation, server.params, self.batch_size, augmented=self.dkd_augmented, among=among
+            )
+            if among is not None and not among.any():
+                continue
             scale = lr * self.step_decay**j
-            moved = {name: server.params[name] - scale * slope.mean(0) for name, slope in slopes.items()}
+            mean = self._mean(slopes, cohort, among)
+            moved = {name: server.params[name] - scale * slope for name, slope in mean.items()}
             server = replace(server, params=server.params | moved)
         return server
+
+    def _answering(self, fed: Fed, round: int, request: int, cohort: Cohort) -> Tensor | None:
+        """(m,) bool: the clients that answer a request; None for all."""
+        if not self.dkd_dropout:
+            return None
+        return torch.rand(len(cohort.ids), generator=fed.stream("dkd_dropout", round, request)) >= self.dkd_dropout
+
+    def _mean(self, slopes: Params, cohort: Cohort, among: Tensor | None) -> Params:
+        """sum_k q_k gradient_k over the clients that answered."""
+        if self.dkd_weights == "examples":
+            mean: Params = cohort.mean(slopes, among)
+            return mean
+        return {name: (slope if among is None else slope[among]).mean(0) for name, slope in slopes.items()}
 
 
 feddkd = partial(DKD, FedAvg())  # FedDKD
@@ -99,7 +129,11 @@ def feddkd_max(
     batch_size: int = 64,
     warmup_rounds: int = 0,
     dkd_student_mode: str = "eval",
+    dkd_weights: str = "mean",
+    dkd_dropout: float = 0.0,
+    dkd_augmented: bool = False,
 ) -> DKD:
     """FedDKD_MAX: clients train FedMAX's objective; the requests are FedDKD's."""
     base = FedMAX(beta, fedmax_direction, fedmax_reduction)
-    return DKD(base, steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)
+    requests = (steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)
+    return DKD(base, *requests, dkd_weights, dkd_dropout, dkd_augmented)

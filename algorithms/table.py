@@ -74,6 +74,16 @@ _DKD = (
         "mode of the student while clients take its gradient; they differ with BatchNorm or dropout",
         False,
     ),
+    Field(
+        "dkd_weights",
+        "str",
+        "mean",
+        Bounds(choices=("mean", "examples")),
+        "q_k of Eq. 8: the same for all clients of the round, or by examples",
+        False,
+    ),
+    Field("dkd_dropout", "float", 0.0, _FRACTION, "probability that a client does not answer a request"),
+    Field("dkd_augmented", "bool", False, Bounds(), "augment requests' samples as local training does", False),
 )
 _UNVISITED = Field(
     "t1_unvisited",

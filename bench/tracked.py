@@ -5,7 +5,7 @@
 
 `key16` begins the run key of a row. Files appear whole or not at all, before the run's row: a finished row that was
 tracked has them. Of a run that a scheduler stopped there are none. Arrays, with R evaluated rounds, m clients in a
-round, K in all, C classes, n test samples, D features:
+round, K in all, C classes, n test samples, D features, E models of the server:
 
 | name | shape | meaning |
 |---|---|---|
@@ -17,6 +17,8 @@ round, K in all, C classes, n test samples, D features:
 | `classes/rounds`, `classes/global` | (R,), (R, C) | test accuracy of the evaluated model by class, after each round |
 | `classes/counts` | (K, C) | training samples of each client and class |
 | `classes/clients`, `classes/local` | (m,), (m, C) | the last round's clients, their models' accuracy by class |
+| `bound/rounds`, `bound/requests` | (E,), (E,) | a round, and after how many of its gradient requests, from 0 |
+| `bound/local`, `bound/distilled` | (E,), (E,) | L'_1 and L'_2 of FedDKD's Eq. 5 at the server's model there, nats |
 | `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs on a data set; their labels |
 | `features/global` | (n, D) | penultimate features of the evaluated model; absent where each client has its own |
 | `features/client`, `features/local` | (), (n, D) | first client of the last round, and its own model's features |
@@ -31,7 +33,8 @@ round, K in all, C classes, n test samples, D features:
 | `message/<name>` | (R, ...) | what the server sent in each: `message/class_weights` (R, C) of FedCAD |
 
 Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without test samples. Where
-clients hold one source each, they are means over the sources. Imports neither torch nor ray.
+clients hold one source each, they are means over the sources. In L'_1 and L'_2 q_k is a client's share of the round's
+examples, P_k its training samples, which are not augmented, and Phi* the one-hot label. Imports neither torch nor ray.
 """
 
 from __future__ import annotations

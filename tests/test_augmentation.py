@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 import torchvision.transforms.functional as theirs
-from conftest import largest_gap, simulate
+from conftest import identical, largest_gap, simulate, toy_dataset, toy_split
 from torch import Tensor
 
+from algorithms import build
+from algorithms.base import Batch
 from bench.engine.crops import ANGLES, DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
+from bench.engine.simulation import Simulation
+from bench.engine.state import StateFolder
 from bench.engine.streams import stream
 
 SIZES = [(32, 32), (28, 28), (24, 40), (40, 24), (9, 7), (8, 6)]
@@ -146,6 +153,47 @@ def test_both_backends_turn_alike(model: str) -> None:
         run.advance(2)
     assert largest_gap(loop, stacked) < 1e-9
     assert largest_gap(loop, upright) > 1e-3
+
+
+def test_an_augmented_request_is_the_window_that_was_drawn() -> None:
+    simulation, seen = simulate("fedavg", participation=1.0, augmentation="flip_crop_rotate"), []
+
+    def loss(net: Any, params: Any, local: Any, batch: Batch) -> torch.Tensor:
+        seen.append(batch)
+        return net(params, batch.x).logits.square().sum(-1)
+
+    params = simulation.server.params
+    cohort = simulation._cohort([SimpleNamespace(client=k, params=params) for k in range(4)], 0.1)  # type: ignore[arg-type]
+    cohort.gradients(loss, params, 8)
+    cohort.gradients(loss, params, 8, augmented=True)
+    data = toy_dataset()
+    for client, held in enumerate(toy_split().clients):
+        order = torch.randperm(len(held), generator=stream(0, "gradient", 1, 2, client))[:8]
+        draws = draw_crops(stream(0, "augment", "gradient", 1, 2, client), 1, len(order))[0]
+        images = torch.tensor(data.train_x)[held[order]]
+        windows = [by_torchvision(image, *draw) for image, draw in zip(images, draws.tolist(), strict=True)]
+        torch.testing.assert_close(seen[4 + client].x, (torch.stack(windows).double() / 255 - 0.5) / 0.25)
+        assert seen[4 + client].y.tolist() == data.train_y[held[order]].tolist()
+        upright = torch.randperm(len(held), generator=stream(0, "gradient", 1, 1, client))[:8]
+        raw = torch.tensor(data.train_x)[held[upright]]
+        torch.testing.assert_close(seen[client].x, (raw.double() / 255 - 0.5) / 0.25)
+
+
+def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_path: Path) -> None:
+    def run(backend: str, folder: StateFolder | None = None, **options: Any) -> Simulation:
+        return simulate(build("feddkd", **options), backend, folder=folder, augmentation="flip_crop")
+
+    whole, upright = run("loop", dkd_augmented=True), run("loop")
+    stacked, begun = run("stacked", dkd_augmented=True), run("loop", StateFolder(tmp_path), dkd_augmented=True)
+    for simulation, rounds in ((whole, 4), (upright, 4), (stacked, 4), (begun, 2)):
+        simulation.advance(rounds)
+    begun.save()
+    resumed = run("loop", StateFolder(tmp_path), dkd_augmented=True)
+    assert resumed.load()
+    resumed.advance(2)
+    assert identical(resumed, whole)
+    assert largest_gap(whole, stacked) < 1e-10
+    assert largest_gap(whole, upright) > 1e-4
 
 
 def test_places_beyond_32_bits_are_counted_in_64() -> None:

@@ -184,6 +184,33 @@ def test_gradients_from_the_cohort_are_those_of_the_clients() -> None:
             torch.testing.assert_close(slopes[name][client], want)
 
 
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_only_clients_that_answer_send_a_gradient(backend: str) -> None:
+    """All are asked; the others' gradients are 0, and those of the answers what they are if all answer."""
+
+    def loss(net, params, local, batch):  # type: ignore[no-untyped-def]
+        return F.cross_entropy(net.eval(params, batch.x).logits, batch.y, reduction="none")
+
+    simulation = simulate("fedavg", backend, participation=1.0)
+    params, traffic = simulation.server.params, simulation.progress.traffic
+    trained = [SimpleNamespace(client=k, params=params) for k in range(4)]
+
+    def asked(among: torch.Tensor | None) -> dict[str, torch.Tensor]:
+        return simulation._cohort(trained, 0.1).gradients(loss, params, 4, among=among)  # type: ignore[arg-type]
+
+    everybody, before = asked(None), replace(traffic)
+    some = asked(torch.tensor([False, True, False, True]))
+    nobody = asked(torch.zeros(4))
+    for name, slope in everybody.items():
+        torch.testing.assert_close(some[name], slope * torch.tensor([0.0, 1, 0, 1]).view(-1, *[1] * (slope.dim() - 1)))
+        assert not nobody[name].any()
+        assert nobody[name].shape == slope.shape
+    assert traffic.communications - before.communications == 2
+    assert traffic.bytes_down - before.bytes_down == 2 * 4 * num_bytes(params)
+    assert traffic.bytes_up - before.bytes_up == 2 * num_bytes(params)
+    assert traffic.train_steps - before.train_steps == 0.5
+
+
 def test_an_error_inside_a_client_says_which() -> None:
     class Broken(Algorithm):
         def local_loss(self, *_: object) -> torch.Tensor:  # type: ignore[override]

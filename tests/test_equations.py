@@ -155,6 +155,24 @@ def plain_mean(right: Any, fed: Any, server: Any, uploads: Any, cohort: Any) -> 
     return replace(server, params={**server.params, **mean})
 
 
+def mean_over_all(right: Any, slopes: Any, cohort: Any, among: Any) -> Any:
+    return right._mean(slopes, cohort, None)
+
+
+def drawn_once(right: Any, fed: Any, round: int, request: int, cohort: Any) -> Any:
+    return right._answering(fed, round, 0, cohort)
+
+
+def all_or_none(right: Any, *given: Any) -> Any:
+    among = right._answering(*given)
+    return among if among is None else among[:1].expand(len(among))
+
+
+def the_others(right: Any, *given: Any) -> Any:
+    among = right._answering(*given)
+    return among if among is None else ~among
+
+
 def equal_counts(right: Any, *given: Any) -> Any:
     upload, memory = right.upload(*given)
     return {key: value if key == "params" else torch.ones_like(value) for key, value in upload.items()}, memory
@@ -221,6 +239,10 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "the generator's weights as torch draws them": ("fedkf", twisted("fedkf", start=torch_weights)),
     "the round's mean evaluated": ("fedkf", twisted("fedkf", evaluated=lambda right, server: {"": server.params})),
     "teacher and student swapped": ("feddkd", twisted("feddkd", distillation=swapped_roles)),
+    "mean over those who do not answer, too": ("feddkd", twisted("feddkd", _mean=mean_over_all)),
+    "answers drawn once a round": ("feddkd", twisted("feddkd", _answering=drawn_once)),
+    "all answer or none": ("feddkd_bn", twisted("feddkd_bn", _answering=all_or_none)),
+    "probability of an answer": ("feddkd_max", twisted("feddkd_max", _answering=the_others)),
     "student in training mode": ("feddkd_bn", changed("feddkd_bn", lambda h: {"dkd_student_mode": "train"})),
     "FedMAX left out": ("feddkd_max", changed("feddkd_max", lambda h: {"beta": 0.0})),
     "only the round's clients": (

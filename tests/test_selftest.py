@@ -172,6 +172,35 @@ WRONG = {
         method("weight: float = hyper(0.5, 0)", loss=CROSS_ENTROPY + " * (2 if self.weight > 0.3 else 1)"),
         {"backends": "packable, but not as tensors: weight"},
     ),
+    "asks for the round": (
+        method(loss=CROSS_ENTROPY + " * (2 if plan.round > 1 else 1)"),
+        {"contract": "local_loss fails if plan.round, plan.lr and plan.num_steps are tensors"},
+    ),
+    "makes a number of the learning rate": (
+        method(loss=CROSS_ENTROPY + " * (1 + float(plan.lr))"),
+        {"contract": "local_loss fails if plan.round, plan.lr and plan.num_steps are tensors"},
+    ),
+    "takes the round for an index": (
+        method(
+            more="""
+    def start(self, fed, message, memory, generator):
+        return {"params": message["params"], "scale": torch.ones(())}
+
+    def before_step(self, net, local, batch, message, plan):
+        return {**local, "scale": local["scale"] * (1.0, 0.9, 0.8, 0.7, 0.6)[plan.round]}
+"""
+        ),
+        {"contract": "before_step fails if plan.round, plan.lr and plan.num_steps are tensors"},
+    ),
+    "asks for the number of steps": (
+        method(
+            more="""
+    def upload(self, net, local, data, message, memory, plan):
+        return {"params": local["params"] if plan.num_steps < 9 else message["params"]}, memory
+"""
+        ),
+        {"contract": "upload fails if plan.round, plan.lr and plan.num_steps are tensors"},
+    ),
     "climbs": (method(loss="-" + CROSS_ENTROPY), {"learns": "guessing gives 0.33"}),
     "does not end": (
         method(

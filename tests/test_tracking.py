@@ -16,7 +16,7 @@ from rows import make_row
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from algorithms import ALGORITHMS, entry
+from algorithms import ALGORITHMS, build, entry
 from algorithms.base import Algorithm, Params
 from algorithms.feddkd import DKD
 from bench import data, models, sweep, tracked
@@ -273,6 +273,53 @@ def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatc
         expected = run.net.eval(params, x[kept["features/samples"]]).features
         assert kept[name].shape == (12, run.net.feature_dim)
         np.testing.assert_allclose(kept[name], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["loop", "stacked"])
+def test_the_bound_is_that_of_plain_passes_over_the_clients_samples(backend: str) -> None:
+    """L'_1 of the local models; L'_2 at their mean and after each request, the last being the global model."""
+    whole = DKD(Keeper(), steps=2, lr=0.1, batch_size=100, dkd_weights="examples")  # the gradients are those of L'_2
+    run = toy(whole, ("bound",), backend, evaluate_every=2, rounds=3)
+    found = toy_dataset()
+    x = (torch.tensor(found.train_x, dtype=torch.float64) / 255 - 0.5) / 0.25
+    y = torch.tensor(found.train_y)
+    expected: dict[int, tuple[float, float, float]] = {}
+    for number in range(1, 4):
+        run.advance(1)
+        clients = run.participants(number)
+        held = {client: torch.tensor(toy_split().clients[client]) for client in clients}
+        total = sum(map(len, held.values()))
+        own = {client: run.memories[client]["own"] for client in clients}
+        mean = {name: sum(len(held[c]) / total * own[c][name] for c in clients) for name in run.net.names}
+        terms = torch.zeros(3, dtype=torch.float64)
+        for client, index in held.items():
+            p = run.net.eval(own[client], x[index]).logits.softmax(1)
+            share = len(index) / total
+            terms[0] -= share * p[torch.arange(len(index)), y[index]].log().mean()
+            for place, model in ((1, mean), (2, run.server.params)):
+                q = run.net.eval(model, x[index]).logits.softmax(1)
+                terms[place] += share * (p * (p / q).log()).sum(1).mean()
+        expected[number] = tuple(terms.tolist())
+    kept = run.tracker.arrays("")
+    assert kept["bound/rounds"] == [2, 2, 2, 3, 3, 3]
+    assert kept["bound/requests"] == [0, 1, 2, 0, 1, 2]
+    local, distilled = np.reshape(kept["bound/local"], (2, 3)), np.reshape(kept["bound/distilled"], (2, 3))
+    for row, number in enumerate((2, 3)):
+        first, at_mean, at_end = expected[number]
+        np.testing.assert_allclose(local[row], first, rtol=1e-9)
+        np.testing.assert_allclose(distilled[row, [0, 2]], [at_mean, at_end], rtol=1e-9)
+    assert (np.diff(distilled, axis=1) < 0).all(), "every request follows its gradient"
+
+
+def test_without_requests_the_bound_is_at_the_global_model_alone() -> None:
+    run = toy(build("feddkd_bn", steps=3, warmup_rounds=2), ("bound",), model="mlp+bn")
+    run.advance(3)
+    kept = run.tracker.arrays("")
+    assert list(zip(kept["bound/rounds"], kept["bound/requests"], strict=True)) == [
+        *((1, 0), (2, 0)),
+        *((3, request) for request in range(4)),
+    ]
+    assert min(kept["bound/distilled"]) > 0
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
@@ -599,10 +646,8 @@ def test_a_gpu_keeps_what_a_cpu_keeps(tmp_path: Path) -> None:
 def test_an_unknown_name_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for more in ([], ["--dry-run"], ["--show"]):
         assert run(tmp_path, "--algo", "fedavg", "--track", "local,modles", *more) == 2
-        assert (
-            "no way to --track 'modles'; known: classes, drift, features, local, message, models (did you mean models?)"
-            in (capsys.readouterr().err)
-        )
+        known = ", ".join(sorted(TRACKS))
+        assert f"no way to --track 'modles'; known: {known} (did you mean models?)" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
+from bench.engine.crops import draw_crops
 from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
 from bench.engine.stacked.convolutions import computed, usual
@@ -56,6 +59,7 @@ class ClientCohort:
         params: each client's final local model, by client.
         traffic: counted into.
         stacked: whether clients' gradients are one program.
+        seen: called with each model that gradients are asked of.
     """
 
     problem: Problem
@@ -66,6 +70,7 @@ class ClientCohort:
     params: dict[int, Params]
     traffic: Traffic
     stacked: bool = False
+    seen: Callable[[Params], None] = lambda params: None
     _calls: int = field(default=0)
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
@@ -95,26 +100,42 @@ class ClientCohort:
             stacked=self.stacked,
         )
 
-    def gradients(self, loss: Any, params: Params, batch_size: int) -> Params:
+    def gradients(
+        self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
+    ) -> Params:
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
+        self.seen(params)
         self._calls += 1
-        asked = [self._batch(client, batch_size) for client in self.ids.tolist()]
+        clients: list[int] = self.ids.tolist()
+        answering = [True] * len(clients) if among is None else among.bool().tolist()
+        asked = [self._batch(client, batch_size, augmented) for client in compress(clients, answering)]
         slopes = self._together(asked, loss, params) if self.stacked else [self._alone(a, loss, params) for a in asked]
         self.traffic.communications += 1
-        self.traffic.bytes_down += len(slopes) * num_bytes(params)
+        self.traffic.bytes_down += len(clients) * num_bytes(params)
         self.traffic.bytes_up += sum(num_bytes(slope) for slope in slopes)
-        self.traffic.train_steps += 1
-        made: Params = stack(slopes)
+        self.traffic.train_steps += len(slopes) / len(clients)
+        silent = {name: torch.zeros_like(params[name]) for name in self._differentiated(params)}
+        found = iter(slopes)
+        made: Params = stack([next(found) if answers else silent for answers in answering])
         return made
 
-    def _batch(self, client: int, batch_size: int) -> _Asked:
+    def _batch(self, client: int, batch_size: int, augmented: bool) -> _Asked:
         """A client's fresh mini-batch; what it has, where that is less."""
         federation, seed = self.problem.federation, self.problem.seed
-        index = federation.clients[client]
+        held = federation.clients[client]
         generator = stream(seed, "gradient", self.round, self._calls, client)
-        chosen = torch.randperm(len(index), generator=generator)[:batch_size].to(federation.device)
-        data = federation.data(index[chosen])
-        return _Asked((data.x, data.y, data.weight), self.params[client], self._dropout_key(client))
+        index = held[torch.randperm(len(held), generator=generator)[:batch_size].to(federation.device)]
+        data = federation.data(index)
+        x = self._augmented(client, index) if augmented else data.x
+        return _Asked((x, data.y, data.weight), self.params[client], self._dropout_key(client))
+
+    def _augmented(self, client: int, index: Tensor) -> Tensor:
+        """Inputs of a request as local training would see them; as they are where the setting augments nothing."""
+        federation, draws = self.problem.federation, None
+        if self.problem.setting.augmentation != "none":
+            generator = stream(self.problem.seed, "augment", "gradient", self.round, self._calls, client)
+            draws = draw_crops(generator, 1, len(index))[0].to(federation.device)
+        return federation.train.batch(index, draws)
 
     def _dropout_key(self, client: int) -> Tensor | None:
         if not self.problem.net.has_dropout:
@@ -147,7 +168,10 @@ class ClientCohort:
         return _slopes(value, leaves)
 
     def _leaves(self, given: Params) -> Params:
-        return {name: given[name].requires_grad_() for name in self.problem.net.trainable if name in given}
+        return {name: given[name].requires_grad_() for name in self._differentiated(given)}
+
+    def _differentiated(self, given: Params) -> list[str]:
+        return [name for name in self.problem.net.trainable if name in given]
 
     def _value(self, loss: Any, given: Params, batch: Any, local: Params, key: Tensor | None) -> Tensor:
         """One client's objective, a scalar."""

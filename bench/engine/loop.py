@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Local, Message, Outputs, Plan
+from algorithms.base import Batch, Local, Outputs
 from bench.engine.dropout import step_keys
 from bench.engine.streams import stream
 from bench.engine.tasks import Job, Problem, Task, Trained, finish, leaves_of
@@ -35,19 +35,20 @@ class Loop:
 
     def _guarded(self, job: Job, task: Task) -> Trained:
         try:
-            return self._client(job.problem, task, job.message, job.plan)
+            return self._client(job, task)
         except Exception as error:
-            raise RuntimeError(f"round {job.plan.round}, client {task.client}: {error}") from error
+            raise RuntimeError(f"round {job.round}, client {task.client}: {error}") from error
 
-    def _client(self, problem: Problem, task: Task, message: Message, plan: Plan) -> Trained:
+    def _client(self, job: Job, task: Task) -> Trained:
+        problem, message = job.problem, job.message
         net, algorithm, device = problem.net, problem.algorithm, problem.federation.device
         task = replace(task, schedule=task.schedule.on(device, net.dtype), source=task.source.on(device))
-        plan = replace(plan, num_steps=torch.tensor(float(task.steps), device=device, dtype=net.dtype))
+        plan = job.plan(torch.tensor(float(task.steps), device=device, dtype=net.dtype))
         local: Local = {**task.local, "params": leaves_of(net, task.local["params"])}
         leaves = [local["params"][name] for name in net.trainable]
         state = problem.optimizer.init(leaves)
         total = torch.zeros((), device=device, dtype=net.dtype)
-        keys = dropout_keys(problem, task, plan.round).to(device) if net.has_dropout else [None] * task.steps
+        keys = dropout_keys(problem, task, job.round).to(device) if net.has_dropout else [None] * task.steps
         for step in range(task.steps):
             batch = make_batch(problem, task, step)
             if problem.acts_before_steps:
@@ -57,7 +58,7 @@ class Loop:
             with net.dropout(keys[step]):
                 loss = masked_mean(algorithm.local_loss(net, local, batch, message, task.memory, plan), batch.weight)
             grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-            problem.optimizer.step(leaves, grads, state, plan.lr, step + 1, stacked=False)
+            problem.optimizer.step(leaves, grads, state, job.lr, step + 1, stacked=False)
             total += loss.detach()
         local = {**local, "params": {name: value.detach() for name, value in local["params"].items()}}
         return finish(problem, task, local, total / task.steps, message, plan)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from algorithms.base import Algorithm, Memory, Message, Params, Plan, Server, Upload
+from algorithms.base import Algorithm, Memory, Message, Params, Server, Upload
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
@@ -217,21 +217,23 @@ class Simulation:
         """The next round, ready to train; nothing of the run has changed yet."""
         number = self.round + 1
         message, lr = self._message(), self.setting.lr * self.setting.lr_decay**self.round
-        plan = Plan(number, lr, self.setting.momentum, self.setting.optimizer, torch.zeros(()))
         tasks = [
             make_task(self.problem, client, number, message, self._memory(client))
             for client in self.participants(number)
         ]
-        return Job(self.problem, tasks, message, plan)
+        return Job(self.problem, tasks, message, number, lr)
 
     def end(self, job: Job, trained: list[Trained]) -> None:
         """Finish the round that `begin` made, with what came of its clients: server, memories, evaluation."""
-        number = job.plan.round
+        number = job.round
         self._count(trained, job.message)
-        cohort = self._cohort(trained, job.plan.lr)
+        cohort = self._cohort(trained, job.lr)
+        if number % self.setting.evaluate_every == 0 or number == self.setting.rounds:
+            cohort.seen = partial(self.tracker.bound, number, trained)
         server = self.algorithm.server_step(self.fed, self.server, self._uploads(trained), cohort)
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
+        cohort.seen(server.params)
         self.server = server
         self._keep_memories(trained)
         self._forget_scores(trained)

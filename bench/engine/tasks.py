@@ -100,13 +100,20 @@ class Job:
         problem: the run's.
         tasks: its clients'.
         message: what all of them were sent.
-        plan: of the round; each client's own differs from it in `num_steps` alone.
+        round: from 1.
+        lr: local learning rate of the round.
     """
 
     problem: Problem
     tasks: list[Task]
     message: Message
-    plan: Plan
+    round: int
+    lr: float
+
+    def plan(self, num_steps: Tensor) -> Plan:
+        """That of a client which takes so many steps."""
+        setting = self.problem.setting
+        return Plan(self.round, self.lr, setting.momentum, setting.optimizer, num_steps)
 
 
 @dataclass

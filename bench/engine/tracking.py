@@ -23,6 +23,7 @@ from torch import Tensor
 
 from algorithms.base import Params
 from algorithms.forward import Answers, chunk_size
+from algorithms.losses import cross_entropy, kl
 from bench import tracked
 from bench.engine.drift import drift
 from bench.engine.evaluate import Complete, Score, mean_measures, on_test
@@ -58,6 +59,7 @@ class Tracker:
         self._net, self._federation, self._complete = net, federation, complete
         self._shared: _Found = {}
         self._rows: dict[str, _Found] = {}
+        self._taught: tuple[int, Tensor, Tensor] | None = None  # a round, and what `_on_own` gives of its local models
 
     def clients(self, job: Job, trained: list[Trained], last: bool) -> dict[str, float]:
         """Measure the clients' own models after an evaluated round, and keep what they were sent.
@@ -86,6 +88,27 @@ class Tracker:
                 self._shared["classes/clients"] = list(scores)
                 self._shared["classes/local"] = [self._by_class(found) for found in scores.values()]
             return self._client_accuracy(job.plan.round, scores) if local else {}
+
+    def bound(self, round: int, trained: list[Trained], params: Params) -> None:
+        """Measure the two terms of FedDKD's Proposition 1 at a model of the server's, if that is tracked.
+
+        Args:
+            round: its number.
+            trained: what came of its clients.
+            params: the model; what it lacks is each client's own (FedBN).
+        """
+        if "bound" not in self.what:
+            return
+        with self._clock():
+            if self._taught is None or self._taught[0] != round:
+                self._taught = (round, *self._on_own(trained, {}))
+            _, teacher, labels = self._taught
+            student, _ = self._on_own(trained, params)
+            found = {"bound/rounds": round, "bound/requests": self._shared.get("bound/rounds", []).count(round)}
+            # q_k being shares of the examples, the sums over clients are means over all of their samples.
+            found["bound/local"] = float(cross_entropy(teacher, labels).mean())
+            found["bound/distilled"] = float(kl(teacher, student).mean())
+            _append(self._shared, found)
 
     def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
         """Keep what is asked of an evaluated model; `scores` are those that its accuracy was made of."""
@@ -160,6 +183,16 @@ class Tracker:
 
     def _counts(self, labels: Tensor) -> Tensor:
         return torch.bincount(labels, minlength=self._net.num_classes).cpu()
+
+    def _on_own(self, trained: list[Trained], params: Params) -> tuple[Tensor, Tensor]:
+        """Logits (N, C) in float64 and labels (N,) of these clients' samples, by their models with `params` in them."""
+        federation, answers = self._federation, Answers(self._net)
+        parts = [
+            (answers.on(result.params | params, x).logits.double(), y)
+            for result in trained
+            for x, y in federation.chunks(federation.train, federation.clients[result.client])
+        ]
+        return torch.cat([logits for logits, _ in parts]), torch.cat([y for _, y in parts])
 
     def _client_features(self, trained: Trained) -> None:
         self._shared["features/client"] = trained.client

@@ -16,8 +16,11 @@ from search_spaces import Value, names_in
 
 ROUNDS = 4
 SMALLEST_EFFECT = 1e-9
-# Some fields act only with BatchNorm, or only on clients that are left out, or only when all take part.
-SETTINGS: tuple[dict[str, Any], ...] = ({}, {"model": "mlp+bn"}, {"participation": 0.5}, {"participation": 1.0})
+# Some fields act only with BatchNorm, only on clients that are left out, only when all take part, or on augmentation.
+SETTINGS: tuple[dict[str, Any], ...] = (
+    *({}, {"model": "mlp+bn"}, {"participation": 0.5}, {"participation": 1.0}),
+    {"augmentation": "flip_crop"},
+)
 
 
 def check(candidate: Candidate, finding: Finding) -> None:

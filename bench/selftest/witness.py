@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from algorithms.base import (
     Algorithm,
@@ -29,6 +30,10 @@ from bench.engine.trees import leaves, tree_map
 from bench.selftest.outcome import Finding
 
 NUMBERS = (bool, int, float)
+AS_TENSORS = (
+    "{} fails if plan.round, plan.lr and plan.num_steps are tensors, as they may be where clients are stacked: use "
+    "arithmetic and comparisons, such as (plan.round > 1) * term, instead of `if` or float()"
+)
 
 
 @dataclass
@@ -47,6 +52,7 @@ class Log:
     uploads: list[Upload] = field(default_factory=list)
     servers: list[Server] = field(default_factory=list)
     _given: list[tuple[str, Any, Any]] = field(default_factory=list)
+    _mapped: set[tuple[str, Any]] = field(default_factory=set)
 
     def give(self, what: str, tree: Any) -> None:
         """Remember what is handed to a hook, which must not write to it."""
@@ -58,6 +64,25 @@ class Log:
         for what, tree, before in self._given:
             self.finding.expect(same(tree, before), f"{what} is written to: hooks must leave what they are given")
         self._given.clear()
+
+    def map_plan(self, hook: str, call: Callable[[Local, Plan], Any], local: Local, plan: Plan) -> None:
+        """Call a pure hook, once a round, as within a stack of one client whose plan has tensors for numbers.
+
+        Its result is ignored. It is given copies, because a network in training mode writes into its buffers.
+        """
+        if (hook, plan.round) in self._mapped:
+            return
+        self._mapped.add((hook, plan.round))
+        copied = tree_map(lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad), local)
+        numbers = torch.tensor([[plan.round, plan.lr, plan.num_steps]]).to(plan.num_steps)
+
+        def mapped(row: Tensor) -> Tensor:
+            round, lr, num_steps = row.unbind()
+            call(copied, replace(plan, round=round, lr=lr, num_steps=num_steps))
+            return row
+
+        with self.finding.case(AS_TENSORS.format(hook)):
+            vmap(mapped, randomness="same")(numbers)
 
 
 @dataclass(frozen=True)
@@ -162,6 +187,7 @@ class Witness(Plugin):
     def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
         """At least what it was given."""
         made = self.base.before_step(net, local, batch, message, plan)
+        self.log.map_plan("before_step", lambda own, p: self.base.before_step(net, own, batch, message, p), local, plan)
         lost = sorted(set(local) - set(made))
         self._expect(not lost, f"before_step drops {lost} of the local it was given")
         return made
@@ -169,6 +195,9 @@ class Witness(Plugin):
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """(B,) or a scalar."""
         loss = self.base.local_loss(net, local, batch, message, memory, plan)
+        self.log.map_plan(
+            "local_loss", lambda own, p: self.base.local_loss(net, own, batch, message, memory, p), local, plan
+        )
         shapes = ((), tuple(batch.y.shape))
         self._expect(tuple(loss.shape) in shapes, f"local_loss must be {shapes[1]} or (), got {tuple(loss.shape)}")
         return loss
@@ -178,6 +207,7 @@ class Witness(Plugin):
     ) -> tuple[Upload, Memory]:
         """Two dicts."""
         upload, kept = self.base.upload(net, local, data, message, memory, plan)
+        self.log.map_plan("upload", lambda own, p: self.base.upload(net, own, data, message, memory, p), local, plan)
         for where, tree in (("upload", upload), ("upload's memory", kept)):
             self._expect(isinstance(tree, dict), f"{where} must be a dict, got {type(tree).__name__}")
             self._tree(where, tree)

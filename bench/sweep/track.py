@@ -21,7 +21,8 @@ from bench.planning.unit import Unit
 from bench.terminal.words import counted
 from leaderboards import Store
 
-EVERY_ROUND = {"local", "classes", "drift", "message"}
+TESTED = {"local", "classes"}  # by passes of clients' own models over the test set
+EVERY_ROUND = TESTED | {"drift", "message", "bound"}
 
 
 class Tracking:
@@ -104,7 +105,7 @@ class Tracking:
 
     def _cost(self) -> Iterator[str]:
         said = []
-        if {"local", "classes"} & set(self._track):
+        if TESTED & set(self._track):
             own = sum(_measurements(unit, "local" in self._track) for unit in self._units)
             said.append(
                 f"{own} evaluations of a client's own model on the test set, beside those of the evaluated models"

@@ -103,7 +103,7 @@ class Stacked:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            where = f"round {part[0][0].plan.round}, clients {[task.client for _, task in part]}"
+            where = f"round {part[0][0].round}, clients {[task.client for _, task in part]}"
             raise RuntimeError(f"{where}: {error}") from error
 
     def _measured(self, part: list[Entry], apart: Differences) -> list[tuple[Job, Trained]] | None:
@@ -217,10 +217,10 @@ def _alike(jobs: Sequence[Job]) -> list[list[Job]]:
 
 def _structure(job: Job) -> tuple[Any, ...]:
     """The round, and what has to be equal: constants of algorithm and setting, shapes of all that a stack holds."""
-    task, plan = job.tasks[0], job.plan
+    task = job.tasks[0]
     trees = [job.message, task.local, task.memory, dict(task.teachers)]
     return (
-        plan.round,
+        job.round,
         constants(job.problem.algorithm),
         job.problem.setting.of_program(),
         shapes(trees),

@@ -15,7 +15,7 @@ from bench.engine.tasks import Job
 
 Place = tuple[int, str]  # a layer of the algorithm, a plug-in before its base, and a field of it
 RATES: dict[str, Callable[[Job], float]] = {
-    "lr": lambda job: job.plan.lr,
+    "lr": lambda job: job.lr,
     "weight_decay": lambda job: job.problem.setting.weight_decay,
 }
 

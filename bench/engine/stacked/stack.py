@@ -68,9 +68,9 @@ class Stack:
         self.local: Local = place("local", stack([task.local for _, task in entries]))
         self.common: dict[str, Any] = place("common", self._common())
         self.message: Message = {} if self.several else place("message", self.job.message, axes=0)
-        self.lr = place("lr", self._tensor(self.job.plan.lr), axes=0) if program.fixed else self.job.plan.lr
+        self.lr = place("lr", self._tensor(self.job.lr), axes=0) if program.fixed else self.job.lr
         self.weight_decay = None if "weight_decay" in apart.rates else RATES["weight_decay"](self.job)
-        self.round = place("round", self._tensor(self.job.plan.round), axes=0) if program.fixed else self.job.plan.round
+        self.round = place("round", self._tensor(self.job.round), axes=0) if program.fixed else self.job.round
         self.teachers = {
             name: (place(f"teacher {name}", tree, axes=0 if shared else 1), shared)
             for name, (tree, shared) in self._teachers()
@@ -178,7 +178,7 @@ class Stack:
         copied["loss"] /= copied["steps"]
         done = []
         for (job, task), made in zip(self.entries[begin:end], unstack(copied), strict=True):
-            plan = replace(job.plan, num_steps=made["steps"])
+            plan = job.plan(made["steps"])
             done.append((job, finish(job.problem, task, made["local"], made["loss"], job.message, plan)))
         return done
 
@@ -304,5 +304,4 @@ class _Active:
         return algorithm if numbers is None else with_numbers(algorithm, self.whole.places, numbers)
 
     def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
-        plan = self.whole.job.plan
-        return Plan(self.whole.round, parts.get("lr", self.lr), plan.momentum, plan.optimizer, num_steps)
+        return replace(self.whole.job.plan(num_steps), round=self.whole.round, lr=parts.get("lr", self.lr))

@@ -111,4 +111,4 @@ def _noise(entries: Sequence[tuple[Job, Task]]) -> Any:
 
 
 def _keys(entries: Sequence[tuple[Job, Task]]) -> Tensor:
-    return pad_sequence([dropout_keys(job.problem, task, job.plan.round) for job, task in entries])
+    return pad_sequence([dropout_keys(job.problem, task, job.round) for job, task in entries])

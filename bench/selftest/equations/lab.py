@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import torch
@@ -156,11 +157,12 @@ def server_samples(name: str, per_class: int = 3) -> Data:
     return Data(x, y, torch.ones(len(y), dtype=torch.float64))
 
 
-def requested(data: Data, round: int, call: int, size: int) -> Batch:
-    """The mini-batch that a client answers the `call`-th gradient request of a round with."""
+def requested(data: Data, round: int, call: int, size: int, augmented: bool = False) -> Batch:
+    """The mini-batch that a client answers the `call`-th gradient request of a round with; augmented: mirrored."""
     count = int(data.weight.sum())
     rows = (torch.arange(min(size, count)) + 3 * round + call) % count
-    return Batch(data.x[rows], data.y[rows], data.weight[rows])
+    x = data.x[rows]
+    return Batch(x.flip(-1) if augmented else x, data.y[rows], data.weight[rows])
 
 
 @dataclass
@@ -214,6 +216,9 @@ class LabCohort:
         lr: local learning rate of the round.
         models: by client, in the order of the uploads.
         clients: what every client holds.
+
+    Attributes:
+        answered: of each gradient request, the clients that answered it.
     """
 
     def __init__(
@@ -222,7 +227,7 @@ class LabCohort:
         self.net, self.round, self.lr, self.models, self.clients = net, round, lr, models, clients
         self.ids = torch.tensor(list(models))
         self.num_examples = torch.tensor([SIZES[k] for k in models], dtype=torch.float64)
-        self._calls = 0
+        self.answered: list[list[int]] = []
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
         """Weighted by examples over the leading axis; `among` leaves clients out."""
@@ -234,14 +239,19 @@ class LabCohort:
         """All K clients."""
         return LabCohort(self.net, self.round, self.lr, {k: {} for k in self.clients}, self.clients)
 
-    def gradients(self, loss: Any, params: Params, batch_size: int) -> Params:
-        """Each client's gradient (m, ...) on its requested mini-batch."""
-        slopes = [self._slope(k, loss, params, batch_size) for k in self.models]
-        self._calls += 1
-        return {name: torch.stack([slope[name] for slope in slopes]) for name in slopes[0]}
+    def gradients(
+        self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
+    ) -> Params:
+        """Each client's gradient (m, ...) on its requested mini-batch; 0 of those that do not answer."""
+        call = len(self.answered)
+        answering = [1] * len(self.models) if among is None else among.int().tolist()
+        batches = {k: requested(self.clients[k], self.round, call, batch_size, augmented) for k in self.models}
+        slopes = [self._slope(k, loss, params, given) for k, given in batches.items()]
+        self.answered.append(list(compress(self.models, answering)))
+        counted = list(zip(answering, slopes, strict=True))
+        return {name: torch.stack([answers * slope[name] for answers, slope in counted]) for name in slopes[0]}
 
-    def _slope(self, client: int, loss: Any, params: Params, batch_size: int) -> Params:
-        answer = requested(self.clients[client], self.round, self._calls, batch_size)
+    def _slope(self, client: int, loss: Any, params: Params, answer: Batch) -> Params:
         given = {name: value.detach().clone() for name, value in params.items()}
         leaves = {name: given[name].requires_grad_() for name in self.net.trainable if name in given}
         value = loss(self.net, given, self.models[client], answer).mean()

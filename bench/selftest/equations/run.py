@@ -43,6 +43,7 @@ class Run:
         initial: w_0.
         memories: of the clients that have taken part.
         clients: what each client holds.
+        cohort: the last round's clients, as the server saw them.
     """
 
     make: Make
@@ -106,8 +107,8 @@ class Run:
         """Let every visited client upload, ending at its one of `models`, and the server take its step."""
         number = self.number
         uploads = stack([visit.leave(models[k]) for k, visit in visits.items()])
-        cohort = LabCohort(self.net, number, self.lr, own(models), self.clients)
-        self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, cohort), None
+        self.cohort = LabCohort(self.net, number, self.lr, own(models), self.clients)
+        self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort), None
         if self.server.round != number:
             raise ValueError(f"server_step must return server.next(...): round {self.server.round} after {number}")
         if any(value.requires_grad for value in leaves(self.server.params)):
@@ -135,10 +136,10 @@ class Visit:
     def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
         self.run, self.client, self.message, self.memory, self.plan = run, client, message, memory, plan
         algorithm = run.algorithm
-        start = algorithm.start(run.fed_of(client), message, memory, draw("start", plan.round, client))
+        start = algorithm.start(run.fed_of(client), message, memory, draw("start", run.number, client))
         self.local: Local = own(tensors(start, CPU, torch.float64))
         self.teachers = algorithm.teachers(message, memory)
-        self._noise = draw("noise", plan.round, client)
+        self._noise = draw("noise", run.number, client)
 
     def step(self, params: Params, given: Batch) -> Batch:
         """Come to `params` and act before the step; the batch with its noise and the teachers' outputs."""
