@@ -182,7 +182,8 @@ class Table:
         name: as printed, such as `3` or `IV`.
         settings: the problems.
         algorithms: names in the registry, as printed from first to last.
-        tried: hyper-parameters that the table itself varies or holds, by algorithm; they go over its `Space`.
+        tried: hyper-parameters that the table itself varies or holds, by algorithm, which go over its `Space`; and
+            fields of the setting that were tuned for it.
         runs: behind a printed mean; 1 where the paper does not tell.
     """
 

@@ -50,7 +50,7 @@ MODEL_NAMES = {
 MODEL_NAMES |= {"resnet8_wide", "resnet50", "distilbert"}
 PARTITION_NAMES = {"lda", "fedgkd_groups", "fedkf", "fedgen", "pathological", "by_source", "by_writer_2000"}
 PRINTED = {key: space for key, space in SPACES.items() if key[0] != "fedkd"}
-MOST_ON_DIGITS = 50
+MOST_ON_DIGITS = 55
 
 
 def unregistered(setting: Setting) -> str:

@@ -20,6 +20,7 @@ from test_published import COUNTS, TABLES
 
 from algorithms import entry
 from bench import compare, sweep
+from bench.compare.published import questions
 from bench.data import DATASETS
 from bench.planning import tables
 from bench.planning.plan import make_plan
@@ -123,14 +124,27 @@ def test_a_cell_is_the_run_of_an_ordinary_sweep() -> None:
 
 def test_tables_are_narrowed() -> None:
     plan = plan_of(
-        "fedgkd", "3", algorithms=("fedavg", "fedgkd"), dataset="cifar10,cifar100", values={"alpha": ["0.1"]}
+        "fedgkd", "3", algorithms=("fedprox", "fedgkd"), dataset="cifar10,cifar100", values={"alpha": ["0.1"]}
     )
     assert [(unit.setting.dataset, unit.algorithm, unit.setting.alpha) for unit in plan.units] == [
-        (dataset, algorithm, 0.1) for dataset in ("cifar10", "cifar100") for algorithm in ("fedavg", "fedgkd")
+        (dataset, algorithm, 0.1) for dataset in ("cifar10", "cifar100") for algorithm in ("fedprox", "fedgkd")
     ]
     assert {c.printed.participation for c in plan_of("fedgkd", "5", values={"participation": ["0.4"]}).cells} == {0.4}
     assert len(plan_of("fedcad", "3", values={"num_clients": ["100"]}).cells) == 12
     assert len(plan_of("fedgkd", "3", algorithms=("all",)).cells) == 72
+
+
+def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
+    narrow = {"algorithms": ("fedavg",), "dataset": "cifar10"}
+    plan = plan_of("fedgkd", "3", values={"alpha": ["0.1"]}, **narrow)
+    assert [unit.setting.lr for unit in plan.units] == [0.1, 0.05, 0.01]
+    assert [one.label for one in questions(plan.cells[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
+    one = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "lr": ["0.05"]}, **narrow)
+    assert [unit.key for unit in one.units] == [plan.units[1].key]
+    short = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "rounds": ["2"]}, **narrow)
+    assert [(unit.setting.lr, unit.setting.rounds, unit.shortened) for unit in short.units] == [
+        (lr, 2, True) for lr in (0.1, 0.05, 0.01)
+    ]
 
 
 def test_local_epochs_narrow_a_table_that_varies_them_and_shorten_another() -> None:
@@ -145,7 +159,7 @@ def test_local_epochs_narrow_a_table_that_varies_them_and_shorten_another() -> N
 def test_runs_are_shortened() -> None:
     short = {"rounds": ["2"], "local_epochs": ["1"], "fraction": ["0.1"]}
     plan = plan_of("fedgkd", "3", dataset="cifar10", values=short)
-    assert len(plan.units) == 24
+    assert len(plan.units) == 3 * (7 + 3), "FedAvg with three learning rates"
     assert all(unit.shortened for unit in plan.units)
     assert {(u.setting.rounds, u.setting.local_epochs, u.setting.fraction) for u in plan.units} == {(2, 1, 0.1)}
     assert plan.origins == dict.fromkeys(short, "command line")
@@ -240,7 +254,9 @@ def test_dry_runs_count_cells_models_and_runs(
 
 def test_the_dry_run_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*CIFAR, "--alpha", "0.1", "--algo", "fedavg,fedgkd", "--dry-run", "--out", str(tmp_path)) == 0
-    assert "Table 3 of fedgkd: 2 printed cells, 6 models evaluated, 6 runs (3 seeds)" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Table 3 of fedgkd: 2 printed cells, 12 models evaluated, 12 runs (3 seeds)" in said
+    assert "the paper tuned lr of fedavg" in said
     assert run("--paper", "fedcad", "--table", "2", "--dry-run", "--out", str(tmp_path)) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "16 printed cells, 68 models evaluated, 68 runs (1 seed)" in said

@@ -66,7 +66,8 @@ def questions(cell: Cell) -> list[Asked]:
 
 
 def _asked(cell: Cell, unit: Unit) -> Asked:
-    label = " ".join(f"{name}={unit.hyperparameters[name]}" for name in cell.tried)
+    values = unit.setting.as_dict() | dict(unit.hyperparameters)
+    label = " ".join(f"{name}={values[name]}" for name in cell.tried)
     return Asked(
         printed=cell.printed,
         algorithm=unit.algorithm,

@@ -53,7 +53,7 @@ def drift(net: Network, federation: Federation, job: Job, trained: list[Trained]
         moved.append((_flat(net, result.params) - _flat(net, received)).norm())
     gradients, distances, mean_gradient = torch.stack(norms).cpu(), torch.stack(moved).cpu(), mean.norm().cpu()
     return {
-        "rounds": job.plan.round,
+        "rounds": job.round,
         "clients": [task.client for task in job.tasks],
         "shares": shares.tolist(),
         "gradients": gradients.tolist(),

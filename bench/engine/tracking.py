@@ -87,7 +87,7 @@ class Tracker:
             if classes:
                 self._shared["classes/clients"] = list(scores)
                 self._shared["classes/local"] = [self._by_class(found) for found in scores.values()]
-            return self._client_accuracy(job.plan.round, scores) if local else {}
+            return self._client_accuracy(job.round, scores) if local else {}
 
     def bound(self, round: int, trained: list[Trained], params: Params) -> None:
         """Measure the two terms of FedDKD's Proposition 1 at a model of the server's, if that is tracked.
@@ -171,7 +171,7 @@ class Tracker:
                 f"the message has {', '.join(job.message)}: name one of these"
             )
         entries = {f"message/{name}": job.message[name].tolist() for name in names}
-        _append(self._shared, {"message/rounds": job.plan.round, **entries})
+        _append(self._shared, {"message/rounds": job.round, **entries})
 
     def _by_class(self, scores: list[Score]) -> list[float]:
         """(C,) accuracy of each class, the mean over the scores that have samples of it."""

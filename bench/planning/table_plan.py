@@ -168,14 +168,17 @@ def _variant(cell: Cell, found: Entry, values: Mapping[str, Any]) -> tuple[list[
                 f"{name}={text(values[name])} is more than the {text(getattr(own, name))} of {cell.printed.printed} "
                 f"on {own.dataset}: a table's runs can be shortened, not lengthened; narrow it, or lower {name}"
             )
-    try:
-        setting = replace(own, **values)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    fitted, reason = fit(found, setting)
-    less = any(getattr(fitted, name) < getattr(own, name) for name in SHORTENING)
-    shortened = less or fitted.model.partition("+")[0] != own.model.partition("+")[0]
-    return [replace(unit, setting=fitted, shortened=shortened) for unit in cell.units], reason
+    made, reason = [], ""
+    for unit in cell.units:
+        try:
+            setting = replace(unit.setting, **values)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        fitted, reason = fit(found, setting)
+        less = any(getattr(fitted, name) < getattr(own, name) for name in SHORTENING)
+        shortened = less or fitted.model.partition("+")[0] != own.model.partition("+")[0]
+        made.append(replace(unit, setting=fitted, shortened=shortened))
+    return made, reason
 
 
 def _with_hyperparameters(found: Entry, units: Iterable[Unit], changes: Changes) -> list[Unit]:

@@ -16,7 +16,19 @@ from bench.planning.settings import canonical
 from bench.planning.unit import Unit
 from bench.terminal.names import unknown
 from leaderboards.published import PrintedCell, PrintedMetric, printed_cells
-from search_spaces import PAPERS, SPACES, Grid, Setting, Space, Table, Value, combinations, find_table, holds
+from search_spaces import (
+    PAPERS,
+    SPACES,
+    Grid,
+    Setting,
+    Space,
+    Table,
+    Value,
+    combinations,
+    find_table,
+    holds,
+    setting_fields,
+)
 
 _COLUMNS = {
     ("accuracy", "best"): "best_accuracy",
@@ -38,9 +50,9 @@ class Cell:
 
     Args:
         printed: the number.
-        units: the run of seed 0 that gives it; several, of one setting, where the paper tried several configurations
-            and does not tell which it prints.
-        tried: the hyper-parameters in which those differ.
+        units: the run of seed 0 that gives it; several where the paper tried several configurations and does not tell
+            which it prints, or tuned a field of the setting.
+        tried: the hyper-parameters and fields in which those differ.
         column: of our rows that holds the number; empty where it is read off the curve.
         reason: why this installation cannot run it; empty where it can.
     """
@@ -53,7 +65,7 @@ class Cell:
 
     @property
     def setting(self) -> Setting:
-        """The problem, as the algorithm runs in it."""
+        """The problem, as the algorithm runs in it; of values that were tuned, the first."""
         return self.units[0].setting
 
 
@@ -136,9 +148,12 @@ def _reproduced(
     found, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
     # A BatchNorm form, say, that the paper gives to this algorithm alone.
     fitted, reason = fit(found, replace(setting, model=space.setting.model))
+    varied = table.tried.get(found.name, {})
+    tuned = {name: varied[name] for name in varied if name in setting_fields()}
     configurations, tried = _configurations(found, space, table, setting, printed)
-    units = tuple(Unit(found.name, values, fitted, 0, key) for values in configurations)
-    return units, tried, reason
+    settings = [replace(fitted, **values) for values in combinations(tuned)]
+    units = tuple(Unit(found.name, values, one, 0, key) for one in settings for values in configurations)
+    return units, (*tuned, *tried), reason
 
 
 def _configurations(
@@ -148,7 +163,7 @@ def _configurations(
     reported = {**space.reported(setting.alpha), **printed.variant}
     grid = {name: values for name, values in space.grid.items() if isinstance(values, Grid) and name not in reported}
     for name, values in table.tried.get(found.name, {}).items():
-        if name not in printed.variant:
+        if name in found.defaults() and name not in printed.variant:
             grid[name] = values
     relations = (*found.where, *space.where)
     resolved = [found.resolve({**reported, **values}) for values in combinations(grid)]

@@ -13,6 +13,7 @@ from bench.planning.plan import Plan
 from bench.planning.tables import Cell, name_in_print
 from bench.planning.unit import distinct_runs
 from bench.terminal.console import console
+from search_spaces import setting_fields
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,21 @@ def sentence(plan: Plan) -> str:
     name = f"{name_in_print(plan.cells[0].printed.table)} of {plan.paper}"
     text = f"{name}: {_figures(counts(plan.cells, seeds))} ({seeds} seed{'s' * (seeds > 1)})"
     several = [cell for cell in plan.cells if len(cell.units) > 1]
-    if several:
-        names = ", ".join(dict.fromkeys(cell.printed.algorithm for cell in several))
-        text += f"; the paper does not tell its choice for {names}: every configuration that it tried is run"
+    tuned = [cell for cell in several if set(cell.tried) & set(setting_fields())]
+    if undecided := [cell for cell in several if cell not in tuned]:
+        text += (
+            f"; the paper does not tell its choice for {_names(undecided)}: every configuration that it tried is run"
+        )
+    if tuned:
+        fields = ", ".join(dict.fromkeys(name for cell in tuned for name in cell.tried))
+        text += f"; the paper tuned {fields} of {_names(tuned)}: every value that it tried is run"
     if len(runnable) < len(plan.cells):
         text += f"; here: {_figures(counts(runnable, seeds))}"
     return text
+
+
+def _names(cells: Sequence[Cell]) -> str:
+    return ", ".join(dict.fromkeys(cell.printed.algorithm for cell in cells))
 
 
 def _figures(numbers: dict[str, int]) -> str:
