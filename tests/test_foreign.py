@@ -1,0 +1,112 @@
+"""Result folders of others: rows and states choose no code, and what they say is held to be text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rows import CURVE, make_row
+
+import bench.boards
+from bench import compare, figures, report, status, tracked
+from bench.engine.state import StateFolder
+from bench.sweep import reproduce
+from leaderboards import Store
+
+KINDS = ("algorithm", "dataset", "model", "partition")
+COMMANDS: dict[str, Callable[[str, str], int]] = {
+    "compare": lambda out, key: compare.main(["--out", out]),
+    "diff": lambda out, key: compare.main(["diff", key, key, "--out", out]),
+    "status": lambda out, key: status.main(["--out", out]),
+    "figures": lambda out, key: figures.main(["--out", out]),
+    "draw": lambda out, key: figures.main(["--all", "--out", out, "--to", "drawn", "--format", "svg"]),
+    "report": lambda out, key: report.main(["--out", out, "--to", "page.html"]),
+    "validate": lambda out, key: bench.boards.main(["validate", out]),
+    "merge": lambda out, key: bench.boards.main(["merge", out, "--out", "merged"]),
+    "compact": lambda out, key: bench.boards.main(["compact", out]),
+    "reproduce": lambda out, key: reproduce.main([key, "--out", out]),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with `evil_*` modules that write a file when they are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", sys.path[:])  # importing adds the working directory
+    return tmp_path
+
+
+def evil(folder: Path, of: str) -> str:
+    """`module:name` of a module that no other test names."""
+    module = f"evil_{of}"
+    (folder / f"{module}.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\nthing = None\n")
+    return f"{module}:thing"
+
+
+def forged(folder: Path, kind: str, name: str) -> dict[str, Any]:
+    """A stored row that names a module; if it is a model, a figure would draw what was tracked of it."""
+    setting = {"partition": "iid", "alpha": None, "dataset": "toy2d" if kind == "model" else "digits"}
+    setting |= {} if kind == "algorithm" else {kind: name}
+    row = make_row(name if kind == "algorithm" else "fedavg", {}, setting)
+    Store(folder / "out").write(row, CURVE)
+    if kind == "model":
+        tracked.write_tensors(folder / "out", row["run_key"], {"weight": np.zeros(2, np.float32)}, {})
+    return row
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_row_has_a_module_imported(
+    command: str, kind: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = evil(folder, f"{command}_{kind}")
+    row = forged(folder, kind, name)
+    code = COMMANDS[command](str(folder / "out"), row["run_key"])
+    assert not (folder / "ran").exists()
+    said = capsys.readouterr().err
+    if command == "reproduce" or (command, kind) == ("draw", "model"):
+        assert code == 2
+        assert f"{name!r}: only a stored run names it; if you trust its code, add --import {name}" in said
+    else:
+        assert code == (3 if command == "validate" else 0), said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_state_has_a_module_imported(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = evil(folder, f"state_{kind}")
+    row = make_row(name if kind == "algorithm" else "fedavg", {}, {} if kind == "algorithm" else {kind: name})
+    told = {column: row[column] for column in ("algorithm", "setting_json", "hp_json", "seed")}
+    StateFolder(folder / "out" / "state" / row["run_key"], told).save(3, {}, {}, {"backend": "loop"})
+    assert status.main(["--out", str(folder / "out")]) == 0
+    assert "saved" in capsys.readouterr().out
+    assert not (folder / "ran").exists()
+
+
+def test_what_is_typed_is_imported_and_nothing_else(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name, other = evil(folder, "typed"), evil(folder, "untyped")
+    row = make_row("fedavg", {}, {"dataset": name, "partition": other, "alpha": None})
+    Store(folder / "out").write(row, CURVE)
+    words = [row["run_key"], "--out", str(folder / "out"), "--import"]
+    assert reproduce.main([*words, other]) == 2
+    assert not (folder / "ran").exists()
+    assert reproduce.main([*words, name]) == 2
+    assert (folder / "ran").exists()
+    assert f"data set {name!r}: {name} is or gives NoneType" in capsys.readouterr().err
+
+
+def test_names_of_packages_that_are_installed_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from outside_world import install
+
+    from algorithms.entry_points import names_of_rows
+    from bench import models
+
+    (folder / "installed_net.py").write_text(
+        "from bench.models import ModelInfo\nNET = ModelInfo(factory='nets:make', summary='', size=8)\n"
+    )
+    install(folder, monkeypatch, models="my_net = installed_net:NET")
+    with names_of_rows():
+        assert models.info("my_net").size == 8
