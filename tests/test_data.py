@@ -16,7 +16,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
 from commands import command
 
 from bench import data
@@ -286,7 +285,7 @@ FORGED_POINTER = (
 
 
 def test_a_pickle_that_forges_pointers_is_refused_in_words(tmp_path):
-    """numpy's own classes, called with what a file gives them, end the process (139)."""
+    """The classes of numpy, called with what a file gives them, end the process (139)."""
     file = tmp_path / "mnistm_data.pkl"
     file.write_bytes(FORGED_POINTER.replace(b"U\x01O", b"X\x01\0\0\0O").replace(b"U\x02u8", b"X\x02\0\0\0u8"))
     done = command("prepare", "mnist_m", "--offline", "--data-dir", str(tmp_path), module="bench.data")
