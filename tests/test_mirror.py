@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from rows import CURVE, START, failed_row, make_row
 
 from bench import boards, sweep, tracked
 from bench.errors import UsageError
+from bench.execution import STATE_VERSION
 from bench.mirror import mirror
 from bench.mirror import place as mirror_place
 from bench.mirror import pusher as mirror_pusher
@@ -102,10 +104,12 @@ def save_state(out: Path, round: int, key: str = KEY, **contents: bytes) -> None
     """What `bench.engine.state` leaves after a save: files of a round, the manifest last."""
     folder = out / "state" / key
     folder.mkdir(parents=True, exist_ok=True)
-    server = f"server-{round}.pt"
-    (folder / server).write_bytes(contents.get("server", b"server %d" % round))
-    (folder / f"memory-3-{round}.pt").write_bytes(contents.get("memory", b"memory %d" % round))
-    content = {"version": 1, "round": round, "server": server, "memories": {"3": f"memory-3-{round}.pt", "4": ""}}
+    server, memory = f"server-{round}.pt", f"memory-3-{round}.pt"
+    blobs = {server: contents.get("server", b"server %d" % round), memory: contents.get("memory", b"memory %d" % round)}
+    for name, blob in blobs.items():
+        (folder / name).write_bytes(blob)
+    content = {"version": STATE_VERSION, "round": round, "server": server, "memories": {"3": memory, "4": ""}}
+    content["sha256"] = {name: sha256(blob).hexdigest() for name, blob in blobs.items()}
     (folder / "manifest.json").write_text(json.dumps(content))
     for path in folder.glob("*.pt"):
         if not path.stem.endswith(f"-{round}"):
