@@ -39,7 +39,7 @@ from bench.mirror import pusher as mirror_pusher
 from bench.mirror import rows as mirror_rows
 from bench.mirror.mirror import Mirror, Moved
 from bench.mirror.opening import mirror_url, mirrored, opened, pulled
-from bench.mirror.place import MirrorProblem, Place, open_place
+from bench.mirror.place import MirrorProblem, Place, open_place, refuse_password
 from bench.mirror.pusher import Pusher
 from bench.mirror.rows import Rows
 from leaderboards import Store
@@ -781,6 +781,25 @@ def test_a_wrong_url_is_refused_before_anything_runs(url: str, words: str, tmp_p
     with pytest.raises(UsageError, match=words) as raised:
         open_place(url)
     assert "secret@" not in str(raised.value)
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--dry-run", "--json"], ["--offline"], ["--dry-run", "--offline"]])
+@pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "gs://key:se/secret@bucket/x", "s3+x://:secret@b"])
+def test_a_password_is_never_printed(
+    url: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--algo", "fedavg", "--dataset", "digits", "--out", str(tmp_path), *words]
+    assert sweep.main([*command, "--mirror", url]) == 2
+    monkeypatch.setenv("FEDKD_MIRROR", url)
+    assert sweep.main(command) == 2
+    said = capsys.readouterr()
+    assert "secret@" not in said.out + said.err
+    assert said.err.count("has a password in it") == 2
+
+
+@pytest.mark.parametrize("url", ["hdfs://host:8020/a@b", "s3://bucket/a:b", "s3://key@bucket/x", "a:b@c"])
+def test_what_is_no_password_is_none(url: str) -> None:
+    refuse_password(url)
 
 
 @pytest.mark.parametrize("where", [".", "inside", ".."])
