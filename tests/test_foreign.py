@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from rows import CURVE, make_row
+from rows import CURVE, failed_row, make_row
 
 import bench.boards
 from bench import compare, figures, report, status, tracked
 from bench.engine.state import StateFolder
 from bench.sweep import reproduce
 from leaderboards import Store
+from leaderboards.commands import printable
 
 KINDS = ("algorithm", "dataset", "model", "partition")
 COMMANDS: dict[str, Callable[[str, str], int]] = {
@@ -110,3 +113,96 @@ def test_names_of_packages_that_are_installed_are_found(folder: Path, monkeypatc
     install(folder, monkeypatch, models="my_net = installed_net:NET")
     with names_of_rows():
         assert models.info("my_net").size == 8
+
+
+# Rows are not trusted
+
+
+def rewritten(folder: Path, **columns: str | None) -> str:
+    """A sound row whose columns somebody has changed in its file; its run key."""
+    row = failed_row("fedprox", {"mu": 0.1})
+    path = Store(folder / "out").write(row, [])
+    Store(folder / "out").write(make_row(), CURVE)  # which sound ones lie beside
+    table = pq.read_table(path)
+    for name, text in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array([text], pa.string()))
+    pq.write_table(table, path)
+    return str(row["run_key"])
+
+
+SETTING = make_row()["setting_json"]
+WRONG = [
+    ("hp_json", "nope"),
+    ("hp_json", "[]"),
+    ("hp_json", "[" * 100_000),
+    ("hp_json", '{"mu":NaN}'),
+    ("hp_json", '{"mu":[]}'),
+    ("hp_json", '{"mu":"\\u001b[2J"}'),
+    ("setting_json", "{}"),
+    ("setting_json", "null"),
+    ("setting_json", SETTING[:-1]),
+    ("setting_json", SETTING.replace('"digits"', '"cifar10"')),
+    ("setting_json", SETTING.replace('"digits"', "5")),
+    ("dataset", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "column", "text"),
+    [("status", *wrong) for wrong in WRONG]
+    + [(name, *WRONG[0]) for name in COMMANDS if name != "compact"]
+    + [("validate", *WRONG[2]), ("merge", *WRONG[2])],
+)
+def test_a_row_that_does_not_say_who_it_is_is_said(
+    command: str, column: str, text: str | None, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = rewritten(folder, **{column: text})
+    assert COMMANDS[command](str(folder / "out"), key) == 3
+    said = capsys.readouterr()
+    assert column in said.out + said.err
+    assert "\x1b" not in said.out + said.err
+    if command not in ("validate", "merge"):
+        assert f"`python -m bench.boards validate {folder / 'out'}` names the file" in said.err
+
+
+def test_a_file_of_rows_is_held_to_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rewritten(folder, hp_json="nope")
+    (file,) = [
+        path for path in (folder / "out/runs").glob("*.parquet") if pq.read_table(path)["hp_json"][0].as_py() == "nope"
+    ]
+    assert compare.main(["--out", str(file)]) == 3
+    assert "hp_json must be canonical JSON" in capsys.readouterr().err
+
+
+NASTY = "fed\x1b]0;owned\x07\x9b2J\u202eavg"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_control_character_of_a_row_reaches_a_terminal_or_a_page(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = rewritten(folder, algorithm=NASTY, error=NASTY, command=NASTY)
+    COMMANDS[command](str(folder / "out"), key)
+    said = capsys.readouterr()
+    made = [path.read_text() for path in (folder / "page.html", *folder.glob("drawn/*.svg")) if path.exists()]
+    assert bool(made) == (command in ("draw", "report"))
+    for text in (said.out, said.err, *made):
+        assert printable(text) == text
+
+
+def test_nor_does_one_of_a_state_or_of_a_message(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"algorithm": NASTY, "setting_json": SETTING, "hp_json": '{"mu":"\\u001b[2J"}', "seed": 0}
+    StateFolder(folder / "out" / "state" / ("0" * 64), told).save(3, {}, {}, {})
+    assert status.main(["--out", str(folder / "out")]) == 0
+    assert compare.main(["--out", str(folder / f"no{NASTY}")]) == 2
+    said = capsys.readouterr()
+    assert "saved" in said.out
+    assert "no results" in said.err
+    assert printable(said.out + said.err) == said.out + said.err
+
+
+def test_rows_are_shown_as_text(folder: Path) -> None:
+    key = rewritten(folder, algorithm=NASTY)
+    runs = Store(folder / "out").runs().set_index("run_key")
+    assert runs.loc[key, "algorithm"] == "fed\ufffd]0;owned\ufffd\ufffd2J\ufffdavg"
+    assert printable("one\n\ttwo – 三") == "one\n\ttwo – 三"

@@ -42,7 +42,7 @@ def load_arrays(blob: bytes) -> dict[Any, Any]:
 def _check_memory(blob: bytes) -> None:
     """Refuse a pickle that asks for more memory than its own length warrants."""
     for opcode, argument, _ in pickletools.genops(blob):  # raises where a string is longer than the file
-        if opcode.name in ("PUT", "LONG_BINPUT") and argument > len(blob):
+        if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(blob):
             raise ForbiddenPickle(f"{len(blob):,} bytes cannot hold {argument:,} objects")
 
 
