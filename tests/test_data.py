@@ -325,6 +325,9 @@ _PLAIN = b"K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00"
         b"\x80\x02}U\x01x" + _CALLED + b"K\x03\x85\x85Rs.",
         b"\x80\x02}U\x01xcnumpy.core.multiarray\n_reconstruct\n)\x81s.",  # an array of nothing
         b"\x80\x02]r\xff\xff\xff\x7f.",  # would have 16 GiB of memory
+        b"\x80\x04\x95" + bytes(7) + b"\x80N.",  # a frame of 2^63 bytes
+        b"\x80\x04\x8e" + bytes(7) + b"\x40x.",  # 2^62 bytes
+        b"",
         pickle.dumps([1]),
     ],
 )

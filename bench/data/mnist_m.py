@@ -42,7 +42,7 @@ class MnistM(FileSource):
         try:
             content = load_arrays(blob)
             return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
-        except (pickle.UnpicklingError, EOFError, ValueError, AttributeError, TypeError, IndexError) as problem:
+        except (pickle.UnpicklingError, ValueError) as problem:
             found = f"{len(blob):,} bytes: {problem}"
             raise unlike(self._where(folder), self.name, folder, "a pickle of arrays", found) from problem
 

@@ -30,10 +30,14 @@ def load_arrays(blob: bytes) -> dict[Any, Any]:
     Raises:
         ForbiddenPickle: it names anything but arrays of whole numbers, or an array is not as long as its shape says.
         pickle.UnpicklingError: it is no pickle of a dictionary.
-        ValueError: it ends early.
     """
-    _check_memory(blob)
-    content = _Reader(io.BytesIO(blob), encoding="bytes").load()
+    try:
+        _check_memory(blob)
+        content = _Reader(io.BytesIO(blob), encoding="bytes").load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # of almost any kind, as the documentation of pickle says
+        raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
     if not isinstance(content, dict):
         raise pickle.UnpicklingError(f"a {type(content).__name__}, not a dictionary")
     return {key: value.made() if isinstance(value, _Array) else value for key, value in content.items()}
