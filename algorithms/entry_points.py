@@ -1,6 +1,7 @@
 """What other packages add: found by an entry point's name or by `package.module:name`, imported, refused with a reason.
 
-Algorithms come so, and data sets, models and partitions: a `Kind` each.
+Algorithms come so, and data sets, models and partitions: a `Kind` each. Whoever reads stored runs does so within
+`names_of_rows`, because a name in a file must not choose which code is run.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ import importlib
 import importlib.metadata
 import sys
 import traceback
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_importable: Collection[str] | None = None  # the names `module:name` that may be imported; None is all
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,11 @@ class Kind:
             path: `module:name`.
 
         Raises:
-            ValueError: there is no such module, it cannot be imported, or it has no such name.
+            ValueError: there is no such module, it cannot be imported, it has no such name, or a stored run names it.
         """
         module, _, attribute = path.partition(":")
+        if ":" in name and _importable is not None and name not in _importable:
+            raise self.error(name, f"only a stored run names it; if you trust its code, add --import {name}")
         meant = as_module(path)
         if meant:
             raise self.error(name, meant)
@@ -74,6 +81,24 @@ class Kind:
     def failure(self, name: str, done: str, error: Exception) -> ValueError:
         """The error of one whose code raised when it was `imported`, `made` or the like."""
         return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{_where(error)}")
+
+
+@contextmanager
+def names_of_rows(typed: Collection[str] = ()) -> Iterator[None]:
+    """Import no `module:name` within it: names come from stored runs, which others may have written.
+
+    Built-in names and entry points of installed packages are found as ever, and so is what was imported before. All
+    threads of the process are held to it.
+
+    Args:
+        typed: names that the user typed, which are imported.
+    """
+    global _importable
+    before, _importable = _importable, typed
+    try:
+        yield
+    finally:
+        _importable = before
 
 
 def _where(error: Exception) -> str:

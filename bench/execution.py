@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from resource import struct_rusage  # not on every system
 
 DEFAULT_OUT = "leaderboards"
-STATE_VERSION = 1  # of the states of runs under way: what of them can be taken up
+STATE_VERSION = 2  # of the states of runs under way: what of them can be taken up
 BACKENDS = ("auto", "loop", "stacked")
 AUTO_PACK = 32  # runs of a trial on a GPU; where memory does not hold all their clients, they train in parts
 UNPACKED_SHARE = 0.25  # of a GPU, of a trial that does not fill it

@@ -7,8 +7,9 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from leaderboards.commands import printable
 from leaderboards.identity import HP_PREFIX, canonical_json
 from leaderboards.schema import (
     COLUMNS,
@@ -20,6 +21,9 @@ from leaderboards.schema import (
     Column,
     hyperparameter_columns,
 )
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 CurvePoint = tuple[int, str, float | None]
 
@@ -105,22 +109,48 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
     yield from _json_problems("setting_json", row["setting_json"], {name: row[name] for name in SETTING_COLUMNS})
 
 
+def identity_problems(rows: pa.Table) -> Iterator[str]:
+    """What is wrong with who the rows of a table are, as `check_row` says it; each distinct text is read once.
+
+    Args:
+        rows: with every column of `leaderboards.COLUMNS`, or some of them.
+    """
+    names = {*rows.column_names}
+    for column in COLUMNS:
+        if column.group == "identity" and not column.empty_allowed and column.name in names:
+            yield from [f"{column.name} is empty"] * bool(rows[column.name].null_count)
+    if "hp_json" in names:
+        for text in rows["hp_json"].unique().to_pylist():
+            yield from _json_problems("hp_json", text, {})
+    if "setting_json" in names:
+        fields = ["setting_json", *(name for name in SETTING_COLUMNS if name in names)]
+        for setting in rows.select(fields).group_by(fields).aggregate([]).to_pylist():
+            yield from _json_problems("setting_json", setting.pop("setting_json"), setting)
+
+
 def _json_problems(name: str, text: Any, columns: Mapping[str, Any], complete: bool = False) -> Iterator[str]:
     """Whether `text` is canonical JSON and agrees with `columns` (`complete`: has no further names either)."""
     try:
         values = json.loads(text)
         canonical = isinstance(values, dict) and canonical_json(values) == text
         columns_json = {key: canonical_json({key: value}) for key, value in columns.items()}
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         yield f"{name} must be canonical JSON of its columns, got {text!r} ({error})"
         return
     if not canonical:
         yield f"{name} must be canonical JSON (sorted keys, no spaces), got {text!r}"
         return
+    if not all(map(_is_plain, (*values, *values.values()))):
+        yield f"{name} must hold numbers, booleans, null and text without control characters, got {text!r}"
+        return
     names = sorted(set(columns) | set(values)) if complete else columns
     differ = [key for key in names if key not in values or columns_json.get(key) != canonical_json({key: values[key]})]
     if differ:
         yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {text}"
+
+
+def _is_plain(value: Any) -> bool:
+    return value == printable(value) if isinstance(value, str) else isinstance(value, bool | int | float | None)
 
 
 def _curve_problems(curve: Iterable[CurvePoint]) -> Iterator[str]:

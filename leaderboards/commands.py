@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
+
+# Escape sequences move a terminal's cursor, set its title and more; directions of writing hide what a name is. Line
+# feeds and tabs are text. Both `re` and pyarrow read it.
+CONTROL = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+REPLACED = "\ufffd"
+
+
+def printable(text: str) -> str:
+    """Text of a file as a terminal or a chart may show it: each control character is the sign of replacement."""
+    return re.sub(CONTROL, REPLACED, text)
 
 
 def shell_command(module: str, *words: object) -> str:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pandas as pd
 
+from leaderboards.checks import identity_problems
 from leaderboards.files import BrokenFileError, read_table
 from leaderboards.frames import to_pandas
 from leaderboards.schema import curves_schema
@@ -43,7 +44,10 @@ class RowFile:
             StoreError: the file is broken, foreign, or of a newer schema.
         """
         try:
-            return to_pandas(read_table(self.out, "runs"))
+            table = read_table(self.out, "runs")
+            for problem in identity_problems(table):
+                raise BrokenFileError(self.out, f"{self.out}: {problem}")
+            return to_pandas(table)
         except BrokenFileError as error:  # whoever named it by mistake shall not delete it
             raise BrokenFileError(self.out, error.problem, "name a result folder, or a file of rows") from error
 

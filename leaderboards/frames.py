@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.checks import CurvePoint
+from leaderboards.commands import CONTROL, REPLACED
 from leaderboards.schema import curves_schema, hyperparameter_columns, runs_schema
 
 if TYPE_CHECKING:
@@ -74,10 +76,14 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def to_pandas(table: pa.Table) -> pd.DataFrame:
-    """`table` as a frame: nullable integers and booleans, so that an empty one does not make floats of the others."""
+    """`table` as a frame: nullable integers and booleans, so that an empty one does not make floats of the others.
+
+    Text is `printable`: whoever wrote the file, what is shown of it is.
+    """
     import pandas as pd
     import pyarrow as pa
 
+    table = pa.Table.from_arrays([_printable(column) for column in table.columns], schema=table.schema)
     mapper = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}.get
     maps = [field.name for field in table.schema if pa.types.is_map(field.type)]
     frame: pd.DataFrame = table.drop_columns(maps).to_pandas(types_mapper=mapper)
@@ -85,11 +91,24 @@ def to_pandas(table: pa.Table) -> pd.DataFrame:
     return pd.concat([frame, dicts], axis=1)[table.column_names] if maps else frame
 
 
+def _printable(column: Any) -> Any:
+    """A column with printable text; as it is if it has no other."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(column.type):
+        return column
+    if not re.search(CONTROL, " ".join(column.unique().drop_null().to_pylist())):
+        return column
+    return pc.replace_substring_regex(column, CONTROL, REPLACED)
+
+
 def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
     """Each map as a dict; keys and values become Python objects at once, which saves most of the time."""
     found: list[dict[Any, Any] | None] = []
     for chunk in column.chunks:
-        keys, values, ends = chunk.keys.to_pylist(), chunk.items.to_pylist(), chunk.offsets.to_pylist()
+        keys, values = (_printable(part).to_pylist() for part in (chunk.keys, chunk.items))
+        ends = chunk.offsets.to_pylist()
         parts = zip(ends, ends[1:], chunk.is_valid().to_pylist(), strict=False)
         found += [
             dict(zip(keys[begin:end], values[begin:end], strict=True)) if valid else None for begin, end, valid in parts

@@ -16,8 +16,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.checks import CurvePoint, check_curve, check_row
-from leaderboards.files import read_table, sweep_leftovers, write_together
+from leaderboards.checks import CurvePoint, check_curve, check_row, identity_problems
+from leaderboards.commands import shell_command
+from leaderboards.files import StoreError, read_table, sweep_leftovers, write_together
 from leaderboards.frames import concatenate, curve_table, fit, run_table, to_pandas
 from leaderboards.identity import digest, environment_key
 from leaderboards.packed import (
@@ -132,11 +133,15 @@ class Store:
             are pandas' nullable types, maps are dicts.
 
         Raises:
-            StoreError: a file is broken, foreign, or of a newer schema; the message names it and the next step.
+            StoreError: a file is broken, foreign, or of a newer schema, or a row does not say who it is; the message
+                names it and the next step.
             KeyError: a column that there is not.
         """
         wanted = None if columns is None else {*columns, *CHOSEN_BY}
         table = self.folder.read(lambda files: _rows(files, wanted))
+        for problem in identity_problems(table if columns is None else table.select(columns)):
+            which = shell_command("bench.boards", "validate", self.out)
+            raise StoreError(self.out, f"{self.out}: {problem}; `{which}` names the file and what to do")
         table = table if replicates else table.take(first_choices(table))
         return to_pandas(table if columns is None else table.select(columns))
 

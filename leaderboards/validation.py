@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.checks import row_problems
-from leaderboards.commands import shell_command
+from leaderboards.commands import printable, shell_command
 from leaderboards.files import StoreError, read_groups, read_metadata, read_table, remedy
 from leaderboards.identity import environment_key, run_key
 from leaderboards.packed import (
@@ -49,7 +49,7 @@ class Finding:
     next_step: str
 
     def __str__(self) -> str:
-        return f"{self.file}: {self.problem}; {self.next_step}"
+        return printable(f"{self.file}: {self.problem}; {self.next_step}")
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def _with_own_hyperparameters(row: dict[str, Any]) -> dict[str, Any]:
     """Without the empty columns of other algorithms' hyper-parameters in the same file."""
     try:
         own = {f"hp_{name}" for name in json.loads(row["hp_json"])}
-    except (TypeError, ValueError):  # to be found by the checks
+    except (TypeError, ValueError, RecursionError):  # to be found by the checks
         return row
     others = [name for name in hyperparameter_columns(row) if name not in own and row[name] is None]
     return {name: value for name, value in row.items() if name not in others}

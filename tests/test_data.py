@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from commands import command
 
 from bench import data
 from bench.data import cache, originals, paths, pickles, vision
@@ -264,6 +265,75 @@ def test_even_with_the_right_checksum_a_pickle_runs_nothing(tmp_path):
 def test_arrays_of_objects_are_refused():
     with pytest.raises(ForbiddenPickle):
         load_arrays(b"\x80\x02cnumpy\ndtype\nU\x01OK\x00K\x01\x87R.")
+
+
+_CALLED = b"cnumpy\nndarray\n"
+_U8 = b"cnumpy\ndtype\nU\x02u8K\x00K\x01\x87R"
+
+
+def array(kind=_U8, shape=b"K\x02\x85", content=b"U\x10" + bytes(16)):
+    """A pickled dictionary of one array of two numbers of eight bytes."""
+    made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    return b"\x80\x02}U\x01x" + made + b"(K\x01" + shape + kind + b"\x89" + content + b"tbs."
+
+
+# An array of objects, and one of numbers in the same memory: what is written into that is taken for an object.
+FORGED_POINTER = (
+    b"\x80\x02}(U\x01a" + _CALLED + b"K\x03\x85U\x01O\x86Rq\x01"
+    b"U\x01b" + _CALLED + b"(K\x03\x85U\x02u8h\x01tRK\x00JAAAAsu."
+)
+
+
+def test_a_pickle_that_forges_pointers_is_refused_in_words(tmp_path):
+    """The classes of numpy, called with what a file gives them, end the process (139)."""
+    file = tmp_path / "mnistm_data.pkl"
+    file.write_bytes(FORGED_POINTER.replace(b"U\x01O", b"X\x01\0\0\0O").replace(b"U\x02u8", b"X\x02\0\0\0u8"))
+    done = command("prepare", "mnist_m", "--offline", "--data-dir", str(tmp_path), module="bench.data")
+    assert done.returncode == 3, done.stderr
+    assert f"{file}: expected a pickle of arrays" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_array_is_what_its_pickle_says():
+    np.testing.assert_array_equal(load_arrays(array())[b"x"], np.zeros(2, np.uint64))
+    for kept in (np.arange(6, dtype=">i2").reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3))):
+        for protocol in (2, 3, 4):
+            found = load_arrays(pickle.dumps({"x": kept}, protocol))["x"]
+            assert found.dtype == kept.dtype
+            np.testing.assert_array_equal(found, kept)
+
+
+_PLAIN = b"K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00"
+
+
+@pytest.mark.parametrize(
+    "blob",
+    [
+        array(kind=_U8.replace(b"u8", b"O8")),
+        array(kind=_U8.replace(b"u8", b"f8")),
+        array(kind=b"U\x02u8"),  # not even a type
+        array(kind=_U8 + b"(" + _PLAIN.replace(b"NNN", b"N}N") + b"tb"),  # with names
+        array(content=b"U\x0f" + bytes(15)),
+        array(content=b"U\x11" + bytes(17)),
+        array(content=b"]"),  # a list of objects
+        array(shape=b"K\x02K\x02\x86"),
+        array(shape=b"J\xfe\xff\xff\xff\x85"),
+        array(shape=b"J\xff\xff\xff\xffJ\xfe\xff\xff\xff\x86"),
+        array(shape=b"(J\xff\xff\xff\x7fJ\xff\xff\xff\x7fJ\xff\xff\xff\x7ft"),
+        array(shape=b"U\x01x\x85"),
+        array(shape=b"]"),
+        b"\x80\x02}U\x01x" + _CALLED + b"K\x03\x85\x85Rs.",
+        b"\x80\x02}U\x01xcnumpy.core.multiarray\n_reconstruct\n)\x81s.",  # an array of nothing
+        b"\x80\x02]r\xff\xff\xff\x7f.",  # would have 16 GiB of memory
+        b"\x80\x04\x95" + bytes(7) + b"\x80N.",  # a frame of 2^63 bytes
+        b"\x80\x04\x8e" + bytes(7) + b"\x40x.",  # 2^62 bytes
+        b"",
+        pickle.dumps([1]),
+    ],
+)
+def test_what_is_no_array_of_whole_numbers_is_refused(blob):
+    with pytest.raises(pickle.UnpicklingError):
+        load_arrays(blob)
 
 
 # --- prepared copies

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,14 @@ from rows import CURVE, START, failed_row, make_row
 
 from bench import boards, sweep, tracked
 from bench.errors import UsageError
+from bench.execution import STATE_VERSION
 from bench.mirror import mirror
 from bench.mirror import place as mirror_place
 from bench.mirror import pusher as mirror_pusher
 from bench.mirror import rows as mirror_rows
 from bench.mirror.mirror import Mirror, Moved
 from bench.mirror.opening import mirror_url, mirrored, opened, pulled
-from bench.mirror.place import MirrorProblem, Place, open_place
+from bench.mirror.place import MirrorProblem, Place, open_place, refuse_password
 from bench.mirror.pusher import Pusher
 from bench.mirror.rows import Rows
 from leaderboards import Store
@@ -102,10 +104,12 @@ def save_state(out: Path, round: int, key: str = KEY, **contents: bytes) -> None
     """What `bench.engine.state` leaves after a save: files of a round, the manifest last."""
     folder = out / "state" / key
     folder.mkdir(parents=True, exist_ok=True)
-    server = f"server-{round}.pt"
-    (folder / server).write_bytes(contents.get("server", b"server %d" % round))
-    (folder / f"memory-3-{round}.pt").write_bytes(contents.get("memory", b"memory %d" % round))
-    content = {"version": 1, "round": round, "server": server, "memories": {"3": f"memory-3-{round}.pt", "4": ""}}
+    server, memory = f"server-{round}.pt", f"memory-3-{round}.pt"
+    blobs = {server: contents.get("server", b"server %d" % round), memory: contents.get("memory", b"memory %d" % round)}
+    for name, blob in blobs.items():
+        (folder / name).write_bytes(blob)
+    content = {"version": STATE_VERSION, "round": round, "server": server, "memories": {"3": memory, "4": ""}}
+    content["sha256"] = {name: sha256(blob).hexdigest() for name, blob in blobs.items()}
     (folder / "manifest.json").write_text(json.dumps(content))
     for path in folder.glob("*.pt"):
         if not path.stem.endswith(f"-{round}"):
@@ -777,6 +781,25 @@ def test_a_wrong_url_is_refused_before_anything_runs(url: str, words: str, tmp_p
     with pytest.raises(UsageError, match=words) as raised:
         open_place(url)
     assert "secret@" not in str(raised.value)
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--dry-run", "--json"], ["--offline"], ["--dry-run", "--offline"]])
+@pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "gs://key:se/secret@bucket/x", "s3+x://:secret@b"])
+def test_a_password_is_never_printed(
+    url: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--algo", "fedavg", "--dataset", "digits", "--out", str(tmp_path), *words]
+    assert sweep.main([*command, "--mirror", url]) == 2
+    monkeypatch.setenv("FEDKD_MIRROR", url)
+    assert sweep.main(command) == 2
+    said = capsys.readouterr()
+    assert "secret@" not in said.out + said.err
+    assert said.err.count("has a password in it") == 2
+
+
+@pytest.mark.parametrize("url", ["hdfs://host:8020/a@b", "s3://bucket/a:b", "s3://key@bucket/x", "a:b@c"])
+def test_what_is_no_password_is_none(url: str) -> None:
+    refuse_password(url)
 
 
 @pytest.mark.parametrize("where", [".", "inside", ".."])

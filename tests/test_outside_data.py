@@ -46,7 +46,8 @@ def test_ray_and_inline_run_it_alike(world: Path) -> None:
     again = command("--algo", "fedavg,moon", *OWN, *SHORT, "--out", "ray", cwd=world)
     assert "2 runs, 2 already stored, 0 to do" in again.stderr
     key = str(runs["run_key"].iloc[0])
-    reproduced = command("reproduce", key, "--out", "ray", cwd=world)
+    names = ("my_world:SHAPES", "my_world:uneven", "my_world:NET")
+    reproduced = command("reproduce", key, "--out", "ray", "--import", *names, cwd=world)
     assert reproduced.returncode == 0, reproduced.stderr
     assert "bit for bit" in reproduced.stdout
 
@@ -389,6 +390,8 @@ def test_reproducing_says_what_has_changed(world: Path) -> None:
     train, test = shapes()
     train[0][0, 0, 0, 0] ^= 1
     save(world, train, test)
-    done = command("reproduce", key, "--out", "o", cwd=world)
+    done = command(
+        "reproduce", key, "--out", "o", "--import", "my_world:SHAPES", "my_world:uneven,my_world:NET", cwd=world
+    )
     assert done.returncode == 2
     assert "the row's dataset my_world:SHAPES was another one" in done.stderr

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import random
+import re
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import holds, identical, simulate
 
 from bench.engine.state import MANIFEST, StateFolder
-from bench.errors import EnvironmentProblem
+from bench.errors import EnvironmentProblem, UnusableState
+from bench.execution import STATE_VERSION
+from leaderboards.identity import digest
 
 
 def test_two_and_two_rounds_are_four(name: str) -> None:
@@ -54,11 +61,88 @@ def test_a_damaged_state_is_named_with_the_way_out(damage: str, tmp_path: Path) 
     elif damage == "remove":
         server.unlink()
     elif damage == "version":
-        manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 99'))
+        manifest.write_text(manifest.read_text().replace(f'"version": {STATE_VERSION}', '"version": 99'))
     else:
         manifest.write_text("{")
     with pytest.raises(EnvironmentProblem, match=rf"(?s){tmp_path}.*remove the folder"):
         simulate("fedavg", folder=StateFolder(tmp_path)).load()
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A run after two rounds, with a memory of each client that took part."""
+    run = simulate("moon", folder=StateFolder(tmp_path / "state"))
+    for _ in range(2):
+        run.advance(1)
+        run.save()
+    return tmp_path / "state"
+
+
+def resumes(folder: Path) -> bool:
+    return simulate("moon", folder=StateFolder(folder)).load()
+
+
+def test_no_bit_of_a_state_may_change(saved: Path) -> None:
+    """Weights with another sign bit are weights: nothing but a checksum tells."""
+    assert resumes(saved)
+    files, chance = sorted(saved.iterdir()), random.Random(0)
+    assert len(files) > 2
+    for file in files:
+        sound = file.read_bytes()
+        for place in (0, len(sound) - 1, *(chance.randrange(len(sound)) for _ in range(6))):
+            blob = bytearray(sound)
+            blob[place] ^= 1 << chance.randrange(8)
+            file.write_bytes(blob)
+            with pytest.raises(UnusableState, match=rf"(?s){file}.*; remove the folder {saved}"):
+                resumes(saved)
+        file.write_bytes(sound)
+    assert resumes(saved)
+
+
+ENTRIES: dict[str, list[Any]] = {
+    "version": [1, "2", True, None],
+    "round": ["2", -1, 2.5, None, True, 10**9, float("nan")],
+    "server": ["../../x", 5, None, "server-1.pt", [], {}],
+    "memories": [[], {"x": ""}, {"-1": ""}, {"99": ""}, {"0": "../x"}, {"0": []}, None],
+    "sha256": [[], {}, None, {"server-2.pt": 5}],
+    "backend": ["nope", 5, None, "stacked", []],
+    "track": [None, "models", {"a": 1}, ["models"]],
+    "programs": [[], None, {"a": "b"}],
+    "digest": [None, "0" * 64],
+}
+
+
+@pytest.mark.parametrize(("entry", "value"), [(entry, value) for entry, values in ENTRIES.items() for value in values])
+def test_no_entry_of_a_manifest_may_change(entry: str, value: Any, saved: Path) -> None:
+    file = saved / MANIFEST
+    sound = json.loads(file.read_text())
+    assert set(sound) == set(ENTRIES)
+    file.write_text(json.dumps(sound | {entry: value}))
+    with pytest.raises(UnusableState, match=rf"(?s){file}.*; remove the folder {saved}"):
+        resumes(saved)
+    file.write_text(json.dumps({name: kept for name, kept in sound.items() if name != entry}))
+    with pytest.raises(UnusableState, match="remove the folder"):
+        resumes(saved)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("round", "2"), ("round", -1), ("round", 2.5), ("backend", "nope"), ("memories", []), ("server", [])],
+)
+def test_a_manifest_that_was_never_ours_is_refused_for_what_it_says(entry: str, value: Any, saved: Path) -> None:
+    """Even with a digest that fits."""
+    file = saved / MANIFEST
+    content = json.loads(file.read_text()) | {entry: value}
+    del content["digest"]
+    file.write_text(json.dumps(content | {"digest": digest(content)}))
+    with pytest.raises(UnusableState, match=re.escape(f"its {entry} is {value!r}")):
+        resumes(saved)
+
+
+def test_memories_of_earlier_saves_keep_their_checksums(saved: Path) -> None:
+    manifest = json.loads((saved / MANIFEST).read_text())
+    assert set(manifest["sha256"]) == {file.name for file in saved.glob("*.pt")}
+    assert any(name.endswith("-1.pt") for name in manifest["sha256"])
 
 
 def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
@@ -69,8 +153,12 @@ def test_nothing_is_unpickled_from_a_state(tmp_path: Path) -> None:
     run = simulate("fedavg", folder=StateFolder(tmp_path / "state"))
     run.advance(1)
     run.save()
-    torch.save({"params": Evil()}, tmp_path / "state" / "server-1.pt")
-    with pytest.raises(EnvironmentProblem):
+    server, manifest = tmp_path / "state" / "server-1.pt", tmp_path / "state" / MANIFEST
+    torch.save({"params": Evil()}, server)
+    content = json.loads(manifest.read_text()) | {"sha256": {server.name: sha256(server.read_bytes()).hexdigest()}}
+    del content["digest"]
+    manifest.write_text(json.dumps(content | {"digest": digest(content)}))
+    with pytest.raises(EnvironmentProblem, match="weights_only"):
         simulate("fedavg", folder=StateFolder(tmp_path / "state")).load()
     assert not (tmp_path / "owned").exists()
 

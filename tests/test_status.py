@@ -15,7 +15,7 @@ from algorithms import ALGORITHMS, entry
 from bench import cli, status, sweep
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
-from bench.execution import Execution
+from bench.execution import STATE_VERSION, Execution
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit, row_entry
@@ -239,23 +239,31 @@ def test_a_saved_run_without_a_row_has_its_name(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("manifest", "status_"),
     [
-        ({"version": 1, "round": 3, "run": "hello"}, "saved"),
-        ({"version": 1, "round": 3, "run": ["a"]}, "saved"),
-        ({"version": 1, "round": 3, "run": {"algorithm": "fedavg"}}, "saved"),
+        ({"version": STATE_VERSION, "round": 3, "run": "hello"}, "saved"),
+        ({"version": STATE_VERSION, "round": 3, "run": ["a"]}, "saved"),
+        ({"version": STATE_VERSION, "round": 3, "run": {"algorithm": "fedavg"}}, "saved"),
         (
-            {"version": 1, "round": 3, "run": {"algorithm": "a", "setting_json": "[]", "hp_json": "{}", "seed": 0}},
+            {
+                "version": STATE_VERSION,
+                "round": 3,
+                "run": {"algorithm": "a", "setting_json": "[]", "hp_json": "{}", "seed": 0},
+            },
             "saved",
         ),
         (
-            {"version": 1, "round": 3, "run": {"algorithm": "a", "setting_json": "{}", "hp_json": "nope", "seed": 0}},
+            {
+                "version": STATE_VERSION,
+                "round": 3,
+                "run": {"algorithm": "a", "setting_json": "{}", "hp_json": "nope", "seed": 0},
+            },
             "saved",
         ),
         ([], "damaged"),
         ({"round": None}, "damaged"),
         ({"round": float("inf")}, "damaged"),
-        ({"version": 1, "round": 3, "run": {**units()[0].named_by, "seed": None}}, "saved"),
+        ({"version": STATE_VERSION, "round": 3, "run": {**units()[0].named_by, "seed": None}}, "saved"),
         ({"round": 3}, "other version"),
-        ({"version": 2, "round": 3}, "other version"),
+        ({"version": STATE_VERSION + 1, "round": 3}, "other version"),
     ],
 )
 def test_a_damaged_state_hides_no_other(
@@ -301,7 +309,7 @@ def test_a_state_of_another_version_is_not_called_saved(
     said = capsys.readouterr()
     assert f"1 other version in {tmp_path}" in said.out
     assert "saved by another version of the suite or of the algorithm" in said.err
-    monkeypatch.setattr("bench.engine.state.STATE_VERSION", 2)
+    monkeypatch.setattr("bench.engine.state.STATE_VERSION", STATE_VERSION + 1)
     StateFolder(tmp_path / "state" / units()[1].key, units()[1].named_by).save(3, {}, {}, {})
     assert [one[0] for one in listed(tmp_path, capsys)] == ["saved", "other version"]
     assert [one[0] for one in listed(tmp_path, capsys, *ONE, "--seeds", "2")] == ["saved", "other version"]

@@ -42,7 +42,7 @@ class MnistM(FileSource):
         try:
             content = load_arrays(blob)
             return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
-        except (pickle.UnpicklingError, EOFError, ValueError, AttributeError, TypeError, IndexError) as problem:
+        except (pickle.UnpicklingError, ValueError) as problem:
             found = f"{len(blob):,} bytes: {problem}"
             raise unlike(self._where(folder), self.name, folder, "a pickle of arrays", found) from problem
 
@@ -51,8 +51,12 @@ class MnistM(FileSource):
         lacking = [key for part in keys for key in (part, f"{part}_label") if key not in content]
         if lacking:
             raise unlike(self._where(folder), self.name, folder, f"an array {lacking[0]}", ", ".join(content) or "none")
-        pixels = np.concatenate([content[key] for key in keys])
-        labels = np.concatenate([np.ravel(content[f"{key}_label"]) for key in keys]).astype(np.int64)
+        try:
+            pixels = np.concatenate([content[key] for key in keys])
+            labels = np.concatenate([np.ravel(content[f"{key}_label"]) for key in keys]).astype(np.int64)
+        except (ValueError, TypeError, OverflowError) as problem:
+            wanted = f"arrays of pixels and labels in {' and '.join(keys)}"
+            raise unlike(self._where(folder), self.name, folder, wanted, f"others: {problem}") from problem
         if (pixels.dtype, pixels.shape) != (np.dtype(np.uint8), (count, *SHAPE)):
             wanted = f"{count:,} images of 28x28x3 in {' and '.join(keys)}"
             raise unlike(self._where(folder), self.name, folder, wanted, f"{pixels.dtype} of shape {pixels.shape}")

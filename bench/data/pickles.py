@@ -1,26 +1,26 @@
 """Reads the pickles that CIFAR and MNIST-M are published in, and nothing else that a pickle may hold.
 
-Unpickling runs whatever a file names, so the names are limited to those that arrays of whole numbers need.
+Unpickling calls whatever a file names, with arguments of the file's choosing. Here the names stand for classes of this
+module, which only keep what they are given: numpy sees a type of whole numbers, bytes of the right length and a shape.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import pickletools
+from math import prod
 from typing import Any
 
 import numpy as np
 
-# numpy has moved this function between modules; an array itself always says where it is.
-_RECONSTRUCT = np.empty(0).__reduce__()[0]
-
 
 class ForbiddenPickle(pickle.UnpicklingError):
-    """A pickle names something that has no place in a file of numbers."""
+    """A pickle names or holds something that has no place in a file of numbers."""
 
 
 def load_arrays(blob: bytes) -> dict[Any, Any]:
-    """The dictionary in a pickle, made of text, numbers, lists and arrays of whole numbers only.
+    """The dictionary in a pickle; of its values, arrays of whole numbers become read-only numpy arrays.
 
     Text of Python 2 comes as bytes.
 
@@ -28,11 +28,26 @@ def load_arrays(blob: bytes) -> dict[Any, Any]:
         blob: the file's content.
 
     Raises:
-        ForbiddenPickle: it names anything else.
-        pickle.UnpicklingError: it is no pickle.
+        ForbiddenPickle: it names anything but arrays of whole numbers, or an array is not as long as its shape says.
+        pickle.UnpicklingError: it is no pickle of a dictionary.
     """
-    content: dict[Any, Any] = _Reader(io.BytesIO(blob), encoding="bytes").load()
-    return content
+    try:
+        _check_memory(blob)
+        content = _Reader(io.BytesIO(blob), encoding="bytes").load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # of almost any kind, as the documentation of pickle says
+        raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
+    if not isinstance(content, dict):
+        raise pickle.UnpicklingError(f"a {type(content).__name__}, not a dictionary")
+    return {key: value.made() if isinstance(value, _Array) else value for key, value in content.items()}
+
+
+def _check_memory(blob: bytes) -> None:
+    """Refuse a pickle that asks for more memory than its own length warrants."""
+    for opcode, argument, _ in pickletools.genops(blob):  # raises where a string is longer than the file
+        if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(blob):
+            raise ForbiddenPickle(f"{len(blob):,} bytes cannot hold {argument:,} objects")
 
 
 class _Reader(pickle.Unpickler):
@@ -42,12 +57,50 @@ class _Reader(pickle.Unpickler):
         return _ALLOWED[module, name]
 
 
-def _dtype(kind: bytes | str, align: int = 0, copy: int = 0) -> np.dtype[Any]:
-    """numpy.dtype as old files call it: with numbers where numpy now wants booleans."""
-    name = kind.decode() if isinstance(kind, bytes) else kind
-    if name not in _KINDS:
-        raise ForbiddenPickle(f"arrays must be of whole numbers, got {name!r}")
-    return np.dtype(name, align=bool(align), copy=bool(copy))
+class _Kind:
+    """A numpy.dtype of whole numbers, as a pickle describes it."""
+
+    def __init__(self, name: bytes | str, align: int = 0, copy: int = 0) -> None:
+        self.name = name.decode() if isinstance(name, bytes) else name
+        if self.name not in _KINDS:
+            raise ForbiddenPickle(f"arrays must be of whole numbers, got {self.name!r}")
+
+    def __setstate__(self, state: Any) -> None:
+        """(version, order of bytes, subtype, names, fields, ...): the last three are None of a plain type."""
+        match state:
+            case (_, ("<" | ">" | "|" | b"<" | b">" | b"|") as order, None, None, None, *_):
+                text = order.decode() if isinstance(order, bytes) else order
+                self.name = text + self.name.lstrip("<>|")
+            case _:
+                raise ForbiddenPickle("arrays must be of plain whole numbers")
+
+
+class _Array:
+    """An array, as a pickle describes it: empty at first, then by its state."""
+
+    def __init__(self, subtype: Any, shape: Any, name: Any) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        """(version, shape, type, whether columns come first, content)."""
+        self.state = state
+
+    def made(self) -> np.ndarray[Any, Any]:
+        """The array, once its shape, type and content are known to fit."""
+        match getattr(self, "state", None):
+            case (_, tuple() as shape, _Kind() as kind, bool() as columns_first, bytes() as content):
+                dtype = np.dtype(kind.name)
+            case _:
+                raise ForbiddenPickle("an array must have a shape, a type and bytes")
+        if len(shape) > 4 or not all(type(size) is int and size > 0 for size in shape):
+            raise ForbiddenPickle("an array's shape must be up to four whole numbers >= 1")
+        if prod(shape) * dtype.itemsize != len(content):
+            raise ForbiddenPickle(f"an array's shape and type ask for other than its {len(content):,} bytes")
+        return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def _ndarray(*_: Any) -> None:
+    raise ForbiddenPickle("numpy.ndarray may be named as the class of an array, not called")
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -59,8 +112,8 @@ def _encode(text: str, encoding: str) -> bytes:
 
 _KINDS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
 _ALLOWED = {
-    **{(f"numpy.{core}.multiarray", "_reconstruct"): _RECONSTRUCT for core in ("core", "_core")},
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")},
+    ("numpy", "ndarray"): _ndarray,
+    ("numpy", "dtype"): _Kind,
     ("_codecs", "encode"): _encode,
 }

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from algorithms.entry_points import names_of_rows
 from bench.compare.filters import filters
 from bench.errors import UsageError
 from bench.execution import default_out
@@ -20,7 +21,7 @@ from bench.figures.table import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.names import unknown
 from bench.terminal.values import folders_of, split_list
-from bench.terminal.words import OUTS, counted
+from bench.terminal.words import IMPORT, OUTS, counted
 
 if TYPE_CHECKING:
     from bench.figures.sketch import Found
@@ -41,7 +42,8 @@ _INDENT = " " * 15
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
     arguments = _parser().parse_args(argv)
-    return exit_status(lambda: _figures(arguments))
+    with names_of_rows(split_list(arguments.imports)):
+        return exit_status(lambda: _figures(arguments))
 
 
 def _parser() -> Parser:
@@ -64,6 +66,7 @@ def _parser() -> Parser:
     add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
     add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
     add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
+    add("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
     add("--dry-run", action="store_true", help="only name the files")
     return parser
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.errors import UsageError
 from bench.mirror.mirror import Mirror, Moved
-from bench.mirror.place import MirrorProblem, local_folder, open_place, patiently
+from bench.mirror.place import MirrorProblem, local_folder, open_place, patiently, refuse_password
 from bench.mirror.pusher import Pusher
 from bench.terminal.console import say
 from leaderboards.commands import shell_command
@@ -23,9 +23,11 @@ def mirror_url(given: str | None, offline: bool = False) -> str | None:
     """The mirror asked for, by option or `$FEDKD_MIRROR`; None for none.
 
     Raises:
-        UsageError: it is on the network, which must not be touched.
+        UsageError: it has a password in it, or is on the network, which must not be touched.
     """
     url = (os.environ.get(VARIABLE) if given is None else given) or None
+    if url:
+        refuse_password(url)
     if url and offline and local_folder(url) is None:
         raise UsageError(f"--offline and the mirror {url} exclude each other: leave one out, or --mirror '' for none")
     return url

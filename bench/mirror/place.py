@@ -185,11 +185,7 @@ def open_place(url: str) -> Place:
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 
-    if re.match(r"[a-z0-9]+://[^/@]*:[^/@]*@", url, re.IGNORECASE):
-        raise UsageError(
-            "the mirror's URL has a password in it, which every row's column `command` would keep: leave it out, and "
-            "give it in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
-        )
+    refuse_password(url)
     where = url if "://" in url else Path(url).expanduser().resolve().as_uri()
     try:
         system, root = FileSystem.from_uri(where)
@@ -199,6 +195,15 @@ def open_place(url: str) -> Place:
     except (OSError, pa.ArrowException) as error:
         raise MirrorProblem(f"mirror {url}: {gist(error)}") from error
     return Place(url, system, root)
+
+
+def refuse_password(url: str) -> None:
+    """Raise UsageError for a URL with a password, before anything prints or keeps the URL."""
+    if re.match(r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE):  # a port is none
+        raise UsageError(
+            "the mirror's URL has a password in it, which every row's column `command` would keep: leave it out, and "
+            "give it in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile)"
+        )
 
 
 def local_folder(url: str) -> Path | None:

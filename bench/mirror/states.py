@@ -16,7 +16,6 @@ import platform
 import shutil
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from leaderboards import Store
 
 MANIFEST = "manifest.json"
 _ATTEMPTS = 5  # at copying a state that is saved anew meanwhile
-_CHUNK = 2**22
 
 
 class States:
@@ -40,7 +38,6 @@ class States:
     def __init__(self, out: Path, place: Place) -> None:
         self._folder, self._place, self._store = out / "state", place, Store(out)
         self._writer = hashlib.sha256(f"{platform.node()}:{out}".encode()).hexdigest()[:12]
-        self._hashes: dict[Path, tuple[tuple[int, int, int], str]] = {}
         self._written: dict[str, bytes] = {}  # run key -> the last manifest that went out
 
     def pull(self, keys: Collection[str] | None = None) -> tuple[int, list[str]]:
@@ -112,9 +109,9 @@ class States:
         if self._written.get(key) == manifest and own in there:
             return False
         files = {}
-        for name in _files_of(json.loads(manifest)):
+        for name, digest in json.loads(manifest)["sha256"].items():
             with (self._folder / key / name).open("rb") as file:  # what is replaced meanwhile stays open as it was
-                digest, size = self._digest(self._folder / key / name, file), os.fstat(file.fileno()).st_size
+                size = os.fstat(file.fileno()).st_size
                 blob = f"{name}.{digest[:16]}"
                 files[name] = {"blob": blob, "sha256": digest, "bytes": size}
                 if there.get(f"{self._writer}/{blob}") != size:
@@ -125,15 +122,6 @@ class States:
         kept = {own, *(f"{self._writer}/{entry['blob']}" for entry in files.values())}
         self._remove(key, {name for name in there if name.startswith(f"{self._writer}/") and name not in kept})
         return True
-
-    def _digest(self, path: Path, file: BufferedReader) -> str:
-        """SHA-256 of an open file, remembered while it stays the same; the file is at its beginning afterwards."""
-        found = os.fstat(file.fileno())
-        sign = (found.st_ino, found.st_mtime_ns, found.st_size)
-        if self._hashes.get(path, (None,))[0] != sign:
-            self._hashes[path] = (sign, hashlib.file_digest(file, "sha256").hexdigest())
-            file.seek(0)
-        return self._hashes[path][1]
 
     def _remove(self, key: str, names: Iterable[str]) -> None:
         """Manifests first: a state in view is whole."""
@@ -204,10 +192,6 @@ def _furthest(manifests: Mapping[str, bytes]) -> tuple[str, dict[str, Any]]:
             if int(content["manifest"]["round"]) > round:
                 furthest, round = (writer, content), int(content["manifest"]["round"])
     return furthest
-
-
-def _files_of(manifest: dict[str, Any]) -> list[str]:
-    return [manifest["server"], *(name for name in manifest["memories"].values() if name)]
 
 
 def _is_key(name: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from algorithms import ALGORITHMS
 from bench.terminal.words import in_order
-from leaderboards.commands import typed
+from leaderboards.commands import printable, typed
 from leaderboards.schema import own_name
 
 _PLACE = ("dataset", "model")  # said by their values
@@ -52,7 +52,7 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         place = [str(setting[name]) for name in _PLACE]
         words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in told)]
         order = (*place, row["algorithm"], [in_order(value) for _, value in told], row["seed"])
-        yield Named(row, " ".join([*words, f"seed {row['seed']}"]), order)
+        yield Named(row, printable(" ".join([*words, f"seed {row['seed']}"])), order)
 
 
 def worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]) -> set[str]:

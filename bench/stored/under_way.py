@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from algorithms.entry_points import names_of_rows
 from bench.errors import UsageError
 from bench.execution import STATE_VERSION, default_out
 from bench.identity import setting_of
@@ -143,7 +144,7 @@ def _held(file: Path) -> bool:
 def _ours(key: str, manifest: Any) -> bool:
     """Whether the version that is installed here makes this run under this key, and reads its state.
 
-    Of an algorithm or a data set that cannot be imported from here nothing is known: it may be elsewhere.
+    Of an algorithm or a data set that is not installed here nothing is known: it may be elsewhere.
     """
     run = whose(manifest)
     if manifest.get("version") != STATE_VERSION:
@@ -151,9 +152,10 @@ def _ours(key: str, manifest: Any) -> bool:
     if run is None:
         return True
     try:
-        find_algorithm(run["algorithm"])
-        unit = Unit(run["algorithm"], json.loads(run["hp_json"]), setting_of(run["setting_json"]), run["seed"])
-        return unit.key == key
+        with names_of_rows():
+            find_algorithm(run["algorithm"])
+            unit = Unit(run["algorithm"], json.loads(run["hp_json"]), setting_of(run["setting_json"]), run["seed"])
+            return unit.key == key
     except UsageError:
         return True
     except (ValueError, KeyError, TypeError):  # values that it does not take, or others that it asks for

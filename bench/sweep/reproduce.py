@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS
+from algorithms.entry_points import names_of_rows
 from bench import tracked
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
@@ -20,8 +21,8 @@ from bench.identity import identity, setting_of
 from bench.planning.request import find_algorithm
 from bench.planning.unit import Unit
 from bench.terminal.console import Parser, exit_status, say
-from bench.terminal.values import result_folder
-from bench.terminal.words import DATA_DIR, counted
+from bench.terminal.values import result_folder, split_list
+from bench.terminal.words import DATA_DIR, IMPORT, counted
 from bench.tuning.results import RESULT_COLUMNS
 from leaderboards import Store
 
@@ -29,7 +30,8 @@ from leaderboards import Store
 def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
     arguments = _parser().parse_args(argv)
-    return exit_status(lambda: _reproduce(arguments))
+    with names_of_rows(split_list(arguments.imports)):
+        return exit_status(lambda: _reproduce(arguments))
 
 
 def _parser() -> Parser:
@@ -45,6 +47,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--into", metavar="DIR", help="where the new row goes (default OUT/reproduced, of a file that of the usual OUT)"
     )
+    parser.add_argument("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     parser.add_argument("--offline", action="store_true", help="never touch the network")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")

@@ -61,14 +61,21 @@ def report_problem(error: BaseException, status: int, verbose: bool = False) -> 
     """Say it on stderr without a traceback, unless that was asked for; returns `status`."""
     if verbose:
         traceback.print_exception(error)
-    sys.stderr.write(f"error: {error}\n")
+    _tell(f"error: {error}")
     return status
 
 
 def say(*notes: str) -> None:
     """Notes on stderr, a line each."""
     for note in notes:
-        sys.stderr.write(f"note: {note}\n")
+        _tell(f"note: {note}")
+
+
+def _tell(line: str) -> None:
+    """What files say is in it, too: a terminal gets no control characters of theirs."""
+    from leaderboards.commands import printable  # `--version` does without
+
+    sys.stderr.write(f"{printable(line)}\n")
 
 
 def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:

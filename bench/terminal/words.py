@@ -10,6 +10,7 @@ from leaderboards.commands import typed
 
 # Help of options that several commands have.
 DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"
+IMPORT = "import these `module:name` if stored runs name them: it runs their code"
 OUT = "results (default $FEDKD_OUT, else leaderboards)"
 OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)"
 
