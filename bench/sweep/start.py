@@ -40,8 +40,8 @@ def check_start(plan: Plan, out: Path) -> None:
             row = rows[one.setting.start_from]
             if ":" in row["dataset"] and row["dataset"] not in typed:
                 raise UsageError(
-                    f"--start-from {row['run_key'][:16]}: only that run names the data set {row['dataset']!r}, and code "
-                    "that only a stored run names is not run: name a run on the data set of this sweep"
+                    f"--start-from {row['run_key'][:16]}: only that run names the data set {row['dataset']!r}, and "
+                    "code that only a stored run names is not run: name a run on the data set of this sweep"
                 )
             there, wanted = _architecture(json.loads(row["setting_json"])), _architecture(identity(one.setting))
             if there != wanted:
