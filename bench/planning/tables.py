@@ -25,6 +25,7 @@ from search_spaces import (
     Table,
     Value,
     combinations,
+    crossed,
     find_table,
     holds,
     setting_fields,
@@ -151,7 +152,7 @@ def _reproduced(
     varied = table.tried.get(found.name, {})
     tuned = {name: varied[name] for name in varied if name in setting_fields()}
     configurations, tried = _configurations(found, space, table, setting, printed)
-    settings = [replace(fitted, **values) for values in combinations(tuned)]
+    settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
     units = tuple(Unit(found.name, values, one, 0, key) for one in settings for values in configurations)
     return units, (*tuned, *tried), reason
 
