@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.compare.filters import filters
+from bench.compare.filters import filters, selection, selection_options
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.draw import FORMATS, check_renderer, drawn, write
@@ -64,6 +64,7 @@ def _parser() -> Parser:
     add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
     add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
     add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
+    selection_options(parser)
     add("--dry-run", action="store_true", help="only name the files")
     return parser
 
@@ -79,7 +80,7 @@ def _figures(arguments: argparse.Namespace) -> None:
     from bench.figures.runs import read
 
     outs = _folders(arguments.out)
-    runs = read(outs, where)
+    runs = read(outs, where, *selection(arguments))
     found = {figure: figure.find(runs) for figure in asked}
     if not drawing:
         sys.stdout.write("\n".join(_listing(found, outs)) + "\n")
