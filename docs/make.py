@@ -45,6 +45,8 @@ One row for each algorithm, configuration and setting: the identity columns of `
 | `cell` | what competes: 16 hexadecimal digits of the setting without what an algorithm itself needs of it |
 | `n`, `failed`, `stopped` | seeds by status |
 | `configurations` | configurations of this algorithm here that finished a run, or were stopped by the search |
+| `validation_gap` | mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds: \
+what selecting a round on validation promised beyond the test set |
 | `selected` | whether it is the one with the best mean `best_val_accuracy` of them |
 | `diverged`, `shortened`, `versions_mixed` | of any finished run; under several package versions |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
@@ -53,7 +55,9 @@ One row for each algorithm, configuration and setting: the identity columns of `
 accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
 | `<metric>_count` | of metrics that a finished run may lack: how many have it; unless all do, the rest is empty |
 
-`leaderboards.boards.leaderboard` makes it of `runs`, also in memory and with further metrics.
+`leaderboards.boards.leaderboard` makes it of `runs`, also in memory and with further metrics. Made of
+what `leaderboards.confirmed.confirmed` leaves of them, it has a further column, `chosen_on`: the seed, and the cell if
+that is another one, on which `configurations` were tried ([sweeps.md](sweeps.md)).
 """
 
 

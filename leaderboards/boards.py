@@ -15,6 +15,7 @@ from leaderboards.schema import COLUMNS, SETTING_COLUMNS, hyperparameter_columns
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
+CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` adds to runs
 REFERENCES = frozenset({"centralized", "local"})  # bounds to read the others against: they take no part in ranks
 
 
@@ -30,7 +31,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
 
     Args:
         runs: as `Store.runs()` gives them. Those of earlier versions of an algorithm do not count (`current`); of two
-            runs of one configuration and seed the later finished one does.
+            runs of one configuration and seed the later finished one does. What `confirmed.confirmed` says of its rows
+            is said of the configuration, too: `configurations`, and a further column `chosen_on`.
         extra: metrics beside `METRICS` whose columns `runs` has.
         tuned: fields of the setting that were tuned like hyper-parameters, such as `lr`: settings that differ in them
             alone are one cell.
@@ -39,6 +41,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         One row per algorithm, configuration and setting, sorted. Identity columns; `cell`, 16 hexadecimal digits;
         `n`, `failed`, `stopped`: seeds by status; `configurations`: how many of the contest
         finished a run, or were stopped by the search;
+        `validation_gap`: mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds;
         `selected`; `diverged`, `shortened`: of any finished run; `versions_mixed`: finished runs under several package
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
         `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
@@ -50,8 +53,10 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
     statistics = _statistics(runs[runs["status"] == "finished"], metrics)
     board = _identity(runs, tuned).join([_counts(runs), _flags(runs), *statistics]).reset_index()
-    tried = (board["n"] + board["stopped"] > 0).astype("int64")
-    board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
+    if "configurations" not in board:
+        tried = (board["n"] + board["stopped"] > 0).astype("int64")
+        board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
+    board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
     tested = ranked & (board["n"] >= INTERVAL_FROM)  # `ranks.rankable`, of all cells at once
@@ -134,10 +139,14 @@ def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
-    names = [*CONFIGURATION, *hyperparameter_columns(runs.columns), *SETTING_COLUMNS]
+    names = [*CONFIGURATION, *hyperparameter_columns(runs.columns), *SETTING_COLUMNS, *_choice(runs)]
     board = runs[names].drop_duplicates(CONFIGURATION)
     cells = {text: cell_of(text, tuned) for text in board["setting_json"].unique()}
     return board.assign(cell=board["setting_json"].map(cells).astype(str)).set_index(CONFIGURATION)
+
+
+def _choice(frame: pd.DataFrame) -> list[str]:
+    return [name for name in CHOICE if name in frame]
 
 
 def _counts(runs: pd.DataFrame) -> pd.DataFrame:
@@ -214,5 +223,5 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[st
     statistics = [f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")]
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
-    first += ["failed", "stopped", "configurations", "selected", "diverged", "shortened", "versions_mixed"]
-    return [*first, *statistics]
+    first += ["failed", "stopped", *_choice(board), "selected", "validation_gap"]
+    return [*first, "diverged", "shortened", "versions_mixed", *statistics]

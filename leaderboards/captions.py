@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.commands import typed
 from leaderboards.intervals import INTERVAL_FROM
-from leaderboards.metrics import Metric
+from leaderboards.metrics import METRICS, Metric
 from leaderboards.schema import WHEN_DIVERGED
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def captions(
         _measured(metrics, intervals),
         f"local training: {local_training(setting, differing)}",
         *([_selection(records), _budget(records)] if any(record["configurations"] for record in records) else []),
+        *_gap(records),
     ]
     lines += [f"all runs: {_MARK_NOTES[mark]}" for mark in MARKS if mark in common_marks]
     return tuple(line[0].upper() + line[1:] for line in lines)
@@ -174,8 +175,12 @@ def _measured(metrics: Sequence[Metric], intervals: bool) -> str:
 
 
 def _selection(records: Sequence[Record]) -> str:
+    searched = sorted({where for record in records if (where := record.get("chosen_on"))})
+    other_seeds = "; reported are the seeds other than 0" * bool(searched)
     if all(record["configurations"] <= 1 for record in records):
-        return "one configuration of each algorithm, nothing to select from"
+        return f"one configuration of each algorithm, nothing to select from{other_seeds}"
+    if searched:
+        return f"configurations selected on the validation split of {' or '.join(searched)}{other_seeds}"
     rules = {record["selected_on"] for record in records if record["n"]}
     texts = {
         "validation": "configurations selected on the validation split, by their mean over seeds",
@@ -187,10 +192,24 @@ def _selection(records: Sequence[Record]) -> str:
 
 
 def _budget(records: Sequence[Record]) -> str:
-    counts: dict[str, set[int]] = {}
-    for record in records:
-        counts.setdefault(record["algorithm"], set()).add(record["configurations"])
-    ranges = {
-        name: f"{min(found)}-{max(found)}" if len(found) > 1 else f"{min(found)}" for name, found in counts.items()
-    }
-    return "configurations tried: " + ", ".join(f"{name} {count}" for name, count in sorted(ranges.items()))
+    return "configurations tried: " + _ranges((record["algorithm"], record["configurations"]) for record in records)
+
+
+def _gap(records: Sequence[Record]) -> list[str]:
+    """Of confirmed configurations, how much of their validation accuracy the test set does not bear out."""
+    points = METRICS["best_val_accuracy"].scale
+    found = [
+        (record["algorithm"], round(points * record["validation_gap"], 2))
+        for record in records
+        if record.get("chosen_on") and record["validation_gap"] is not None
+    ]
+    said = "validation minus test accuracy in the round of the best validation accuracy, points: "
+    return [said + _ranges(found, " to ")] if found else []
+
+
+def _ranges(values: Iterable[tuple[str, float]], to: str = "-") -> str:
+    """`fedavg 4, fedcad 3-6`: by algorithm the least and the largest value."""
+    found: dict[str, set[float]] = {}
+    for name, value in values:
+        found.setdefault(name, set()).add(value)
+    return ", ".join(f"{name} {to.join(map(str, sorted({min(own), max(own)})))}" for name, own in sorted(found.items()))

@@ -17,7 +17,10 @@ Place = tuple[Any, ...]  # values of the fields that a table is laid out by
 BY = ("alpha", "participation")  # those fields, where nothing else is asked for
 
 _COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
-_OWN = ("n", "selected", "selected_on", "configurations", "failed", "stopped", "shortened", "versions_mixed", "cell")
+_OWN = (
+    *("n", "selected", "selected_on", "configurations", "chosen_on", "validation_gap"),
+    *("failed", "stopped", "shortened", "versions_mixed", "cell"),
+)
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bench.compare.filters import TUNABLE, chosen, filters, layout
+from bench.compare.filters import chosen, filters, layout, selection, selection_options
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
@@ -22,7 +22,7 @@ from bench.terminal.words import OUTS, counted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leaderboards.folders import Folders
+    from leaderboards.folders import Results
     from leaderboards.metrics import Metric
     from leaderboards.sheets import Sheet
     from leaderboards.tables import Table
@@ -35,6 +35,7 @@ examples:
   python -m bench.compare --by local_epochs --where alpha=0.1    other fields side by side
   python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
   python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
+  python -m bench.compare --confirmed --tuned lr                 chosen on seed 0, reported on the others
   python -m bench.compare --select test                          what selecting on the test set would add
   python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
   python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
@@ -75,7 +76,7 @@ def _parser() -> Parser:
     add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
     add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
     add("--over-cells", action="store_true", help="also ranks, wins and interquartile means over all cells")
-    add("--tuned", nargs="+", metavar="FIELD", help="setting fields selected over on validation, such as lr")
+    selection_options(parser)
     add("--select", choices=("validation", "test"), default="validation", help="test: show what that would add")
     add("--format", choices=STYLES, default="table", help="default: table")
     add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
@@ -92,10 +93,10 @@ def _compare(arguments: argparse.Namespace) -> None:
         _beside(arguments, folders)
         return
     metrics = _metrics(arguments.metric)
-    by, tuned = layout("--by", arguments.by) or BY, layout("--tuned", arguments.tuned)
+    by, (tuned, confirmed_at) = layout("--by", arguments.by) or BY, selection(arguments)
     where = filters(arguments)
     _check_together(arguments, by, tuned)
-    source, runs = _runs(folders)
+    source, runs = _runs(folders, tuned, confirmed_at)
     runs = chosen(runs, where, _named(folders))
     _print(arguments, source, runs, metrics, by, tuned)
 
@@ -107,17 +108,17 @@ def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Seq
         UsageError: it is asked for together.
     """
     for name in tuned:
-        if name not in TUNABLE:
-            raise UsageError(f"--tuned takes fields of local training, got {name!r}; there are: {', '.join(TUNABLE)}")
         if name in by:
             raise UsageError(f"{name} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
     if arguments.select == "test" and (arguments.reference or arguments.over_cells):
         raise UsageError("--select test is a table of its own: leave out --reference, --over-cells")
+    if arguments.select == "test" and arguments.confirmed is not None:
+        raise UsageError("--select test compares the configurations of a search: leave out --confirmed")
 
 
 def _print(
     arguments: argparse.Namespace,
-    source: Folders,
+    source: Results,
     runs: pd.DataFrame,
     metrics: Sequence[Metric],
     by: Sequence[str],
@@ -193,6 +194,10 @@ def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
 
     if not (arguments.paper and arguments.table):
         raise UsageError("--paper and --table go together: whose table, and which")
+    if arguments.confirmed is not None:
+        raise UsageError(
+            "--table shows a paper's own seeds beside print: leave out --confirmed, or --paper and --table"
+        )
     missing = [folder for folder in folders if arguments.out and not folder.exists()]
     if missing:
         say(f"nothing is in {_named(missing)}, which does not exist")
@@ -207,17 +212,16 @@ def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
     print_beside(request, folders, arguments.format, sys.stdout)
 
 
-def _runs(folders: Sequence[Path]) -> tuple[Folders, pd.DataFrame]:
-    from leaderboards.folders import Folders
+def _runs(
+    folders: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None
+) -> tuple[Results, pd.DataFrame]:
+    from bench.stored.results import source_of
 
-    source = Folders(folders)
+    source = source_of(folders, tuned, confirmed_at)
     runs = source.runs()
-    if runs.empty:
-        from bench.stored.under_way import no_results
-
-        raise no_results(folders)
     counts = ", ".join(f"{count} {status}" for status, count in runs["status"].value_counts().items())
-    sys.stderr.write(f"{counted(len(runs), 'run')} in {_named(folders)}: {counts}\n")
+    kind = "run" if confirmed_at is None else "confirming run"
+    sys.stderr.write(f"{counted(len(runs), kind)} in {_named(folders)}: {counts}\n")
     return source, runs
 
 

@@ -64,6 +64,43 @@ def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
+def selection_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--tuned` and `--confirmed`, which say how configurations are selected and what is reported of them."""
+    add = parser.add_argument
+    add("--tuned", nargs="+", metavar="FIELD", help="setting fields selected over on validation, such as lr")
+    add(
+        "--confirmed",
+        nargs="*",
+        metavar="FIELD=V",
+        help="select on seed 0 alone and show the other seeds alone (sweep --confirm), in cells that differ from the "
+        "tuned ones in FIELD, too: V is its value where it was tuned",
+    )
+
+
+def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str, Any] | None]:
+    """What `--tuned` and `--confirmed` say: the fields; the values of the tuned cells, None if it was not given.
+
+    Raises:
+        UsageError: one is no field of local training, or of a setting with a value.
+    """
+    tuned = layout("--tuned", arguments.tuned)
+    for name in tuned:
+        if name not in TUNABLE:
+            raise UsageError(f"--tuned takes fields of local training, got {name!r}; there are: {', '.join(TUNABLE)}")
+    if arguments.confirmed is None:
+        return tuned, None
+    at: dict[str, Any] = {}
+    for text in split_list(arguments.confirmed):
+        name, _, value = text.partition("=")
+        if not value or name not in SETTING_FIELDS or name in (*at, *tuned):
+            raise UsageError(
+                f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}"
+                f"{_hint(name, SETTING_FIELDS)}; fields: {', '.join(SETTING_FIELDS)}"
+            )
+        at[name] = _value(value)
+    return tuned, at
+
+
 def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
     """The runs that are asked for.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
-from bench.compare.filters import filters
+from bench.compare.filters import filters, selection, selection_options
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.draw import FORMATS, check_renderer, drawn, write
@@ -67,6 +67,7 @@ def _parser() -> Parser:
     add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
     add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
     add("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
+    selection_options(parser)
     add("--dry-run", action="store_true", help="only name the files")
     return parser
 
@@ -82,7 +83,7 @@ def _figures(arguments: argparse.Namespace) -> None:
     from bench.figures.runs import read
 
     outs = _folders(arguments.out)
-    runs = read(outs, where)
+    runs = read(outs, where, *selection(arguments))
     found = {figure: figure.find(runs) for figure in asked}
     if not drawing:
         sys.stdout.write("\n".join(_listing(found, outs)) + "\n")

@@ -120,18 +120,25 @@ class Runs:
         return next((path for path in paths if path.exists()), paths[0])
 
 
-def read(outs: Sequence[Path], where: Mapping[str, Sequence[Any]]) -> Runs:
+def read(
+    outs: Sequence[Path],
+    where: Mapping[str, Sequence[Any]],
+    tuned: Sequence[str] = (),
+    confirmed_at: Mapping[str, Any] | None = None,
+) -> Runs:
     """Read result folders.
 
     Args:
         outs: the folders.
         where: field -> values asked for, as `bench.compare.filters.filters` gives them.
+        tuned: as for `bench.stored.results.read`.
+        confirmed_at: likewise.
 
     Raises:
         UsageError: there is no run in any of them, or none of those asked for.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    results = read_results(outs)
-    keys = set(chosen(results.folders.runs(), where, ", ".join(map(str, outs)))["run_key"])
+    results = read_results(outs, tuned, confirmed_at)
+    keys = set(chosen(results.source.runs(), where, ", ".join(map(str, outs)))["run_key"])
     records = [record for record in results.records if any(run["run_key"] in keys for run in record["runs"])]
     return Runs(tuple(outs), results, tuple(records))

@@ -101,7 +101,7 @@ def make_plan(request: Request) -> Plan:
                 raise
             notes.add(f"left out: {error}")
             continue
-        spaces = [_space_of(found, one, paper, hyper, paper is not None and _shortened(one, base)) for one in fitted]
+        spaces = [_space_of(found, one, paper, hyper, paper is not None and shortened(one, base)) for one in fitted]
         if request.budget:
             units += _budgeted(found, spaces[0], rates, request)
             continue
@@ -202,7 +202,7 @@ def _own_fields(found: Entry, setting: Setting, paper: str | None, given: Collec
     return {name: values for name, values in own.items() if name not in given}
 
 
-def _shortened(setting: Setting, base: Setting) -> bool:
+def shortened(setting: Setting, base: Setting) -> bool:
     """Whether a run has fewer rounds, fewer epochs or less data than the paper's."""
     return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
 

@@ -152,7 +152,7 @@ def _cells(
     for metric in SHOWN:
         yield _rank(record, places[metric.name], metric)
     yield tag("th", label_of(record), scope="row")
-    yield tag("td", tag("code", text_of(record, names[record["algorithm"]]) or "defaults"))
+    yield tag("td", tag("code", text_of(record, names[record["algorithm"]]) or "defaults"), title=_choice(record))
     yield tag("td", group.setting["dataset"], class_="dataset")
     yield tag("td", record["model"], class_="model")
     yield tag("td", cell.alpha_text, class_="number", data_v=cell.alpha)
@@ -168,6 +168,15 @@ def _cells(
     yield tag("td", chips(found), data_v=len(found))
     yield tag("td", *(_link(run) for run in record["runs"]), class_="runs")
     yield from [tag("td", tag("a", group.key, href=f"#{group.key}"))] if group.differing else []
+
+
+def _choice(record: Record) -> str | None:
+    """Of a confirmed configuration, how it was chosen, and what of its validation accuracy the test set bears out."""
+    if not record.get("chosen_on"):
+        return None
+    gap = record["validation_gap"]
+    less = "" if gap is None else f"; validation minus test accuracy {100 * gap:.2f} points"
+    return f"one of {record['configurations']}, chosen on {record['chosen_on']}{less}"
 
 
 def _rank(record: Record, places: Mapping[str, Ranked], metric: Metric) -> Html:

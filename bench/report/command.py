@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.compare.filters import selection, selection_options
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.values import folders_of
@@ -45,6 +46,7 @@ def _parser() -> Parser:
     add("--out", nargs="+", metavar="DIR", help=OUTS)
     add("--to", type=Path, default=Path("report.html"), metavar="FILE", help="the page (default: report.html)")
     add("--title", metavar="T", help="its heading")
+    selection_options(parser)
     return parser
 
 
@@ -53,13 +55,14 @@ def _report(arguments: argparse.Namespace) -> None:
     from bench.stored.results import read
 
     target: Path = arguments.to
+    chosen_by = selection(arguments)
     if target.is_dir():
         raise UsageError(f"--to names a file, {target} is a folder; try {target / 'report.html'}")
     folder = next(parent for parent in target.absolute().parents if parent.exists())
     if not folder.is_dir():
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")
     javascript_bundle()  # what it lacks is said before work is done
-    results = read(folders_of(arguments.out))
+    results = read(folders_of(arguments.out), *chosen_by)
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     _write(target, text)
     sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")

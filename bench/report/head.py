@@ -37,6 +37,10 @@ def _facts(runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]) 
     yield "settings", tag("ul", *(tag("li", tag("a", group.title, href=f"#{group.key}")) for group in groups))
     seeds = sorted({run["seed"] for run in runs})
     yield "seeds", _some(map(str, seeds), 12)
+    if found := sorted(
+        {str(r["chosen_on"]) for group in groups for cell in group.cells for r in cell.records if r.get("chosen_on")}
+    ):
+        yield "chosen on", f"{', '.join(found)}, which is not shown"
     yield "run", _period(runs)
     yield "commits", _some(_commits(runs), 4)
     yield "versions", _some(_versions(runs), 12)
@@ -109,7 +113,8 @@ def method() -> Html:
         "Accuracies are of the global model on the untouched test set. Best: highest round; final: last round; "
         "selected: the round of the best validation accuracy. Best looks at the test set and is optimistic.",
         "Configurations are selected by their mean validation accuracy over seeds, in each cell (setting, α and "
-        "participation) for itself. Only the selected are ranked, fewer than three seeds not beside three and more.",
+        "participation) for itself; or as “chosen on” above says. Only the selected are ranked, fewer than three seeds "
+        "not beside three and more.",
         "Ranks come from paired t tests on common seeds with Holm's correction: =1 is shared by what cannot be told "
         "from the best of its group; (2) is the plain order of means, where fewer than three common seeds allow no "
         "test.",

@@ -22,7 +22,7 @@ def printed_section(results: Results) -> Html:
     """Every printed table that has a run in some cell. `results`: of the page."""
     tables = list(_candidates(results))
     asked = [[one for cell in cells for one in questions(cell)] for cells in tables]
-    found = iter(beside([one for own in asked for one in own], results.folders)) if tables else iter(())
+    found = iter(beside([one for own in asked for one in own], results.source)) if tables else iter(())
     parts = []
     for cells, own in zip(tables, asked, strict=True):
         beside_ours = [next(found) for _ in own]

@@ -8,13 +8,14 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from bench.errors import EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.identity import identity_json
+from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import make_plan
 from bench.stored.names import Named, named_runs
@@ -29,7 +30,8 @@ from leaderboards.commands import shell_command
 PROG = "python -m bench.status"
 DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
-With --algo and the other options of bench.sweep: the runs of that command, those that are missing included."""
+With --algo and the other options of bench.sweep: the runs of that command, those that are missing included, and with
+--confirm those of the configurations that are chosen so far."""
 _OTHER_VERSION = (
     f"{OTHER_VERSION}: saved by another version of the suite or of the algorithm, which alone goes on from it"
 )
@@ -73,6 +75,10 @@ def _help() -> None:
 def _of_plan(given: argparse.Namespace, layers: Sequence[Layer], out: Path) -> list[dict[str, Any]]:
     plan = make_plan(make_request(given, layers))
     store = Store(out)
+    if plan.request.confirm:
+        stand_ins(plan)
+        later = confirmation(plan, store.runs()).units if store.status() else ()
+        plan = replace(plan, units=(*plan.units, *later))
     statuses, varied, states = store.status(), varied_names(plan.units), under_way(out)
     stored = _rows(store)
     reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.errors import UsageError
 from bench.stored.under_way import no_results
+from leaderboards.commands import typed
 from leaderboards.frames import by_run, records
+from leaderboards.identity import canonical_json
 from leaderboards.schema import hyperparameter_columns
 
 if TYPE_CHECKING:
-    from leaderboards.folders import Folders
+    from leaderboards.folders import Results as Source
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
 Record = Mapping[str, Any]  # a row of the leaderboard; likewise
@@ -24,45 +28,88 @@ class Results:
     """The content of some folders, as read.
 
     Args:
-        folders: where from.
+        source: where from.
         runs: one per run key, in the order of their end.
         records: the rows of the leaderboard, each with `runs`, those of its configuration that it counts in whatever
             status, by seed, and `run_of_seed`, the finished ones of them.
     """
 
-    folders: Folders
+    source: Source
     runs: tuple[Run, ...]
     records: tuple[Record, ...]
 
     @cached_property
     def curves(self) -> Mapping[str, Mapping[str, Mapping[int, float]]]:
         """Run key -> metric -> round -> value."""
-        return by_run(self.folders.curves())
+        return by_run(self.source.curves())
 
 
-def read(outs: Sequence[Path]) -> Results:
+def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[str, Any] | None = None) -> Results:
     """Read result folders.
 
+    Args:
+        outs: the folders.
+        tuned: fields of the setting over which configurations are selected: records have them among their
+            hyper-parameters (`hp_json`), not in their setting (`setting_json`).
+        confirmed_at: as for `source_of`.
+
     Raises:
-        UsageError: there is no run in any of them.
+        UsageError: there is no run in any of them, or none that confirms.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
     from leaderboards.boards import current, leaderboard
-    from leaderboards.folders import Folders
 
-    folders = Folders(outs)
-    frame = folders.runs()
+    source = source_of(outs, tuned, confirmed_at)
+    frame = source.runs()
     frame = frame.drop(columns=hyperparameter_columns(frame.columns))  # `hp_json` has them
-    if frame.empty:
-        raise no_results(outs)
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
     counting = set(current(frame)["run_key"])
     members: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
         if run["run_key"] in counting:
             members.setdefault(_configuration(run), []).append(run)
-    board = [_with_runs(record, members[_configuration(record)]) for record in records(leaderboard(frame))]
-    return Results(folders, tuple(runs), tuple(board))
+    rows = records(leaderboard(frame, tuned=tuned))
+    board = [_with_tuned(_with_runs(record, members[_configuration(record)]), tuned) for record in rows]
+    return Results(source, tuple(runs), tuple(board))
+
+
+def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None) -> Source:
+    """What reads result folders, or, of what they hold, the runs that confirm.
+
+    Args:
+        outs: the folders.
+        tuned: fields of the setting over which configurations were selected.
+        confirmed_at: setting field -> its value in the cells that were tuned; None is for all runs, confirming or not.
+
+    Raises:
+        UsageError: there is no run in any of them, or none that confirms.
+    """
+    from leaderboards.confirmed import SEARCH_SEED, Confirmed, chosen
+    from leaderboards.folders import Folders
+
+    folders = Folders(outs)
+    if folders.runs().empty:
+        raise no_results(outs)
+    if confirmed_at is None:
+        return folders
+    source = Confirmed(folders, tuple(tuned), confirmed_at)
+    if source.runs().empty:
+        names = ", ".join(map(str, outs))
+        if chosen(folders.runs(), tuned, confirmed_at).empty:
+            where = "".join(f" with {name}={typed(value)}" for name, value in confirmed_at.items())
+            raise UsageError(
+                f"nothing was tuned in {names}: no finished run of seed {SEARCH_SEED}{where}, or none selected"
+            )
+        raise UsageError(f"nothing is confirmed in {names}: `python -m bench.sweep --confirm 3` and its search do that")
+    return source
+
+
+def _with_tuned(record: Record, tuned: Sequence[str]) -> Record:
+    if not tuned:
+        return record
+    setting, values = json.loads(record["setting_json"]), json.loads(record["hp_json"])
+    values |= {name: setting.pop(name) for name in tuned}
+    return {**record, "hp_json": canonical_json(values), "setting_json": canonical_json(setting)}
 
 
 def _with_runs(record: dict[str, Any], runs: Sequence[Run]) -> Record:

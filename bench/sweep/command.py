@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from bench.errors import EXIT_INTERRUPTED, EXIT_OK
+from bench.planning.confirm import stand_ins
 from bench.planning.plan import make_plan
 from bench.sweep.layers import Layer, parse
 from bench.sweep.ready import check_out
@@ -52,6 +53,7 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[Layer], argv: list[str
         return EXIT_OK
     resolved = resolve(given, plan)
     check_start(plan, resolved.out)
+    stand_ins(plan)  # so that a value of --confirm-at that is not allowed is said before anything runs
     if given.dry_run:
         from bench.sweep.dry_run import print_dry_run
 
@@ -64,5 +66,6 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[Layer], argv: list[str
     mirror = mirror_url(given.mirror, given.offline)
     if mirror:
         check_out(resolved.out)
-    with mirrored(mirror, resolved.out, None if plan.searches else {unit.key for unit in plan.units}, given.force):
+    keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
+    with mirrored(mirror, resolved.out, keys, given.force):
         return run(plan, given, argv, resolved)

@@ -22,6 +22,7 @@ from bench.execution import count_gpus, cpu_count
 from bench.mirror.opening import check_place, mirror_url
 from bench.mirror.place import local_folder
 from bench.models import num_parameters
+from bench.planning.confirm import stand_ins
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import Plan
 from bench.planning.shares import fitting
@@ -107,6 +108,7 @@ def _summary(plan: Plan, concurrent: int, pack: int, mirror: _Mirrored, lines: S
         "disk_bytes": _disk(plan, to_do, concurrent * largest),
         "mirror": mirror.url,
         "stored_in_mirror": mirror.stored,
+        "confirming_runs_at_most": len(stand_ins(plan)),
     }
 
 

@@ -18,7 +18,7 @@ def print_summary(plan: Plan, summary: Mapping[str, Any]) -> None:
         out.print(f"note: {note}", markup=False, soft_wrap=True)
     if not plan.units and not plan.searches:
         return
-    for line in [_work(summary, bool(plan.searches)), *_mirror_lines(summary)]:
+    for line in [_work(summary, bool(plan.searches)), *_confirming(plan, summary), *_mirror_lines(summary)]:
         out.print(line, markup=False, soft_wrap=True)
 
 
@@ -36,6 +36,17 @@ def _work(summary: Mapping[str, Any], searches: bool) -> str:
         f"{runs}{_packed(summary['packs'])}{chosen}; time {time} with {at_once} at once; memory about {memory} a "
         f"trial; disk about {disk} in {summary['out']}"
     )
+
+
+def _confirming(plan: Plan, summary: Mapping[str, Any]) -> Iterator[str]:
+    """What follows the search, which the other figures leave out."""
+    most, seeds = summary["confirming_runs_at_most"], plan.request.confirm
+    if most:
+        choices = counted(most // seeds, "configuration")
+        yield (
+            f"then, not counted above, at most {counted(most, 'run')}, stored ones included: {choices} that the search "
+            f"chooses (one for each algorithm and cell), on {counted(seeds, 'seed')}"
+        )
 
 
 def _unknown(summary: Mapping[str, Any], searches: bool) -> str:

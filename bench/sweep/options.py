@@ -117,6 +117,13 @@ def _search(group: argparse._ArgumentGroup) -> None:
         help="N configurations for every algorithm, lr within a factor of 10 among what is tuned",
     )
     group.add_argument("--scheduler", choices=("none", "asha"), help="stop weak configurations early (none)")
+    group.add_argument(
+        "--confirm",
+        type=seed_count,
+        metavar="N",
+        help="search on seed 0 alone, then run what validation chose on seeds 1 to N, which alone are reported",
+    )
+    _list(group, "--confirm-at", "FIELD=V[,V...]", "with --confirm: run it where these fields of the setting are so")
 
 
 def _execution(group: argparse._ArgumentGroup) -> None:
@@ -178,6 +185,8 @@ DEFAULTS: dict[str, Any] = {
     "num_samples": 10,
     "budget": 0,
     "scheduler": "none",
+    "confirm": 0,
+    "confirm_at": [],
     "executor": "ray",
     "max_concurrent": None,
     "cpus_per_trial": 1,

@@ -23,6 +23,7 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
     if options.budget < 1 and any("budget" in layer.options for layer in layers):
         raise UsageError(f"--budget must be >= 1, got {options.budget}; without it the paper's own grid is run")
     _check_samples(options, layers)
+    _check_confirm(options, layers)
     if not split_list(getattr(options, "algo", ())) and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
     values: dict[str, tuple[str, ...]] = {}
@@ -48,6 +49,8 @@ def make_request(options: argparse.Namespace, layers: Sequence[Layer]) -> Reques
         num_samples=options.num_samples,
         budget=options.budget,
         scheduler=options.scheduler,
+        confirm=options.confirm,
+        confirm_at=parse_set(options.confirm_at, "--confirm-at"),
         force=options.force,
         table=options.table,
     )
@@ -61,6 +64,22 @@ def _check_samples(options: argparse.Namespace, layers: Sequence[Layer]) -> None
         raise UsageError(
             f"--num-samples {options.num_samples} is for --search random or --search optuna: {other}leave it out"
         )
+
+
+def _check_confirm(options: argparse.Namespace, layers: Sequence[Layer]) -> None:
+    """The seeds of a search and of what confirms it are told by `--confirm` alone."""
+    if options.confirm < 1 and any("confirm" in layer.options for layer in layers):
+        raise UsageError(f"--confirm must be >= 1, got {options.confirm}; without it seeds 0 to --seeds - 1 are run")
+    if options.confirm_at and not options.confirm:
+        raise UsageError("--confirm-at says where --confirm runs what the search chose: give --confirm 3, too")
+    if not options.confirm:
+        return
+    if any("seeds" in layer.options for layer in layers):
+        raise UsageError(
+            f"--confirm {options.confirm} searches seed 0 and reports seeds 1 to {options.confirm}: leave --seeds out"
+        )
+    if options.table:
+        raise UsageError("--table runs a paper's own configurations on its own seeds: leave out --confirm, or --table")
 
 
 def _dataset(options: argparse.Namespace, layers: Sequence[Layer]) -> str:
@@ -90,7 +109,7 @@ def _values_of(layer: Layer) -> dict[str, tuple[str, ...]]:
     return values | extra
 
 
-def parse_set(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
+def parse_set(words: Iterable[str], option: str = "--set") -> dict[str, tuple[str, ...]]:
     """`name=v,v name=v` as a mapping; values of a name that comes twice are put together.
 
     Raises:
@@ -101,6 +120,6 @@ def parse_set(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
         name, sign, text = word.partition("=")
         parts = split_list([text])
         if not sign or not name.strip() or not parts:
-            raise UsageError(f"--set takes name=value[,value...], got {word!r}")
+            raise UsageError(f"{option} takes name=value[,value...], got {word!r}")
         values[name.strip()] = tuple(dict.fromkeys((*values.get(name.strip(), ()), *parts)))
     return values

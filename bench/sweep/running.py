@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from algorithms import entry
-from bench.errors import EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
+from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.identity import identity_json
+from bench.planning.confirm import confirmation, stand_ins, tuned_at
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.planning.work import RecordedRates
@@ -24,11 +27,12 @@ from bench.terminal.streams import UnreadError
 from bench.terminal.words import counted
 from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from leaderboards import Store, StoreError
-from leaderboards.commands import shell_command
+from leaderboards.commands import shell_command, typed
 
 if TYPE_CHECKING:
     from bench.tuning.events import Observer
     from bench.tuning.progress import Ahead
+    from search_spaces import Value
 
 
 def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> int:
@@ -40,31 +44,17 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
     """
     if plan.cells and not plan.units:
         raise UsageError("nothing to run: " + "; ".join(plan.notes))
-    from bench.sweep.track import Tracking
-    from bench.tuning.log_writer import logged
-
     check_out(resolved.out)
-    store = Store(resolved.out)
-    units = missing_units(plan, store)
-    tracking = Tracking(plan, units, resolved.out, given.track, given.force)
-    _announce(plan, units, 0 if given.force else count_saved(resolved.out, {unit.key for unit in units}))
-    say(*tracking.before())
-    say(*pack_notes(given, resolved))
-    status, ended = EXIT_OK, not (units or plan.searches)
+    store, shown, standing, began = Store(resolved.out), plan, _Standing(), monotonic()
     try:
-        with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force) as observers:
-            if not ended:
-                execution = _execution(given, argv, resolved)
-                prepare_data(plan, units, execution)
-                resources = _resources(given, resolved, trial_share(given, resolved, plan, units, store))
-                outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
-                status, ended = outcome.exit_status, True
-                keys = None if plan.searches else {unit.key for unit in units}
-                _say_ended(outcome, given, bool(count_saved(resolved.out, keys)))
-                say(*tracking.after())
-        _make_tables(plan, store, given.json)
+        status = _train(plan, given, argv, resolved, standing, stand_ins(plan))
+        if plan.request.confirm:
+            shown = confirmation(plan, store.runs())
+            if shown.units and status in (EXIT_OK, EXIT_FAILED):
+                status = _train(shown, given, argv, resolved, standing, spent=monotonic() - began) or status
+        _make_tables(shown, store, given.json, tuned_at(plan) if plan.request.confirm else None)
     except KeyboardInterrupt:
-        if not ended:
+        if not standing.ended:
             raise
         same = "the same command without --force" if given.force else "the same command"
         told = f"interrupted when the trials had ended: their runs are stored, {same} makes the tables"
@@ -72,11 +62,64 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
     return status
 
 
-def _make_tables(plan: Plan, store: Store, as_json: bool) -> None:
+@dataclass
+class _Standing:
+    """Whether the trials of a sweep have ended: an interrupt then costs its tables alone."""
+
+    ended: bool = False
+
+
+def _train(
+    plan: Plan,
+    given: argparse.Namespace,
+    argv: Sequence[str],
+    resolved: Resolved,
+    standing: _Standing,
+    later: Sequence[Unit] = (),
+    spent: float = 0.0,
+) -> int:
+    """Run what is missing of a plan; returns the exit status.
+
+    Args:
+        plan: the runs, or the search.
+        given: the options.
+        argv: the command line.
+        resolved: what the options come to.
+        standing: of the sweep, kept up to date.
+        later: runs that may follow these, whose data and partitions have to be there as well.
+        spent: seconds of the time budget that are over.
+    """
+    from bench.sweep.track import Tracking
+    from bench.tuning.log_writer import logged
+
+    store = Store(resolved.out)
+    units = missing_units(plan, store)
+    tracking = Tracking(plan, units, resolved.out, given.track, given.force)
+    _announce(plan, units, 0 if given.force else count_saved(resolved.out, {unit.key for unit in units}))
+    say(*tracking.before())
+    say(*pack_notes(given, resolved))
+    status, standing.ended = EXIT_OK, not (units or plan.searches)
+    with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force) as observers:
+        if not standing.ended:
+            execution = _execution(given, argv, resolved)
+            prepare_data(plan, [*units, *later], execution)
+            resources = _resources(given, resolved, trial_share(given, resolved, plan, units, store), spent)
+            outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
+            status, standing.ended = outcome.exit_status, True
+            keys = None if plan.searches else {unit.key for unit in units}
+            _say_ended(outcome, given, bool(count_saved(resolved.out, keys)))
+            say(*tracking.after())
+    return status
+
+
+def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
+    """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
     _compact(store)
     _rebuild(store)
+    if confirmed_at is not None and not plan.units:
+        say("no configuration has finished on seed 0 yet: there is none to confirm")
     with suppress(UnreadError):  # what the trials came to stands, whoever reads the tables
-        _print_board(plan, store.out, as_json)
+        _print_board(plan, store.out, as_json, confirmed_at)
         sys.stdout.flush()
 
 
@@ -97,14 +140,14 @@ def _execution(given: argparse.Namespace, argv: Sequence[str], resolved: Resolve
     )
 
 
-def _resources(given: argparse.Namespace, resolved: Resolved, gpus: float) -> Resources:
+def _resources(given: argparse.Namespace, resolved: Resolved, gpus: float, spent: float) -> Resources:
     return Resources(
         executor=given.executor,
         concurrent=given.max_concurrent,
         cpus=given.cpus_per_trial,
         gpus=gpus,
         address=given.address,
-        time_budget=given.time_budget,
+        time_budget=None if given.time_budget is None else max(0.0, given.time_budget - spent),
         pack=resolved.pack,
     )
 
@@ -211,7 +254,7 @@ def _rebuild(store: Store) -> None:
         ) from None
 
 
-def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
+def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
     """The tables of the sweep's own algorithms and settings."""
     from bench.terminal.render import print_leaderboard
 
@@ -224,8 +267,14 @@ def _print_board(plan: Plan, out: Path, as_json: bool) -> None:
     }
     own = {key for unit in plan.units for key in unit.rows.values()}
     style = "json" if as_json else "table"
-    print_leaderboard(out, where=where, style=style, tuned=plan.tuned, file=sys.stdout, own=own)
-    if plan.tuned and not as_json:
-        folder = () if out == default_out().resolve() else ("--out", out)
-        again = shell_command("bench.compare", "--tuned", *plan.tuned, *folder)
-        say(f"selected over {', '.join(plan.tuned)} as well; again: {again}")
+    print_leaderboard(
+        out, where=where, style=style, tuned=plan.tuned, confirmed_at=confirmed_at, file=sys.stdout, own=own
+    )
+    if as_json or not (plan.tuned or confirmed_at is not None):
+        return
+    folder = () if out == default_out().resolve() else ("--out", out)
+    options: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
+    if confirmed_at is not None:
+        options += ("--confirmed", *(f"{name}={typed(value)}" for name, value in confirmed_at.items()))
+    over = f"selected over {', '.join(plan.tuned)} as well; " if plan.tuned else ""
+    say(f"{over}again: {shell_command('bench.compare', *options, *folder)}")

@@ -41,6 +41,7 @@ def print_leaderboard(
     style: str = "table",
     all_configurations: bool = False,
     tuned: Sequence[str] = (),
+    confirmed_at: Mapping[str, Any] | None = None,
     file: TextIO | None = None,
     own: Collection[str] = (),
 ) -> None:
@@ -53,6 +54,8 @@ def print_leaderboard(
         style: one of `STYLES`.
         all_configurations: also show configurations that were not selected.
         tuned: fields of the setting over which configurations are selected, such as `lr`.
+        confirmed_at: show what `leaderboards.confirmed.confirmed` leaves, these being the values of the tuned cells;
+            None shows all.
         file: where to; None is standard output.
         own: run keys of the command that prints, of which it is said if they are left out.
 
@@ -62,11 +65,14 @@ def print_leaderboard(
     """
     from leaderboards import Store, find_metric
     from leaderboards.boards import leaderboard, matching, with_seeds
+    from leaderboards.confirmed import confirmed
     from leaderboards.tables import tables_of
 
     chosen = [find_metric(name) for name in metrics]
     runs = Store(out).runs()
     note_superseded(runs, own)
+    if confirmed_at is not None:
+        runs = confirmed(runs, tuned, confirmed_at)
     board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, chosen)
     render(tables_of(board, chosen, all_configurations, defaults(), tuned=tuned), style, file or sys.stdout)
 

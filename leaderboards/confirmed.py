@@ -1,0 +1,113 @@
+"""Tune on seed 0, report other seeds: which configurations the search chose, and their runs of seeds it never saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from leaderboards.boards import CONFIGURATION, base_model, current, leaderboard
+from leaderboards.commands import typed
+from leaderboards.folders import Results
+from leaderboards.identity import canonical_json
+
+SEARCH_SEED = 0
+_SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # what a chosen run and those that confirm it share
+
+
+def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
+    """The run of seed 0 of each configuration that is selected on seed 0 alone, by the rule of `boards.leaderboard`.
+
+    Args:
+        runs: as for `boards.leaderboard`.
+        tuned: likewise.
+        at: field of the setting -> its value in the cells that were tuned; other cells choose nothing.
+
+    Returns:
+        One row for each algorithm and model variant in each cell that has a selected configuration, with a column
+        `configurations`: how many it was chosen from.
+    """
+    searched = current(runs[runs["seed"] == SEARCH_SEED])
+    known = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
+    searched = searched[searched["setting_json"].map(known).astype(bool)]
+    board = leaderboard(searched, tuned=tuned)
+    winners = board.loc[board["selected"], [*CONFIGURATION, "configurations"]]
+    return searched[searched["status"] == "finished"].merge(winners, on=CONFIGURATION)
+
+
+def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
+    """The runs that confirm: of the chosen configurations, those of every seed but 0.
+
+    A cell takes the choice of the cell that has the values `at` and is otherwise the same, itself where `at` is empty.
+
+    Args:
+        runs: as for `boards.leaderboard`.
+        tuned: fields of the setting over which configurations were selected, as `boards.leaderboard` takes them.
+        at: field of the setting -> its value in the cells that were tuned.
+
+    Returns:
+        Some rows of `runs`, with two more columns, which a leaderboard of them has as well: `configurations`, how many
+        the row's was chosen from, and `chosen_on`, where that was: `seed 0 at participation=0.2`.
+    """
+    winners = _elsewhere(chosen(runs, tuned, at), at)[[*_SAME, "configurations"]]
+    others = _elsewhere(runs[runs["seed"] != SEARCH_SEED], at)
+    where = ", ".join(f"{name}={typed(value)}" for name, value in at.items())
+    kept = others.merge(winners, on=_SAME).drop(columns="elsewhere")
+    return kept.assign(chosen_on=f"seed {SEARCH_SEED}" + (where and f" at {where}"))
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The runs of a source that confirm, in the place of all that it has.
+
+    Args:
+        source: where runs and curves are read from.
+        tuned: as for `confirmed`.
+        at: likewise.
+    """
+
+    source: Results
+    tuned: tuple[str, ...] = ()
+    at: Mapping[str, Any] = field(default_factory=dict)
+
+    def runs(self) -> pd.DataFrame:
+        """As `confirmed` gives them."""
+        return self._runs
+
+    def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
+        """As `Store.curves` gives them, of the rows that `runs` gives."""
+        own = set(self._runs["run_key"])
+        return self.source.curves(own if keys is None else own & set(keys))
+
+    @cached_property
+    def _runs(self) -> pd.DataFrame:
+        return confirmed(self.source.runs(), self.tuned, self.at)
+
+
+def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
+    """Whether a setting has the values of `at`, whatever the variant of its model."""
+    setting = json.loads(setting_json)
+    return all(
+        base_model(setting[name]) == base_model(value) if name == "model" else setting.get(name) == value
+        for name, value in at.items()
+    )
+
+
+def _elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
+    """`runs` with a column `elsewhere`: the setting without the fields of `at` and their versions.
+
+    Of the model its variant stays.
+    """
+
+    def without(setting_json: str) -> str:
+        setting = json.loads(setting_json)
+        variant = setting["model"].removeprefix(base_model(setting["model"]))
+        kept = {name: value for name, value in setting.items() if name.removesuffix("_version") not in at}
+        return canonical_json(kept | ({"model": variant} if "model" in at else {}))
+
+    texts = {text: without(text) for text in runs["setting_json"].unique()}
+    return runs.assign(elsewhere=runs["setting_json"].map(texts).astype(str))

@@ -1,0 +1,362 @@
+"""`--confirm N`: configurations chosen on seed 0, reported by other seeds alone, in a sweep and of what is stored."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from rows import CURVE, failed_row, make_row
+
+from algorithms import entry
+from bench.compare import main as compare
+from bench.planning.confirm import confirmation, stand_ins, tuned_at
+from bench.planning.plan import Plan, make_plan
+from bench.planning.request import Request
+from bench.report import main as report
+from bench.status import main as status
+from bench.stored.results import read
+from bench.sweep import main as sweep
+from leaderboards import Store
+from leaderboards.boards import leaderboard
+from leaderboards.confirmed import confirmed
+
+SHORT = ("--dataset", "digits", "--rounds", "1", "--local-epochs", "1", "--executor", "inline", "-q")
+TOLD = {"best_val_accuracy", "selected_accuracy", "final_accuracy"}
+
+
+def grid_of_rows(seeds: int = 4) -> list[dict[str, Any]]:
+    """Two algorithms, four configurations each, in three cells of which one was tuned: every seed of all, at random."""
+    generator = random.Random(0)
+    rows = []
+    for mu, lr, participation, seed in product((0.1, 1.0), (0.01, 0.1), (0.2, 0.5, 1.0), range(seeds)):
+        for algorithm, values in (("fedprox", {"mu": mu}), ("fedgkd", {"gamma": mu})):
+            told = {name: generator.random() for name in sorted(TOLD)}
+            rows.append(make_row(algorithm, values, {"lr": lr, "participation": participation}, seed, **told))
+    return rows
+
+
+def test_the_choice_is_that_of_a_recomputation_by_hand_and_no_run_of_the_search_is_reported():
+    runs = pd.DataFrame(grid_of_rows())
+    kept = confirmed(runs, ["lr"], {"participation": 0.2})
+    assert set(kept["seed"]) == {1, 2, 3}
+    board = leaderboard(kept, tuned=["lr"])
+
+    lr = runs["setting_json"].map(lambda text: json.loads(text)["lr"])
+    frame = runs.assign(lr=lr)[["algorithm", "hp_json", "lr", "participation", "seed", *TOLD]]
+    for algorithm, own in frame.groupby("algorithm"):
+        searched = own[(own["seed"] == 0) & (own["participation"] == 0.2)]
+        best = searched.loc[searched["best_val_accuracy"].idxmax()]
+        reported = own[(own["hp_json"] == best["hp_json"]) & (own["lr"] == best["lr"]) & (own["seed"] > 0)]
+        means = reported.groupby("participation")[sorted(TOLD)].mean()
+        rows = board[board["algorithm"] == algorithm].set_index("participation").sort_index()
+        assert list(rows.index) == [0.2, 0.5, 1.0]
+        assert rows["final_accuracy_mean"].to_list() == pytest.approx(means["final_accuracy"].to_list())
+        gaps = means["best_val_accuracy"] - means["selected_accuracy"]
+        assert rows["validation_gap"].to_list() == pytest.approx(gaps.to_list())
+        assert rows["selected"].all()
+        assert set(rows["configurations"]) == {4}
+        assert set(rows["chosen_on"]) == {"seed 0 at participation=0.2"}
+        assert set(rows["n"]) == {3}
+
+
+def test_each_cell_chooses_for_itself_where_none_is_named():
+    board = leaderboard(confirmed(pd.DataFrame(grid_of_rows()), ["lr"], {}), tuned=["lr"])
+    frame = pd.DataFrame(grid_of_rows())
+    first = (
+        frame[frame["seed"] == 0]
+        .sort_values("best_val_accuracy")
+        .drop_duplicates(["algorithm", "participation"], keep="last")
+    )
+    expected = set(zip(first["algorithm"], first["hp_json"], first["setting_json"], strict=True))
+    assert set(zip(board["algorithm"], board["hp_json"], board["setting_json"], strict=True)) == expected
+    assert set(board["chosen_on"]) == {"seed 0"}
+
+
+def test_neither_test_accuracies_of_the_search_nor_validation_of_other_seeds_decide():
+    rows = grid_of_rows()
+    before = confirmed(pd.DataFrame(rows), ["lr"], {})
+    for row in rows:
+        changed = (
+            ["final_accuracy", "selected_accuracy", "best_accuracy"] if row["seed"] == 0 else ["best_val_accuracy"]
+        )
+        row |= {name: 1 - row[name] for name in changed}
+    after = confirmed(pd.DataFrame(rows), ["lr"], {})
+    assert before["run_key"].to_list() == after["run_key"].to_list()
+    assert before["final_accuracy"].to_list() == after["final_accuracy"].to_list()
+
+
+def test_failed_searches_choose_nothing_and_failed_confirmations_are_counted():
+    setting = {"participation": 0.2}
+    good, better = make_row("fedprox", {"mu": 0.1}, setting), failed_row("fedprox", {"mu": 1.0}, setting)
+    others = [make_row("fedprox", {"mu": 0.1}, setting, 1), failed_row("fedprox", {"mu": 0.1}, setting, 2)]
+    (row,) = leaderboard(confirmed(pd.DataFrame([good, better, *others]), [], {})).to_dict("records")
+    assert (json.loads(row["hp_json"]), row["n"], row["failed"]) == ({"mu": 0.1}, 1, 1)
+    assert confirmed(pd.DataFrame([better, *others]), [], {}).empty
+
+
+def test_another_version_of_the_algorithm_confirms_nothing():
+    rows = [make_row("fedprox", {"mu": 0.1}, seed=0, version=2), make_row("fedprox", {"mu": 0.1}, seed=1, version=1)]
+    assert confirmed(pd.DataFrame(rows), [], {}).empty
+
+
+def test_a_variant_of_a_model_confirms_its_own_choice():
+    models = ("mlp", "mlp+head", "mlp+bn", "cnn_digits", "cnn_digits+head")
+    rows = [make_row("moon", {"mu": 1.0}, {"model": model}, seed) for model in models for seed in (0, 1)]
+    rows = [row for row in rows if row["seed"] or row["model"] != "cnn_digits"]
+    kept = confirmed(pd.DataFrame(rows), [], {"model": "mlp"})
+    assert sorted(kept["model"]) == sorted(models)
+    assert "cnn_digits" not in set(confirmed(pd.DataFrame(rows), [], {})["model"])
+
+
+def test_the_version_of_what_comes_from_outside_goes_with_its_field():
+    rows = [make_row("fedavg", {}, {"alpha": 0.1}), make_row("fedavg", {}, {"alpha": 0.1}, 1)]
+    setting = json.loads(rows[1]["setting_json"]) | {"partition": "mine:own", "partition_version": 7}
+    rows[1]["setting_json"] = json.dumps(setting)
+    assert len(confirmed(pd.DataFrame(rows), [], {"partition": "lda"})) == 1
+
+
+def plan_of(*algorithms: str, confirm: int = 2, **options: Any) -> Plan:
+    return make_plan(Request(algorithms=algorithms, confirm=confirm, **options))
+
+
+def stored(out: Path, plan: Plan, score: dict[str, Any]) -> pd.DataFrame:
+    """The runs of a search with validation accuracies by row name and value of mu, as if they had been trained."""
+    for unit in plan.units:
+        for name in unit.row_names.values():
+            known = {field: unit.hyperparameters[field] for field in entry(name).defaults()}
+            setting, version = unit.setting.as_dict(), entry(name).version
+            value = score[name][known["mu"]]
+            Store(out).write(make_row(name, known, setting, unit.seed, version, best_val_accuracy=value), CURVE)
+    return Store(out).runs()
+
+
+def test_rows_of_one_run_confirm_a_choice_each(tmp_path):
+    plan = plan_of("fedprox", "fedprox_t1", values={"mu": ("0.1", "1")}, confirm_at={"participation": ("0.5", "1")})
+    assert {unit.algorithm for unit in plan.units} == {"fedprox_t1"}
+    alike = {"fedprox": {0.1: 0.5, 1.0: 0.4}, "fedprox_t1": {0.1: 0.5, 1.0: 0.4}}
+    units = confirmation(plan, stored(tmp_path / "alike", plan, alike)).units
+    assert [(u.algorithm, u.hyperparameters["mu"], u.setting.participation, u.seed) for u in units] == [
+        ("fedprox_t1", 0.1, participation, seed) for participation in (0.5, 1.0) for seed in (1, 2)
+    ]
+    unlike = alike | {"fedprox_t1": {0.1: 0.5, 1.0: 0.6}}
+    units = confirmation(plan, stored(tmp_path / "unlike", plan, unlike)).units
+    assert {(u.algorithm, u.hyperparameters["mu"]) for u in units} == {("fedprox", 0.1), ("fedprox_t1", 1.0)}
+    assert len(units) == len(stand_ins(plan)) == 2 * 2 * 2
+
+
+def test_the_runs_are_those_that_a_sweep_of_the_choice_would_make(tmp_path):
+    plan = plan_of("fedprox", values={"mu": ("0.1", "1")})
+    found = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.4, 1.0: 0.5}}))
+    sweep_of_it = make_plan(Request(("fedprox",), values={"mu": ("1",)}, seeds=3))
+    assert [unit.key for unit in found.units] == [unit.key for unit in sweep_of_it.units if unit.seed]
+    assert found.request.scheduler == "none"
+
+
+def test_a_field_that_another_one_makes_meaningless_is_named_too():
+    plan = plan_of("fedavg", values={"alpha": ("0.1",)}, confirm_at={"partition": ("iid",)})
+    assert tuned_at(plan) == {"partition": "lda", "alpha": 0.1}
+    assert [unit.setting.alpha for unit in stand_ins(plan)] == [None, None]
+
+
+def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
+    plan = plan_of("fedprox", values={"mu": ("0.1",), "rounds": ("2",)}, confirm_at={"rounds": ("3", "500")})
+    assert {unit.shortened for unit in plan.units} == {True}
+    found = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.5}}))
+    assert {unit.setting.rounds: unit.shortened for unit in found.units} == {3: True, 500: False}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--seeds 3", "leave --seeds out"),
+        ("--confirm 0", "--confirm must be >= 1, got 0"),
+        ("--confirm-at participation=2", "participation must be in (0, 1], got 2.0, as --confirm-at has it"),
+        ("--confirm-at participation", "--confirm-at takes name=value"),
+        ("--confirm-at particip=0.2", "did you mean participation?"),
+        ("--confirm-at dataset=mnist", "dataset makes another problem"),
+        ("--budget 2 --confirm-at lr=0.1", "lr is selected over"),
+        ("--participation 0.2 0.3 --confirm-at participation=0.5", "tune at one value of participation"),
+        ("--alpha 0.1 0.5 --confirm-at partition=iid", "tune at one value of alpha"),
+        ("--paper fedgkd --table 3", "leave out --confirm, or --table"),
+    ],
+)
+def test_what_cannot_be_confirmed_is_refused_before_anything_runs(tmp_path, capsys, options, problem):
+    confirm = [] if "--confirm 0" in options else ["--confirm", "2"]
+    assert sweep(["--algo", "fedavg", *confirm, *options.split(), "--out", str(tmp_path / "out")]) == 2
+    assert problem in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_confirm_at_without_confirm_is_refused(capsys):
+    assert sweep(["--algo", "fedavg", "--confirm-at", "participation=1"]) == 2
+    assert "give --confirm 3, too" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> tuple[Path, list[str]]:
+    """A folder of a sweep that tuned at one participation and confirmed at two, and its command."""
+    out = tmp_path_factory.mktemp("swept")
+    what = ["--algo", "fedavg", "fedprox", "--budget", "2", "--lr", "1e-5", "0.1", "--alpha", "5"]
+    command = [*what, "--confirm", "2", "--confirm-at", "participation=0.5,1", *SHORT, "--out", str(out)]
+    assert sweep(command) == 0
+    return out, command
+
+
+def test_a_sweep_searches_on_seed_0_and_confirms_on_others(swept, capsys):
+    out, command = swept
+    runs = Store(out).runs()
+    counts = runs.groupby(["algorithm", "participation", "seed"]).size()
+    assert counts.to_dict() == {
+        (algorithm, participation, seed): 2 if seed == 0 else 1
+        for algorithm in ("fedavg", "fedprox")
+        for participation, seed in [(0.5, 0), (0.5, 1), (0.5, 2), (1.0, 1), (1.0, 2)]
+    }
+    assert sweep([*command, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "8 runs, 8 already stored, 0 to do" in shown.err
+    assert json.loads(shown.out)
+    assert len(Store(out).runs()) == len(runs), "the same command again runs nothing"
+
+
+def test_tables_and_page_show_the_confirming_seeds(swept, capsys, tmp_path):
+    out, command = swept
+    assert sweep(command) == 0
+    shown = capsys.readouterr()
+    assert "Configurations selected on the validation split of seed 0 at participation=0.5; reported are" in shown.out
+    assert "Configurations tried: fedavg 2, fedprox 2" in shown.out
+    assert "Validation minus test accuracy" in shown.out
+    assert "(2)" in shown.out
+    assert "(3)" not in shown.out, "no table counts the search's seed"
+    assert f"bench.compare --tuned lr --confirmed participation=0.5 --out {out}" in shown.err
+
+    select = ["--tuned", "lr", "--confirmed", "participation=0.5", "--out", str(out)]
+    assert compare([*select, "--metric", "final", "--format", "csv"]) == 0
+    runs = Store(out).runs()
+    for row in csv.DictReader(io.StringIO(capsys.readouterr().out)):
+        own = runs[(runs["algorithm"] == row["algorithm"]) & (runs["participation"] == float(row["participation"]))]
+        assert float(row["mean"]) == pytest.approx(own.loc[own["seed"] > 0, "final_accuracy"].mean())
+        assert (row["n"], row["configurations"], row["chosen_on"]) == ("2", "2", "seed 0 at participation=0.5")
+
+    results = read([out], ["lr"], {"participation": 0.5})
+    assert {run["seed"] for record in results.records for run in record["runs"]} == {1, 2}
+    assert set(results.curves) == {run["run_key"] for run in results.runs}
+    assert {json.loads(record["hp_json"])["lr"] for record in results.records} == {0.1}
+    assert report([*select, "--to", str(tmp_path / "page.html")]) == 0
+    assert "one of 2, chosen on seed 0 at participation=0.5" in (tmp_path / "page.html").read_text()
+
+
+def test_a_filter_does_not_take_the_search_away(swept, capsys):
+    out, _ = swept
+    select = ["--tuned", "lr", "--confirmed", "participation=0.5", "--out", str(out), "--format", "csv"]
+    assert compare([*select, "--participation", "1"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {(row["participation"], row["configurations"]) for row in rows} == {("1.0", "2")}
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ("--confirmed participation=0.7", "no finished run of seed 0 with participation=0.7"),
+        ("--confirmed participation", "--confirmed takes FIELD=VALUE"),
+        ("--confirmed particip=1", "did you mean participation?"),
+        ("--confirmed lr=0.1", "none of --tuned"),
+        ("--confirmed --select test", "leave out --confirmed"),
+        ("--confirmed --paper fedgkd --table 3", "leave out --confirmed"),
+    ],
+)
+def test_compare_refuses_what_was_not_tuned(swept, capsys, options, problem):
+    assert compare(["--out", str(swept[0]), "--tuned", "lr", *options.split()]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_compare_says_that_nothing_is_confirmed(tmp_path, capsys):
+    Store(tmp_path).write(make_row("fedavg"), CURVE)
+    assert compare(["--out", str(tmp_path), "--confirmed"]) == 2
+    assert "nothing is confirmed" in capsys.readouterr().err
+
+
+def test_another_choice_is_confirmed_as_well_and_shown_alone(tmp_path, capsys):
+    def command(budget: int) -> list[str]:
+        tries = ["--algo", "fedavg", "--budget", str(budget), "--lr", "1e-5", "0.1", "--alpha", "5"]
+        return [*tries, "--confirm", "2", *SHORT, "--out", str(tmp_path)]
+
+    assert sweep(command(1)) == 0
+    assert "lr=1e-05" in capsys.readouterr().out
+    assert sweep(command(2)) == 0
+    shown = capsys.readouterr().out
+    assert "lr=0.1" in shown
+    assert "lr=1e-05" not in shown
+    rates = Store(tmp_path).runs()["setting_json"].map(lambda text: json.loads(text)["lr"])
+    assert rates.value_counts().to_dict() == {1e-5: 3, 0.1: 3}, "what was confirmed before stays stored"
+
+
+def test_what_is_missing_of_either_half_is_run_again(tmp_path, capsys):
+    command = ["--algo", "fedprox", "--set", "mu=0.1,1", "--confirm", "3", *SHORT, "--out", str(tmp_path)]
+    assert sweep([*command, "--time-budget", "0"]) == 130
+    assert not Store(tmp_path).status(), "an interrupted search confirms nothing"
+    assert sweep(command) == 0
+    whole = Store(tmp_path).runs().set_index("run_key")["final_accuracy"].to_dict()
+    assert len(whole) == 5
+    files = sorted((tmp_path / "runs").glob("*.parquet"))
+    for file in files[::2]:
+        file.unlink()
+    capsys.readouterr()
+    assert status([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["counts"]["missing"] >= 1
+    assert sweep(command) == 0
+    assert Store(tmp_path).runs().set_index("run_key")["final_accuracy"].to_dict() == whole
+
+
+def test_a_dry_run_says_how_many_runs_may_follow(tmp_path, capsys):
+    command = ["--algo", "fedavg", "fedprox", "--budget", "4", "--confirm", "3", "--confirm-at", "participation=0.5,1"]
+    assert sweep([*command, "--out", str(tmp_path), "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["runs"], found["confirming_runs_at_most"]) == (8, 2 * 2 * 3)
+    assert sweep([*command, "--out", str(tmp_path), "--dry-run"]) == 0
+    assert "at most 12 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "--search optuna --num-samples 2",
+        "--search random --num-samples 2",
+        "--scheduler asha --pack 2 --backend stacked --set evaluate_every=1",
+    ],
+)
+def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search):
+    command = ["--algo", "fedprox", "--set", "mu=0.1,1", "--confirm", "2", *search.split(), "--rounds", "3"]
+    assert sweep([*command, "--local-epochs", "1", "--executor", "inline", "-q", "--out", str(tmp_path)]) == 0
+    runs = Store(tmp_path).runs()
+    assert set(runs.loc[runs["seed"] == 0, "status"]) <= {"finished", "stopped"}
+    kept = confirmed(runs, [], {})
+    assert sorted(kept["seed"]) == [1, 2]
+    assert sorted(runs["seed"]) == [0, 0, 1, 2]
+    assert set(kept["status"]) == {"finished"}
+
+
+def test_a_failed_run_of_the_search_leaves_the_choice_to_the_others(tmp_path, monkeypatch, capsys):
+    import bench.tuning.inline as inline
+
+    run = inline._run
+
+    def failing(told: Any, *others: Any) -> dict[str, Any]:
+        unit = told.units[0]
+        if unit.hyperparameters["mu"] == 1.0:
+            told = replace(told, units=(replace(unit, setting=replace(unit.setting, model="gone")),))
+        return run(told, *others)
+
+    monkeypatch.setattr(inline, "_run", failing)
+    command = ["--algo", "fedprox", "--set", "mu=0.1,1", "--confirm", "1", *SHORT, "--out", str(tmp_path)]
+    assert sweep(command) == 1
+    assert confirmed(Store(tmp_path).runs(), [], {})["hp_json"].map(json.loads).map(lambda v: v["mu"]).to_list() == [
+        0.1
+    ]
