@@ -28,8 +28,8 @@ SETTLED = 6  # rounds that do not count: later ones have all teachers of a buffe
 ROUNDS, SECONDS = 5, 0.05  # the least that is timed
 MORE = 4  # steps, batches and server steps by which two rounds differ
 TESTS = 200  # samples of an evaluation
-SLOW = 0.1  # seconds of a round whose like is not waited for: the second one counts
-FEW = 4  # samples whose round, if it is slow, stands for larger batches as well
+LONGEST = 0.4  # seconds after which two rounds are enough
+FEW, SLOW = 4, 0.1  # samples whose round, if it takes so many seconds, stands for larger batches as well
 HELD_OUT = 32  # validation samples
 ENDLESS = 10**9
 
@@ -67,7 +67,7 @@ def _round(
     evaluated: bool = False,
     server_steps: int = 1,
 ) -> float:
-    """Seconds of a round of one client; the median, or of a slow one the second's.
+    """Seconds of a round of one client, the median of those that are settled, at least of the later half.
 
     Differences of the clock on the wall would be lost in what else the machine does, so this thread's processor time
     counts. Of operators with several threads it is the time until all have done their share.
@@ -107,9 +107,9 @@ def _round(
         times.append(time.thread_time() - began)
         if run.done:
             raise RuntimeError(f"{algorithm} diverged on made-up samples: {run.progress.complaint}")
-        if len(times) > 1 and times[-1] > SLOW:
-            return times[-1]
-    return statistics.median(times[SETTLED:])
+        if len(times) > 1 and sum(times) > LONGEST:
+            break
+    return statistics.median(times[min(SETTLED, len(times) // 2) :])
 
 
 def _held_out(setting: Setting) -> int:
