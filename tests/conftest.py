@@ -70,10 +70,14 @@ def _narrow_generators() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread: bit-equality holds at equal threads. No width of a terminal: what starts the tests may set one."""
+    """One thread: bit-equality holds at equal threads. No width of a terminal: what starts the tests may set one.
+
+    Dry runs do not measure the machine, which would take seconds of each.
+    """
     torch.set_num_threads(1)
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("FEDKD_MIRROR", raising=False)
+    monkeypatch.setenv("FEDKD_MEASURE_SECONDS", "0")
 
 
 @pytest.fixture

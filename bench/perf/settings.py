@@ -14,12 +14,13 @@ from typing import Any
 
 from algorithms import build, entry
 from bench.data import info
+from bench.data.made_up import made_up
 from bench.engine.simulation import Simulation
 from bench.perf.ceilings import check_precision, synchroniser
 from bench.perf.energy import Energy
 from bench.perf.measure import Keep, figure, guarded, nothing
 from bench.perf.pfl_cnn import NAME as PFL_CNN
-from bench.perf.workload import made_up, together
+from bench.perf.workload import together
 from bench.planning.needs import supply
 from search_spaces import SPACES, Setting
 

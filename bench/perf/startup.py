@@ -38,7 +38,8 @@ def measure_startup(folder: Path, repetitions: int, say: Callable[[str], None]) 
     say(f"start-up: {repetitions} repetitions")
     commands = {"interpreter": BARE, **{name: arguments for name, (arguments, _) in COMMANDS.items()}}
     with tempfile.TemporaryDirectory() as out:
-        places = {"FEDKD_OUT": out, "FEDKD_DATA": str(folder)}  # an empty result folder, and these data sets
+        # An empty result folder, these data sets, and no measurement, which a dry run makes once.
+        places = {"FEDKD_OUT": out, "FEDKD_DATA": str(folder), "FEDKD_MEASURE_SECONDS": "0"}
         imports = {name: _heavy_imports(arguments, places) for name, arguments in commands.items()}
         turns = [{name: run(arguments, **places) for name, arguments in commands.items()} for _ in range(repetitions)]
     found = {name: _figures(name, turns, imports[name]) for name in commands}

@@ -1,23 +1,18 @@
-"""The work that the engine and a bare PyTorch loop both do: equal clients, a data set's shapes, made-up samples.
-
-They cost what real ones cost, and no file is needed. Images of a class share a pattern, so that a model learns them: a
-run on mere noise could diverge, and end before it is timed.
-"""
+"""The work that the engine and a bare PyTorch loop both do: equal clients, a data set's shapes, made-up samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from algorithms import Entry, build, entry
 from bench import models
-from bench.data import Dataset, DatasetInfo, info
-from bench.data.splits import Split
+from bench.data import DatasetInfo, info
+from bench.data.made_up import made_up, made_up_samples
 from bench.engine.network import make_module
 from bench.engine.simulation import Simulation
 from bench.planning.needs import AUXILIARY_PER_CLASS, supply
@@ -27,7 +22,6 @@ LR, MOMENTUM, ADAM_LR = 0.01, 0.9, 1e-4
 VALIDATION = 320  # samples held out, for algorithms that read them
 # Server work that does not grow with the clients' is kept short beside their few samples.
 SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
-TOKENS = 1000  # of the made-up texts' vocabulary
 ENDLESS = 10**9  # rounds of a run whose steps are worth compiling
 
 
@@ -167,39 +161,6 @@ def _check_advanced(runs: Sequence[Simulation], before: int) -> None:
         raise RuntimeError(f"the run diverged in round {before}")
 
 
-def made_up(
-    constants: DatasetInfo, clients: int, samples: int, auxiliary: int, validation: int, tests: int
-) -> tuple[Dataset, Split]:
-    """A data set of made-up samples, dealt to clients of equal size, then to the server, then held out.
-
-    Args:
-        constants: of the data set whose shapes and classes it has.
-        clients: K.
-        samples: of each client.
-        auxiliary: the server's.
-        validation: held out.
-        tests: of the test set.
-    """
-    owned = clients * samples
-    dataset = Dataset.of(
-        constants.name, _samples(owned + auxiliary + validation, constants), _samples(tests, constants)
-    )
-    order = np.arange(owned + auxiliary + validation)
-    dealt, server, held_out = np.split(order, [owned, owned + auxiliary])
-    empty = tuple(order[:0] for _ in range(clients))
-    return dataset, Split(tuple(np.split(dealt, clients)), empty, server, held_out, "equal")
-
-
-def _samples(count: int, constants: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and labels; the labels in turn."""
-    draw, labels = np.random.RandomState(0), np.arange(count, dtype=np.int64) % constants.num_classes
-    if constants.kind == "texts":  # as long as they may be: shorter ones cost less
-        return draw.randint(1, TOKENS, (count, *constants.input_shape)).astype(np.int32), labels
-    patterns = draw.randint(0, constants.scale // 2 + 1, (constants.num_classes, *constants.input_shape), np.uint8)
-    noise = draw.randint(0, constants.scale // 2 + 1, (count, *constants.input_shape), np.uint8)
-    return patterns[labels] + noise, labels
-
-
 class BareLoop:
     """What a round's local training costs without an engine: one model, `torch.optim.SGD`, inputs made beforehand.
 
@@ -237,6 +198,6 @@ class BareLoop:
         return placed.to(memory_format=torch.channels_last)
 
     def _shard(self, constants: DatasetInfo) -> tuple[Tensor, Tensor]:
-        pixels, labels = _samples(self.work.samples, constants)
+        pixels, labels = made_up_samples(self.work.samples, constants)
         x = torch.from_numpy(pixels).to(self._device, self._dtype) / constants.scale - 0.5
         return x.contiguous(memory_format=torch.channels_last), torch.from_numpy(labels).to(self._device)

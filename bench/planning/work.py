@@ -1,13 +1,62 @@
-"""How much work a run is: the samples that it reads, and the time they take at rates that stored runs had."""
+"""How much work a run is: the samples that it reads, and their time at recorded rates or at a measured pace."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from statistics import median
 
+from algorithms import entry
 from bench.data import info
+from bench.planning.unit import Unit
 from leaderboards import Store
 from search_spaces import Setting
+
+PERSONAL = ("fedbn", "feddkd_bn", "local")  # each client's own model is evaluated
+SERVER_STEPS = {"fedgen": "generator_steps", "feddf": "max_steps"}  # the hyper-parameter that counts them
+SPREAD = 1.5  # an estimate is given from so much less to so much more
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What an algorithm takes on one machine for one model and batch size, seconds.
+
+    Args:
+        client: a client's round, beside what follows.
+        batch: what a batch of a client's samples takes once a round, as the answers of teachers do.
+        step: a local step on a full batch.
+        sample: one test sample of an evaluation.
+        server_step: a step of the server's own training.
+    """
+
+    client: float
+    batch: float
+    step: float
+    sample: float
+    server_step: float
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a run, from `low` to `high`: equal at a recorded rate, NaN if nothing is known."""
+
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is."""
+        return not math.isnan(self.low)
+
+    @property
+    def estimated(self) -> bool:
+        """Whether no run like it was recorded."""
+        return self.low < self.high
+
+    @property
+    def middle(self) -> float:
+        """The likely time: as many times `low` as `high` is of it."""
+        return math.sqrt(self.low * self.high)
 
 
 def samples_of(setting: Setting) -> tuple[float, float]:
@@ -15,16 +64,57 @@ def samples_of(setting: Setting) -> tuple[float, float]:
 
     Clients are taken to be of equal size: a cohort's samples are its share of all.
     """
-    data = info(setting.dataset)
-    kept = data.train_size * setting.fraction
-    validation = kept * setting.validation_fraction
-    own = (kept - validation - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
-    per_round = own * setting.cohort_size / setting.num_clients
+    per_round = _training_samples(setting) * setting.cohort_size / setting.num_clients
     if setting.step_rule == "batches":
         per_round = setting.cohort_size * setting.batch_size
+    kept = info(setting.dataset).train_size * setting.fraction
+    validation = kept * setting.validation_fraction
     evaluations = math.ceil(setting.rounds / setting.evaluate_every)
     local = (kept - validation) * setting.local_test_fraction
-    return per_round * setting.local_epochs * setting.rounds, evaluations * (data.test_size + validation + local)
+    tests = info(setting.dataset).test_size + validation + local
+    return per_round * setting.local_epochs * setting.rounds, evaluations * tests
+
+
+def _training_samples(setting: Setting) -> float:
+    """Of all clients together."""
+    data = info(setting.dataset)
+    kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
+    return (kept - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
+
+
+def estimated_time(unit: Unit, pace: Pace) -> Time:
+    """A run's time by its counted steps and the machine's pace.
+
+    The server of FedDF stops when `patience` steps brought no better validation: at least so many, at most `max_steps`.
+    """
+    most = int(unit.hyperparameters.get(SERVER_STEPS.get(unit.algorithm, ""), 0) or 0)
+    least = min(most, int(unit.hyperparameters.get("patience", most) or 0))
+    seconds, server = _seconds(unit, pace), unit.setting.rounds * pace.server_step
+    return Time((seconds + least * server) / SPREAD, (seconds + most * server) * SPREAD)
+
+
+def _seconds(unit: Unit, pace: Pace) -> float:
+    """All but the server's own steps."""
+    setting, found = unit.setting, entry(unit.algorithm)
+    clients, sharing = (1, 1) if "pooled" in found.needs else (setting.cohort_size, setting.num_clients)
+    samples = _training_samples(setting) / sharing
+    batches = max(1.0, samples / setting.batch_size + 0.5)  # the last is half full on average
+    steps, trained = batches * setting.local_epochs, samples * setting.local_epochs
+    if setting.step_rule == "batches":
+        steps, trained = setting.local_epochs, setting.local_epochs * setting.batch_size
+    full = min(pace.step, 3 * pace.sample * setting.batch_size)  # of a step, what grows with its samples
+    training = steps * (pace.step - full) + trained / setting.batch_size * full
+    a_round = clients * (pace.client + batches * pace.batch + training)
+    evaluated = samples_of(setting)[1] * _models(unit)
+    return setting.rounds * a_round + evaluated * pace.sample
+
+
+def _models(unit: Unit) -> int:
+    """Models that an evaluation measures, each on the whole test set; two rows of one run are in the pace."""
+    setting = unit.setting
+    if unit.algorithm not in PERSONAL or setting.partition == "by_source":  # each client has a part of the test set
+        return 1
+    return setting.cohort_size if unit.algorithm == "local" else setting.num_clients  # of `local`, those that trained
 
 
 class RecordedRates:

@@ -24,14 +24,16 @@ from bench.mirror.place import local_folder
 from bench.models import num_parameters
 from bench.planning.confirm import stand_ins
 from bench.planning.labels import trial_name, varied_names
+from bench.planning.packs import program_of
 from bench.planning.plan import Plan
 from bench.planning.shares import fitting
 from bench.planning.unit import Unit
-from bench.planning.work import RecordedRates
+from bench.planning.work import RecordedRates, Time, estimated_time
 from bench.sweep.dry_run_summary import print_summary
+from bench.sweep.paces import measured_paces
 from bench.sweep.resolve import Resolved, trial_share
 from bench.terminal.console import console
-from bench.terminal.words import duration
+from bench.terminal.words import span
 from bench.tuning.runner import missing_units, trials_of
 from leaderboards import Store
 from leaderboards.commands import typed
@@ -50,7 +52,7 @@ class Line:
     units: tuple[Unit, ...]
     to_do: int
     partition: str
-    seconds: float
+    time: Time
 
 
 def print_dry_run(plan: Plan, given: argparse.Namespace, resolved: Resolved) -> None:
@@ -59,6 +61,8 @@ def print_dry_run(plan: Plan, given: argparse.Namespace, resolved: Resolved) -> 
     store = Store(out)
     mirror = _mirror(plan, given, out, missing_units(plan, store))
     lines = _lines(plan, {unit.key for unit in mirror.missing}, RecordedRates(store, resolved.device), given.data_dir)
+    if resolved.device == "cpu" and given.backend != "stacked" and not given.address:
+        lines = _estimated(lines, given.cpus_per_trial)
     concurrent = _concurrent(given, trial_share(given, resolved, plan, mirror.missing, store))
     summary = _summary(plan, concurrent, resolved.pack, mirror, lines) | {"out": str(out)}
     if plan.cells:
@@ -92,8 +96,12 @@ def _summary(plan: Plan, concurrent: int, pack: int, mirror: _Mirrored, lines: S
     packs = [len(trial) for trial in trials_of(plan, mirror.missing, pack)] if pack > 1 else []
     largest = max(packs, default=1)
     at_once = min(concurrent, max(1, len(packs) or to_do))
-    unknown = {line.units[0].setting.model for line in lines if math.isnan(line.seconds)}
-    seconds = sum(line.seconds * line.to_do for line in lines if not math.isnan(line.seconds)) / at_once
+    unknown = {line.units[0].setting.model for line in lines if not line.time.known}
+    known = [line for line in lines if line.time.known]
+    least, seconds, most = (
+        sum(getattr(line.time, which) * line.to_do for line in known) / at_once for which in ("low", "middle", "high")
+    )
+    whole = not (unknown or plan.searches)
     return {
         "paper": plan.paper,
         "runs": len(plan.units),
@@ -101,8 +109,10 @@ def _summary(plan: Plan, concurrent: int, pack: int, mirror: _Mirrored, lines: S
         "seeds": len({unit.seed for unit in plan.units}) or plan.request.seeds,
         "packs": packs,
         "concurrent_trials": concurrent,
-        "seconds": None if unknown or plan.searches else seconds,
-        "seconds_at_least": seconds,
+        "seconds": seconds if whole else None,
+        "seconds_at_least": least,
+        "seconds_at_most": most if whole else None,
+        "estimated": any(line.time.estimated for line in lines),
         "models_without_rate": sorted(unknown),
         "memory_bytes_per_trial": max((_memory(setting, largest) for setting in plan.settings), default=0.0),
         "disk_bytes": _disk(plan, to_do, concurrent * largest),
@@ -156,10 +166,21 @@ def _lines(plan: Plan, missing: set[str], rates: RecordedRates, data_dir: str | 
                 units=units,
                 to_do=to_do,
                 partition=_partition(unit.setting, [member.seed for member in units], data_dir),
-                seconds=rates.seconds(unit.algorithm, unit.setting) if to_do else 0.0,
+                time=Time(*[rates.seconds(unit.algorithm, unit.setting) if to_do else 0.0] * 2),
             )
         )
     return made
+
+
+def _estimated(lines: Sequence[Line], threads: int) -> list[Line]:
+    """The lines, those whose time no recorded rate tells with an estimate, as far as this machine was measured."""
+    paces = measured_paces([line.units[0] for line in lines if not line.time.known], threads)
+    return [
+        replace(line, time=estimated_time(line.units[0], pace))
+        if not line.time.known and (pace := paces.get(program_of(line.units[0])))
+        else line
+        for line in lines
+    ]
 
 
 def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
@@ -237,7 +258,7 @@ def _print_lines(plan: Plan, lines: Sequence[Line]) -> None:
 
     table = Table("configuration", "seeds", "to do", "partition", "time a run")
     for line in lines:
-        time = "stored" if not line.to_do else duration(line.seconds)
+        time = "stored" if not line.to_do else span(line.time.low, line.time.high)
         table.add_row(line.name, str(len(line.units)), str(line.to_do), line.partition, time)
     for search in plan.searches:
         table.add_row(f"{search.algorithm}: chosen by Optuna", str(plan.request.seeds), "?", "", "unknown")
@@ -257,7 +278,10 @@ def _as_json(plan: Plan, lines: Sequence[Line], summary: dict[str, Any]) -> dict
                 "run_keys": [unit.key for unit in line.units],
                 "to_do": line.to_do,
                 "partition": line.partition,
-                "seconds_per_run": None if math.isnan(line.seconds) else line.seconds,
+                "seconds_per_run": line.time.middle if line.time.known else None,
+                "seconds_per_run_at_least": line.time.low if line.time.known else None,
+                "seconds_per_run_at_most": line.time.high if line.time.known else None,
+                "estimated": line.time.estimated,
             }
             for line in lines
         ],

@@ -8,7 +8,9 @@ from typing import Any
 
 from bench.planning.plan import Plan
 from bench.terminal.console import console
-from bench.terminal.words import counted, duration
+from bench.terminal.words import counted, duration, span
+
+_ESTIMATED = "(estimated from counted steps and a short measurement of this machine)"
 
 
 def print_summary(plan: Plan, summary: Mapping[str, Any]) -> None:
@@ -28,7 +30,7 @@ def _work(summary: Mapping[str, Any], searches: bool) -> str:
     if not summary["to_do"] and not searches:
         return f"{runs}: all are stored in {summary['out']}{' or its mirror' if summary['mirror'] else ''}"
     seconds, chosen = summary["seconds"], ", and those that Optuna chooses" if searches else ""
-    time = _unknown(summary, searches) if seconds is None else f"about {duration(seconds)}"
+    time = _unknown(summary, searches) if seconds is None else f"about {_span(summary)}"
     trials = len(summary["packs"]) or summary["to_do"]
     at_once = counted(summary["concurrent_trials"] if searches else min(trials, summary["concurrent_trials"]), "trial")
     memory, disk = _size(summary["memory_bytes_per_trial"]), _size(summary["disk_bytes"])
@@ -47,6 +49,12 @@ def _confirming(plan: Plan, summary: Mapping[str, Any]) -> Iterator[str]:
             f"then, not counted above, at most {counted(most, 'run')}, stored ones included: {choices} that the search "
             f"chooses (one for each algorithm and cell), on {counted(seeds, 'seed')}"
         )
+
+
+def _span(summary: Mapping[str, Any]) -> str:
+    """The time of the whole, and whence it is known unless all rates are recorded."""
+    time = span(summary["seconds_at_least"], summary["seconds_at_most"])
+    return f"{time} {_ESTIMATED}" if summary["estimated"] else time
 
 
 def _unknown(summary: Mapping[str, Any], searches: bool) -> str:

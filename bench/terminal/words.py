@@ -35,6 +35,15 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
+def span(low: float, high: float) -> str:
+    """`4 to 9 min`, `90 s to 3 min`; one duration if they print alike."""
+    first, last = duration(low), duration(high)
+    if first == last:
+        return last
+    number, _, unit = first.partition(" ")
+    return f"{number if last.endswith(f' {unit}') else first} to {last}"
+
+
 def text(value: Any) -> str:
     """A value of a setting or a hyper-parameter in short, as it is typed: `0.1`, `sgd`, `true`, `none`."""
     return f"{value:g}" if isinstance(value, float) else typed(value)

@@ -1,0 +1,134 @@
+"""Seconds of an algorithm's local steps, rounds and evaluations, measured on this machine with made-up samples.
+
+`python -m bench.engine.pace THREADS` reads a JSON list of `[algorithm, hyper-parameters, setting]` and writes a line of
+JSON for each, so that a dry run has the figures without importing torch.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from algorithms import build
+from bench.data import info
+from bench.data.made_up import made_up
+from bench.engine.process import prepare_process
+from bench.engine.simulation import Simulation
+from bench.errors import with_its_kind
+from bench.models.weights import WEIGHTS
+from bench.planning.work import SERVER_STEPS, Pace
+from search_spaces import Setting
+
+SETTLED = 6  # rounds that do not count: later ones have all teachers of a buffer of five, and generators
+ROUNDS, SECONDS = 5, 0.05  # the least that is timed
+MORE = 4  # steps, batches and server steps by which two rounds differ
+TESTS = 200  # samples of an evaluation
+LONGEST = 0.4  # seconds after which two rounds are enough
+FEW, SLOW = 4, 0.1  # samples whose round, if it takes so many seconds, stands for larger batches as well
+HELD_OUT = 32  # validation samples
+ENDLESS = 10**9
+
+
+def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace:
+    """Time short rounds of one client on the CPU, of which each two differ in one thing.
+
+    Args:
+        algorithm: registry name.
+        values: its hyper-parameters.
+        setting: its data set's shapes, model, batches and optimiser are taken.
+    """
+    few = min(FEW, setting.batch_size)
+    seconds = _round(algorithm, values, replace(setting, batch_size=few))
+    if seconds > SLOW:
+        batch = seconds * setting.batch_size / few
+        return Pace(client=0.0, batch=0.0, step=batch, sample=seconds / few / 3, server_step=batch)
+    one = _round(algorithm, values, setting)
+    step = max(0.0, _round(algorithm, values, setting, epochs=1 + MORE) - one) / MORE
+    batch = max(0.0, _round(algorithm, values, setting, batches=1 + MORE) - one) / MORE
+    read = TESTS + _held_out(setting)
+    sample = max(0.0, _round(algorithm, values, setting, evaluated=True) - one) / read
+    server = 0.0
+    if algorithm in SERVER_STEPS:
+        server = max(0.0, _round(algorithm, values, setting, server_steps=1 + MORE) - one) / MORE
+    return Pace(max(0.0, one - step), max(0.0, batch - step), step, sample, server)
+
+
+def _round(
+    algorithm: str,
+    values: Mapping[str, Any],
+    setting: Setting,
+    epochs: int = 1,
+    batches: int = 1,
+    evaluated: bool = False,
+    server_steps: int = 1,
+) -> float:
+    """Seconds of a round of one client, the median of those that are settled, at least of the later half.
+
+    Differences of the clock on the wall would be lost in what else the machine does, so this thread's processor time
+    counts. Of operators with several threads it is the time until all have done their share.
+
+    Raises:
+        RuntimeError: the run diverged, and there is nothing left to time.
+    """
+    base, *forms = setting.model.split("+")
+    if base in WEIGHTS:
+        base = WEIGHTS[base].without
+    setting = replace(
+        setting,
+        model="+".join([base, *forms]),
+        partition="iid",
+        alpha=None,
+        num_clients=1,
+        participation=1.0,
+        rounds=ENDLESS,
+        evaluate_every=1 if evaluated else ENDLESS,
+        local_epochs=epochs,
+        step_rule="epochs",
+        lr=1e-4,
+        fraction=1.0,
+        local_test_fraction=0.0,
+        start_from="",
+    )
+    constants = info(setting.dataset)
+    auxiliary = setting.auxiliary_per_class * constants.num_classes
+    dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, _held_out(setting), TESTS)
+    if algorithm in SERVER_STEPS:
+        values = {**values, SERVER_STEPS[algorithm]: server_steps}
+    run = Simulation(build(algorithm, **values), setting, 0, dataset, constants, split, backend="loop")
+    times: list[float] = []
+    while len(times) < SETTLED + ROUNDS or sum(times[SETTLED:]) < SECONDS:
+        began = time.thread_time()
+        run.advance()
+        times.append(time.thread_time() - began)
+        if run.done:
+            raise RuntimeError(f"{algorithm} diverged on made-up samples: {run.progress.complaint}")
+        if len(times) > 1 and sum(times) > LONGEST:
+            break
+    return statistics.median(times[min(SETTLED, len(times) // 2) :])
+
+
+def _held_out(setting: Setting) -> int:
+    return HELD_OUT if setting.validation_fraction else 0
+
+
+def main() -> int:
+    """Measure what stdin asks for, a line each: the figures, or `error`."""
+    out, sys.stdout = sys.stdout, sys.stderr  # what an algorithm from outside prints is no figure
+    prepare_process(int(sys.argv[1]))
+    for algorithm, values, fields in json.load(sys.stdin):
+        try:
+            line: dict[str, Any] = asdict(measure(algorithm, values, Setting(**fields)))
+        except Exception as error:
+            line = {"error": with_its_kind(error)}
+        out.write(json.dumps(line) + "\n")
+        out.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""Times of runs of which nothing is recorded: counted by hand at a given pace, and how paces are measured and kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rows import CURVE, make_row
+
+from algorithms import entry
+from bench import sweep
+from bench.data import info
+from bench.engine import pace as measuring
+from bench.engine.network import Network
+from bench.planning.needs import supply
+from bench.planning.packs import program_of
+from bench.planning.unit import Unit
+from bench.planning.work import SPREAD, Pace, estimated_time
+from bench.sweep import paces
+from bench.terminal.words import span
+from leaderboards import Store, identity_columns
+from search_spaces import Setting
+
+ROOT = Path(__file__).resolve().parent.parent
+SETTING = Setting(num_clients=10, participation=0.5, rounds=20, local_epochs=2, batch_size=8, evaluate_every=3)
+SAMPLES, TESTS = info("digits").train_size / 10, info("digits").test_size
+STILL = Pace(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def unit(algorithm: str, **fields: Any) -> Unit:
+    """A run with default hyper-parameters."""
+    found = entry(algorithm)
+    return Unit(algorithm, found.resolve({}), supply(found, replace(SETTING, **fields)), 0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "pace", "seconds"),
+    [
+        ("fedavg", {"client": 1}, 20 * 5),
+        ("fedavg", {"batch": 1}, 20 * 5 * (SAMPLES / 8 + 0.5)),
+        ("fedavg", {"step": 1}, 20 * 5 * 2 * (SAMPLES / 8 + 0.5)),
+        ("fedavg", {"step": 1, "sample": 1}, 20 * 5 * 2 * SAMPLES / 8 + 7 * TESTS),  # a step of half a batch is half
+        ("fedavg", {"server_step": 1}, 0),
+        ("fedgen", {"server_step": 1}, 20 * 50),
+        ("fedbn", {"sample": 1}, 7 * 10 * TESTS),
+        ("local", {"sample": 1}, 7 * 5 * TESTS),
+        ("centralized", {"step": 1}, 20 * 2 * (10 * SAMPLES / 8 + 0.5)),
+    ],
+)
+def test_a_run_takes_its_counted_work_at_the_pace(algorithm: str, pace: dict[str, float], seconds: float) -> None:
+    time = estimated_time(unit(algorithm), replace(STILL, **pace))
+    assert (time.low, time.high) == (pytest.approx(seconds / SPREAD), pytest.approx(seconds * SPREAD))
+    assert time.middle == pytest.approx(seconds)
+
+
+def test_single_batches_are_counted_as_such() -> None:
+    given = unit("fedavg", step_rule="batches", local_epochs=7)
+    assert estimated_time(given, replace(STILL, step=1)).middle == pytest.approx(20 * 5 * 7)
+
+
+def test_a_server_that_may_stop_early_has_a_wider_range() -> None:
+    given = unit("feddf", auxiliary_per_class=10, validation_fraction=0.1)
+    time = estimated_time(given, replace(STILL, server_step=1.0))
+    assert (time.low, time.high) == (20 * 1_000 / SPREAD, 20 * 10_000 * SPREAD)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"), [(240, 540, "4 to 9 min"), (60, 180, "60 s to 3 min"), (300, 300, "5 min")]
+)
+def test_a_range_names_its_unit_once(low: float, high: float, said: str) -> None:
+    assert span(low, high) == said
+
+
+# The measurement, with forward passes of a network for seconds.
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that only forward passes move, by a millisecond each."""
+    passes = [0]
+
+    def counted(forward: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*given: Any) -> Any:
+            passes[0] += 1
+            return forward(*given)
+
+        return count
+
+    for name in ("__call__", "eval"):
+        monkeypatch.setattr(Network, name, counted(getattr(Network, name)))
+    monkeypatch.setattr(measuring.time, "thread_time", lambda: passes[0] / 1000)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "client", "batch", "step", "server_step"),
+    [
+        ("fedavg", 0, 0, 1, 0),
+        ("fedlsd", 1, 0.75, 1, 0),  # a teacher answers 64 samples in one chunk, 320 in four
+        ("feddf", 4, 0, 1, 1),  # the server: the client's answers, a step, and two validations
+    ],
+)
+def test_a_pace_tells_steps_from_what_is_done_once_a_round(
+    clock: None, algorithm: str, client: float, batch: float, step: float, server_step: float
+) -> None:
+    given = unit(algorithm, batch_size=64, auxiliary_per_class=10, validation_fraction=0.1)
+    pace = measuring.measure(algorithm, given.hyperparameters, given.setting)
+    sample = 3 / (measuring.TESTS + measuring.HELD_OUT)  # two chunks of test samples, one of those held out
+    expected = {"client": client, "batch": batch, "step": step, "sample": sample, "server_step": server_step}
+    assert {name: 1000 * seconds for name, seconds in vars(pace).items()} == pytest.approx(expected)
+
+
+def test_of_a_slow_model_few_samples_stand_for_all(clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "SLOW", 0.0)
+    given = unit("fedavg", batch_size=64)
+    pace = measuring.measure("fedavg", given.hyperparameters, given.setting)
+    assert vars(pace) == pytest.approx(vars(Pace(0.0, 0.0, 16 / 1000, 1 / 1000 / 4 / 3, 16 / 1000)))
+
+
+# Paces are kept.
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The algorithms that were measured, each at a pace of a second a step."""
+    algorithms: list[str] = []
+
+    def measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | None]:
+        algorithms.extend(unit.algorithm for unit in units)
+        return [replace(STILL, step=1.0) for _ in units]
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv(paces.LIMIT, "20")
+    monkeypatch.setattr(paces, "_measured", measured)
+    return algorithms
+
+
+def dry_run(out: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    asked = ["--algo", "fedavg,fedprox", "--set", "mu=0.1,1", "--dry-run", "--json", "--executor", "inline"]
+    assert sweep.main([*asked, "--out", str(out), *more]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_dry_run_measures_each_program_once(
+    tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = dry_run(tmp_path, capsys)
+    assert asked == ["fedavg", "fedprox"]
+    trials = first["trials"]
+    for trial in trials:
+        alone = Unit(trial["algorithm"], trial["hyperparameters"], Setting(**trial["setting"]), 0)
+        time = estimated_time(alone, replace(STILL, step=1.0))
+        assert (trial["seconds_per_run_at_least"], trial["seconds_per_run_at_most"]) == (time.low, time.high)
+    assert first["estimated"]
+    assert first["seconds"] == pytest.approx(sum(trial["seconds_per_run"] for trial in trials))
+    assert dry_run(tmp_path, capsys) == first
+    assert asked == ["fedavg", "fedprox"], "from what was kept"
+    dry_run(tmp_path, capsys, "--cpus-per-trial", "2")
+    assert len(asked) == 4, "of other threads nothing was known"
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", '{"step": 1}', '{"client": 0}'])
+def test_a_damaged_pace_is_measured_anew(
+    tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    first = dry_run(tmp_path, capsys)
+    files = list((tmp_path / "cache").rglob("*.json"))
+    assert len(files) == 2
+    files[0].write_text(damage)
+    assert dry_run(tmp_path, capsys) == first
+    assert len(asked) == 3
+
+
+def test_recorded_rates_win(tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    estimated = dry_run(tmp_path / "none", capsys)["trials"][0]
+    setting = Setting(**estimated["setting"])
+    run = Unit("fedavg", {}, setting, 5)
+    Store(tmp_path).write(make_row() | identity_columns(*run.identity(entry("fedavg"))), CURVE)
+    asked.clear()
+    found = dry_run(tmp_path, capsys)
+    assert not asked
+    assert not found["estimated"]
+    assert found["seconds_at_least"] == pytest.approx(found["seconds"]) == found["seconds_at_most"]
+    assert sweep.main(["--algo", "fedavg", "--dry-run", "--out", str(tmp_path)]) == 0
+    assert "estimated" not in capsys.readouterr().out
+
+
+def test_another_machine_is_not_estimated_by_this_one(
+    tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep.main(["--algo", "fedavg", "--dry-run", "--address", "ray://far:1", "--out", str(tmp_path)]) == 0
+    assert "time unknown" in capsys.readouterr().out
+    assert not asked
+
+
+def test_what_was_measured_in_time_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = b'{"client": 0, "batch": 0, "step": 2, "sample": 0, "server_step": 0}\n{"error": "too wide"}\n{"cli'
+
+    def late(*given: Any, **named: Any) -> Any:
+        raise subprocess.TimeoutExpired("python", 20, output=lines)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(paces.LIMIT, "20")
+    monkeypatch.setattr(paces.subprocess, "run", late)
+    first, *others = units = [unit(name) for name in ("fedavg", "fedprox", "fedmax")]
+    assert paces.measured_paces(units, 1) == {program_of(first): replace(STILL, step=2)}
+    said = capsys.readouterr().err
+    assert "fedprox on mlp was not measured: too wide" in said
+    assert "1 kind of runs not measured within 20 s" in said
+    monkeypatch.setenv(paces.LIMIT, "0")
+    assert paces.measured_paces([first], 1)
+    assert not paces.measured_paces(others, 1)
+
+
+@pytest.mark.parametrize("limit", ["soon", "-1", "nan"])
+def test_a_limit_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: str) -> None:
+    monkeypatch.setenv(paces.LIMIT, limit)
+    assert sweep.main(["--algo", "fedavg", "--dry-run", "--out", str(tmp_path)]) == 2
+
+
+def test_a_dry_run_that_measures_imports_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(paces.LIMIT, "300")
+    script = "import sys; from bench import sweep; "
+    script += f"sweep.main(['--algo', 'fedavg', '--dry-run', '--device', 'cpu', '--out', {str(tmp_path)!r}]); "
+    script += "sys.exit(', '.join({'torch', 'ray'} & set(sys.modules)) or 0)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "(estimated from counted steps and a short measurement of this machine)" in done.stdout
+    assert "measuring this machine for 1 kind of runs" in done.stderr
