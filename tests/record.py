@@ -58,11 +58,13 @@ def record(folder: Path) -> Recording:
         found[f"keys/{paper}/{table}"] = sorted({unit.key for cell in cells for unit in cell.units})
     for name, arguments in SWEEPS.items():
         out = folder / name
-        _command("bench.sweep", *arguments.split(), "--executor", "inline", "--quiet", "--out", str(out))
+        status, _ = _command("bench.sweep", *arguments.split(), "--executor", "inline", "--quiet", "--out", str(out))
+        if status:
+            raise SystemExit(f"the sweep {name!r} ended with exit status {status}: nothing is recorded")
         found |= {f"{name}/{key}": value for key, value in _results(out)}
         for options in COMPARISONS:
-            said = _command("bench.compare", *options.split(), "--out", str(out))
-            found[f"{name}/compare {options}"] = said.replace(str(out), "OUT").splitlines()
+            status, said = _command("bench.compare", *options.split(), "--out", str(out))
+            found[f"{name}/compare {options}"] = [f"exit {status}", *said.replace(str(out), "OUT").splitlines()]
     return found
 
 
@@ -82,14 +84,10 @@ def _digest(points: pd.DataFrame) -> str:
     return hashlib.sha256(repr(exact).encode()).hexdigest()
 
 
-def _command(module: str, *arguments: str) -> str:
-    """What a command prints on its output.
-
-    Raises:
-        subprocess.CalledProcessError: it failed.
-    """
-    done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout
+def _command(module: str, *arguments: str) -> tuple[int, str]:
+    """Run a command; its exit status (some comparisons need several seeds) and what it prints on its output."""
+    done = subprocess.run([sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE, text=True, check=False)
+    return done.returncode, done.stdout
 
 
 def main() -> int:
