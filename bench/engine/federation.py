@@ -97,7 +97,7 @@ class Federation:
     ) -> None:
         how = (info, setting.normalization, setting.augmentation, device, dtype)
         self.train, self.test = samples(dataset, "train", *how), samples(dataset, "test", *how)
-        self.device, self.dtype = device, dtype
+        self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
         self._held = tuple(torch.from_numpy(index) for index in split.clients)
         self.clients = tuple(index.to(device) for index in self._held)
         self.test_parts = _test_parts(dataset, setting, device)
@@ -114,10 +114,16 @@ class Federation:
             lambda: torch.ones(len(index), device=self.device, dtype=self.dtype),
         )
 
-    def client(self, number: int, num_classes: int) -> Client:
+    def client(self, number: int) -> Client:
         """A client, with its number of samples and of samples of each class."""
-        counts = torch.bincount(self.train.labels[self.clients[number]], minlength=num_classes).to(self.dtype)
+        counts = self._label_counts[number]
         return Client(number, counts.sum(), counts)
+
+    @cached_property
+    def _label_counts(self) -> Tensor:
+        """(K, C), counted when an algorithm first asks: few do."""
+        counts = [torch.bincount(self.train.labels[index], minlength=self._num_classes) for index in self.clients]
+        return torch.stack(counts).to(self.dtype)
 
     def source(self, client: int, positions: Tensor, draws: Tensor | None) -> Source:
         """A client's inputs of one round; `positions` (steps, B) are those of its samples that each step takes.

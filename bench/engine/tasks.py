@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ class Problem:
 
     def fed_of(self, client: int) -> FedView:
         """The view of a client's own hooks: the server's, and what the client knows of itself."""
-        return replace(self.fed, member=self.federation.client(client, self.net.num_classes))
+        return replace(self.fed, member=partial(self.federation.client, client))
 
     def noise(self, generator: torch.Generator) -> Any:
         """What the algorithm draws for one step, where the generator is. Always of a whole batch."""

@@ -27,7 +27,7 @@ class FedView:
         validation: the held-out samples.
         steps: runs what a server trains.
         initialise: gives a new network's parameters, drawn from a generator.
-        member: the client whose hook is called, or None.
+        member: gives the client whose hook is called, if it is asked for; None in the server's hooks.
     """
 
     net: Network
@@ -38,7 +38,7 @@ class FedView:
     validation: Data
     steps: ServerSteps
     initialise: Callable[[torch.Generator], Params]
-    member: Client | None = None
+    member: Callable[[], Client] | None = None
 
     @property
     def num_classes(self) -> int:
@@ -62,7 +62,7 @@ class FedView:
             raise AttributeError(
                 "fed.client is known in init_client and start alone: let clients upload what the server needs of them"
             )
-        return self.member
+        return self.member()
 
     def initialised(self, *keys: str | int) -> Params:
         """A new network's parameters and floating-point buffers."""
