@@ -168,17 +168,14 @@ def _variant(cell: Cell, found: Entry, values: Mapping[str, Any]) -> tuple[list[
                 f"{name}={text(values[name])} is more than the {text(getattr(own, name))} of {cell.printed.printed} "
                 f"on {own.dataset}: a table's runs can be shortened, not lengthened; narrow it, or lower {name}"
             )
-    made, reason = [], ""
-    for unit in cell.units:
-        try:
-            setting = replace(unit.setting, **values)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        fitted, reason = fit(found, setting)
-        less = any(getattr(fitted, name) < getattr(own, name) for name in SHORTENING)
-        shortened = less or fitted.model.partition("+")[0] != own.model.partition("+")[0]
-        made.append(replace(unit, setting=fitted, shortened=shortened))
-    return made, reason
+    try:
+        fits = {setting: fit(found, replace(setting, **values)) for setting in {unit.setting for unit in cell.units}}
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    fitted, reason = fits[own]  # cells vary fields, such as lr, that decide neither what fits nor how long a run is
+    less = any(getattr(fitted, name) < getattr(own, name) for name in SHORTENING)
+    shortened = less or fitted.model.partition("+")[0] != own.model.partition("+")[0]
+    return [replace(unit, setting=fits[unit.setting][0], shortened=shortened) for unit in cell.units], reason
 
 
 def _with_hyperparameters(found: Entry, units: Iterable[Unit], changes: Changes) -> list[Unit]:
