@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _importable: Collection[str] | None = None  # the names `module:name` that may be imported; None is all
+_option = "--import"  # with which the user types one
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Kind:
         """
         module, _, attribute = path.partition(":")
         if ":" in name and _importable is not None and name not in _importable:
-            raise self.error(name, f"only a stored run names it; if you trust its code, add --import {name}")
+            raise self.error(name, f"only a stored run names it; if you trust its code, add {_option} {name}")
         meant = as_module(path)
         if meant:
             raise self.error(name, meant)
@@ -84,7 +85,7 @@ class Kind:
 
 
 @contextmanager
-def names_of_rows(typed: Collection[str] = ()) -> Iterator[None]:
+def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iterator[None]:
     """Import no `module:name` within it: names come from stored runs, which others may have written.
 
     Built-in names and entry points of installed packages are found as ever, and so is what was imported before. All
@@ -92,13 +93,15 @@ def names_of_rows(typed: Collection[str] = ()) -> Iterator[None]:
 
     Args:
         typed: names that the user typed, which are imported.
+        option: of the command, by which they are typed.
     """
-    global _importable
-    before, _importable = _importable, typed
+    global _importable, _option
+    before = _importable, _option
+    _importable, _option = typed, option
     try:
         yield
     finally:
-        _importable = before
+        _importable, _option = before
 
 
 def _where(error: Exception) -> str:

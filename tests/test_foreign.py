@@ -68,7 +68,8 @@ def test_no_run_to_start_from_has_a_module_imported(folder: Path, capsys: pytest
     asked = ["--algo", "fedavg", "--dataset", "digits", "--start-from", row["run_key"][:16], "--out", "out"]
     assert sweep.main([*asked, "--dry-run"]) == 2
     assert not (folder / "ran").exists()
-    assert f"only that run names the data set {name!r}" in capsys.readouterr().err
+    told = f"data set {name!r}: only a stored run names it; if you trust its code, add --dataset {name}"
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from algorithms.entry_points import names_of_rows
 from bench import data, tracked
 from bench.errors import UsageError
 from bench.identity import identity, setting_of
@@ -34,16 +35,12 @@ def check_start(plan: Plan, out: Path) -> None:
     """Raise UsageError if a model that runs begin with is not of their architecture."""
     asked: list[Unit | Search] = [*plan.units, *plan.searches]
     rows = {key: _row(key, out) for key in {one.setting.start_from for one in asked} if key}
-    typed = {one.setting.dataset for one in asked}
     for one in asked:
         if one.setting.start_from:
             row = rows[one.setting.start_from]
-            if ":" in row["dataset"] and row["dataset"] not in typed:
-                raise UsageError(
-                    f"--start-from {row['run_key'][:16]}: only that run names the data set {row['dataset']!r}, and "
-                    "code that only a stored run names is not run: name a run on the data set of this sweep"
-                )
-            there, wanted = _architecture(json.loads(row["setting_json"])), _architecture(identity(one.setting))
+            wanted = _architecture(identity(one.setting))
+            with names_of_rows((one.setting.dataset,), "--dataset"):
+                there = _architecture(json.loads(row["setting_json"]))
             if there != wanted:
                 raise UsageError(
                     f"--start-from {row['run_key'][:16]}: its model is {_words(there)}, and {one.algorithm} runs "
