@@ -232,3 +232,13 @@ def test_an_option_that_does_not_exist_is_answered_in_a_line(
     assert words in message
     assert message.startswith("error: ")
     assert message.count("\n") == 1
+
+
+def test_a_file_may_hold_values_of_algorithms_that_a_command_leaves_out(config: Path) -> None:
+    config.write_text('algo = ["fedcad", "fedprox"]\n[set]\n"fedcad.gamma" = 0.5\n"fedprox.mu" = 0.1\n')
+    assert {unit.hyperparameters["mu"] for unit in plan_of("--config", str(config), "--algo", "fedprox").units} == {0.1}
+    with pytest.raises(UsageError, match=r"fedcad\.gamma"):
+        plan_of("--algo", "fedprox", "--set", "fedcad.gamma=0.5")
+    config.write_text('algo = "fedcad"\n[set]\n"fedprox.momentum" = 0.5\n')
+    with pytest.raises(UsageError, match=r"fedprox\.momentum"):
+        plan_of("--config", str(config))

@@ -123,6 +123,8 @@ def sort_values(
 ) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str | None, str], tuple[str, ...]]]:
     """The given values as setting fields, and as hyper-parameters by (algorithm or None for any, name).
 
+    A file may give values of algorithms that a command leaves out; these are ignored.
+
     Raises:
         UsageError: a name that neither the setting nor a chosen algorithm has.
     """
@@ -137,6 +139,8 @@ def sort_values(
             hyper[algorithm, short] = values
         elif not dot and any(name in names for names in having.values()):
             hyper[None, name] = values
+        elif _is_others(request, algorithm, short):
+            continue
         else:
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
             near = get_close_matches(short if dot else name, known, n=1)
@@ -149,3 +153,9 @@ def sort_values(
                 "settings are listed by --dry-run, hyper-parameters by --list"
             )
     return fields, hyper
+
+
+def _is_others(request: Request, algorithm: str, short: str) -> bool:
+    """Whether a file's value is for an algorithm that this command does not run."""
+    from_file = bool(request.place_of(f"{algorithm}.{short}"))
+    return from_file and algorithm in ALGORITHMS and short in ALGORITHMS[algorithm].defaults()
