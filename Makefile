@@ -5,13 +5,16 @@
 #   make peers        fluke and Flower (docs/agreement.md)
 # One more needs a C compiler:
 #   make pretended    runs the tests for a GPU on a pretended one
+# And for who changes the code:
+#   make weight       how many lines, files, import circles there are (docs/design.md)
+#   make chaos        kills sweeps and damages what they stored (five minutes)
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/ready
 PEERS := .venv-peers
 
-.PHONY: demo test peers pretended lint perf clean
+.PHONY: demo test peers pretended lint perf weight chaos clean
 
 demo: $(READY)
 	$(BIN)/python -m bench.sweep --config docs/demo.toml
@@ -32,6 +35,12 @@ lint: $(READY)
 
 perf: $(READY)
 	$(BIN)/python -m bench.perf
+
+weight: $(READY)
+	$(BIN)/python tests/weight.py
+
+chaos: $(READY)
+	$(BIN)/python tests/chaos.py
 
 # Torch and torchvision come as a pair from the package index: torchvision's wheel needs the torch that it was built for.
 $(READY): pyproject.toml $(CONSTRAINTS)
