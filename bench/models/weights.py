@@ -8,14 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.data import hub, paths
+from bench.data import download, paths
 from bench.data.dataset import MissingData
-from bench.data.hub import HubFile
-from bench.data.remote import Remote
+from bench.data.download import HubFile, Remote
 from bench.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
-    from bench.data.originals import Original
+    from bench.data.download import Original
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,9 @@ class Weights:
         Raises:
             EnvironmentProblem: it is not here and cannot be fetched, or may not be; the message says what to do.
         """
-        from bench.data.download import fetch
-
         if self.missing(folder):
             try:
-                fetch(self, folder, offline)
+                download.fetch(self, folder, offline)
             except EnvironmentProblem as problem:
                 raise type(problem)(f"{problem}; or take model {self.without}, which needs none") from problem
         found = self.file.find(folder)
@@ -102,8 +99,7 @@ DISTILBERT = Weights(
     file=HubFile(
         path="distilbert-base-uncased/model.safetensors",
         md5=None,
-        size=267_954_768,
-        repository=hub.DISTILBERT,
+        repository=download.DISTILBERT,
     ),
     without="distilbert_scratch",
 )
