@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dirichlet import Pool, acceptance, draw, propose
-from bench.data.skewed import _turns
+from bench.data.dirichlet import Pool, _turns, acceptance, draw, propose
 
 
 def rng(seed=0):

@@ -13,8 +13,8 @@ from commands import assert_equal_results, command
 from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
 from bench import data, models, sweep
-from bench.data.arrays import Arrays
 from bench.data.dataset import MissingData, content_hash
+from bench.data.outside import Arrays
 from bench.data.partition import partition
 from bench.data.splits import split
 from bench.errors import UsageError

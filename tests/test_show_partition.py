@@ -58,14 +58,14 @@ def test_samples_left_over_are_said(capsys):
 @pytest.mark.parametrize("classes", [10, 26, 100])
 def test_a_terminal_of_eighty_columns_shows_every_number(capsys, monkeypatch, classes):
     counts = np.random.RandomState(0).randint(0, 5000, (20, classes))
-    shown = show_partition.Shown(Setting(num_clients=20), 0, int(counts.sum()), "ab12", counts)
+    shown = json.loads(printed(capsys, "--json")) | {"counts": counts.tolist(), "samples": int(counts.sum())}
     monkeypatch.setattr(show_partition, "console", lambda: Console(width=80, highlight=False))
     show_partition._print(shown)
     tables = capsys.readouterr().out.split("smallest:")[0]
     assert max(len(line) for line in tables.splitlines()) <= 80
     assert "…" not in tables
-    found = re.findall(r"^ +3 +\d+ +\d+ +(.*)$", tables, re.M)
-    assert " ".join(found).split() == [str(count) for count in counts[3]]
+    rows = re.findall(r"^ +3 +\d+ +\d+ +(.*)$", tables, re.M)
+    assert " ".join(rows).split() == [str(count) for count in counts[3]]
 
 
 def test_a_long_table_is_cut_and_says_so(capsys):

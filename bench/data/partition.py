@@ -11,9 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.data.conventions import fl_bench, niid_bench, pfllib
 from bench.data.dealing import PartitionError, Wanted
-from bench.data.skewed import fedgen, fedgkd_groups, fedkf, lda
+from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, niid_bench, pfllib
 from bench.data.without_alpha import by_source, by_writer, by_writer_2000, iid, pathological
 from bench.terminal.names import unknown
 
@@ -48,26 +47,20 @@ class Partition:
 def partition(name: str) -> Partition:
     """The table's entry for a partition, or that of one from outside: an entry point's name, or `module:name`.
 
-    Raises:
-        UsageError: there is no partition of that name, or one from outside is not what it should be; the message lists
-            those that there are, or says why.
+    Raises UsageError if there is none of that name, or one from outside is not what it should be.
     """
     if name in PARTITIONS:
         return PARTITIONS[name]
     from bench.data import outside_partitions  # looks into installed packages, which few commands need
 
-    found = outside_partitions.find(name)
-    if found is None:
+    entry = outside_partitions.find(name)
+    if entry is None:
         raise unknown("partition", name, [*PARTITIONS, *outside_partitions.KIND.names()], importable=True)
-    return found
+    return entry
 
 
 def version(name: str) -> int | None:
-    """A number that changes with the source of a partition from outside; None for this suite's own.
-
-    Raises:
-        UsageError: one from outside is not what it should be.
-    """
+    """A number that changes with the source of a partition from outside; None for this suite's own."""
     if name in PARTITIONS:
         return None
     from bench.data import outside_partitions
