@@ -1,4 +1,4 @@
-"""What partitions have in common: the request and its checks, redrawing, samples dealt out by numbers per class.
+"""The parts that partitions share: the request and its checks, redrawing, samples dealt out by numbers per class.
 
 Axes: N samples, C classes, K clients.
 """
@@ -6,7 +6,7 @@ Axes: N samples, C classes, K clients.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.int64]
     Counts = NDArray[np.int64]
+    Partitioner = Callable[["Wanted", np.random.RandomState], list[Positions]]
 
 MAX_TRIES = 100_000
 # Bounds the time of a request that cannot be met (a few seconds), in a unit that is the same on every machine: numbers
@@ -70,6 +71,25 @@ class Wanted:
                 f"alpha must be a number > 0, the Dirichlet concentration, got {self.alpha}; try alpha=0.5"
             )
         return self.alpha
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A way to give samples to clients.
+
+    Args:
+        function: takes what is asked for and the generator; gives K ascending arrays of positions.
+        needs_alpha: whether alpha has a meaning.
+        summary: one line on what clients get.
+        source: where it comes from.
+        groups: what it must know of each sample besides the class, `source` or `writer`; empty for nothing.
+    """
+
+    function: Partitioner
+    needs_alpha: bool
+    summary: str
+    source: str
+    groups: str = ""
 
 
 def class_sizes(labels: Positions) -> tuple[tuple[int, ...], Positions]:

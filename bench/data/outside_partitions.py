@@ -17,8 +17,7 @@ import numpy as np
 
 from algorithms.sources import fingerprint
 from bench import outside
-from bench.data.dealing import PartitionError, Wanted
-from bench.data.partition import Partition
+from bench.data.dealing import Partition, PartitionError, Wanted
 from bench.data.table import GROUPS
 from bench.errors import UsageError
 

@@ -7,41 +7,12 @@ stream numpy keeps for good, so a seed means the same clients in years to come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from bench.data.dealing import PartitionError, Wanted
+from bench.data.dealing import Partition, PartitionError, Wanted
 from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, niid_bench, pfllib
 from bench.data.without_alpha import by_source, by_writer, by_writer_2000, iid, pathological
 from bench.terminal.names import unknown
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Partitioner = Callable[[Wanted, np.random.RandomState], list[NDArray[np.int64]]]
-
 __all__ = ["PARTITIONS", "Partition", "PartitionError", "Wanted", "partition", "version"]
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A way to give samples to clients.
-
-    Args:
-        function: takes what is asked for and the generator; gives K ascending arrays of positions.
-        needs_alpha: whether alpha has a meaning.
-        summary: one line on what clients get.
-        source: where it comes from.
-        groups: what it must know of each sample besides the class, `source` or `writer`; empty for nothing.
-    """
-
-    function: Partitioner
-    needs_alpha: bool
-    summary: str
-    source: str
-    groups: str = ""
 
 
 def partition(name: str) -> Partition:

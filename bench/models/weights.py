@@ -6,15 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bench.data import download, paths
 from bench.data.dataset import MissingData
 from bench.data.download import HubFile, Remote
 from bench.errors import EnvironmentProblem
-
-if TYPE_CHECKING:
-    from bench.data.download import Original
 
 
 @dataclass(frozen=True)
@@ -32,11 +28,6 @@ class Weights:
     title: str
     file: HubFile
     without: str
-
-    @property
-    def files(self) -> tuple[Original, ...]:
-        """All files that are read."""
-        return (self.file,)
 
     @property
     def remotes(self) -> tuple[Remote, ...]:
@@ -98,7 +89,6 @@ DISTILBERT = Weights(
     title="distilbert-base-uncased",
     file=HubFile(
         path="distilbert-base-uncased/model.safetensors",
-        md5=None,
         repository=download.DISTILBERT,
     ),
     without="distilbert_scratch",
