@@ -187,8 +187,8 @@ def test_a_missing_file_is_missing_data(world: Path, capsys: pytest.CaptureFixtu
     assert "my_data.npz" in data.source("my_world:SHAPES").missing(world)[0]
     with pytest.raises(MissingData, match=r"no file .*my_data.npz"):
         data.source("my_world:SHAPES").read(world)
-    assert sweep.main(["--algo", "fedavg", *OWN, "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["trials"][0]["partition"].startswith("unknown")
+    planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
+    assert json.loads(planned.stdout)["trials"][0]["partition"].startswith("unknown")
     assert sweep.main(["--algo", "fedavg", *OWN, "--out", "o"]) == 3
     assert "my_data.npz" in capsys.readouterr().err
 
