@@ -20,7 +20,7 @@ from published_formats import folder, surroundings
 from bench import data
 from bench.data import femnist, parquet, vision
 from bench.data.dataset import Dataset
-from bench.data.download import Original, Remote, checksum
+from bench.data.download import Original, checksum
 from bench.data.files import FileSource
 from bench.errors import EnvironmentProblem
 
@@ -79,14 +79,14 @@ def source(server: SimpleNamespace) -> Two:
     remotes = []
     for name, blob in PACKED.items():
         server.files[f"/{name}.gz"] = blob
-        remotes.append(Remote(formats.published(Original(f"set/{name}.gz"), blob), (f"{server.url}/{name}.gz",)))
+        remotes.append(formats.published(Original(f"set/{name}.gz", urls=(f"{server.url}/{name}.gz",)), blob))
     return Two(data.info("usps"), "bytes", (Original("set/first"), Original("set/second")), tuple(remotes))
 
 
 def archived(source: Two, server: SimpleNamespace, blob: bytes, name: str = "all.zip") -> Two:
     """The same out of one archive without a published checksum."""
     server.files[f"/{name}"] = blob
-    return replace(source, downloads=(Remote(Original(name), (f"{server.url}/{name}",)),))
+    return replace(source, downloads=(Original(name, urls=(f"{server.url}/{name}",)),))
 
 
 def files_in(folder: Path) -> list[str]:
@@ -143,7 +143,7 @@ def test_servers_that_cannot_go_on_or_lack_the_file_are_no_obstacle(folder, serv
 
 def test_another_file_is_refused_and_does_not_stay(folder, server, source):
     server.files["/second.gz"] = gzip.compress(b"another")
-    with pytest.raises(EnvironmentProblem, match=source.downloads[1].file.md5):
+    with pytest.raises(EnvironmentProblem, match=source.downloads[1].md5):
         source.fetch(folder, offline=False)
     assert files_in(folder) == [".usps.lock", "set/first"]
 
@@ -233,10 +233,10 @@ def test_addresses_and_checksums_of_torchvision_are_used(folder, name):
     source = data.source(name)
     names = {Path(file.path).name for file in source.files}
     for remote in source.remotes:
-        assert remote.file.md5
+        assert remote.md5
         assert remote.content in (None, *names)
-        assert all(url.startswith("http") and url.endswith(Path(remote.file.path).name) for url in remote.urls)
-    with pytest.raises(data.MissingData, match=source.remotes[0].file.md5):
+        assert all(url.startswith("http") and url.endswith(Path(remote.path).name) for url in remote.urls)
+    with pytest.raises(data.MissingData, match=source.remotes[0].md5):
         source.fetch(folder, offline=True)
 
 

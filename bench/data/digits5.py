@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.data import cache
 from bench.data.dataset import Dataset
-from bench.data.download import Original, Remote
+from bench.data.download import Original
 from bench.data.files import FileSource, PreparedSource
 from bench.data.sizing import resized
 from bench.data.table import DATASETS
@@ -32,9 +32,11 @@ TRAINED = 743
 TEST_SHARE = 0.2
 
 # The digit sources as FedBN's authors distribute them, on Google Drive, without a checksum.
-FEDBN_DIGITS = Remote(
-    Original("fedbn-digits.zip"),
-    ("https://drive.usercontent.google.com/download?id=1P8g7uHyVxQJPcBKE8TAzfdKbimpRbj0I&export=download&confirm=t",),
+FEDBN_DIGITS = Original(
+    "fedbn-digits.zip",
+    urls=(
+        "https://drive.usercontent.google.com/download?id=1P8g7uHyVxQJPcBKE8TAzfdKbimpRbj0I&export=download&confirm=t",
+    ),
 )
 
 

@@ -33,21 +33,33 @@ DISTILBERT = "distilbert/distilbert-base-uncased"  # whose vocabulary texts are 
 
 @dataclass(frozen=True)
 class Original:
-    """A published file.
+    """A published file, or an archive that holds files of a data set under their names.
 
     Args:
         path: where it lies, below the folder of data sets; torchvision's place if torchvision has the data set.
         md5: checksum, hexadecimal; None if none is published.
         also: other places where it may lie.
+        urls: addresses, if it can be downloaded; the first that answers is used.
+        repository: of a model on the Hugging Face hub that has the file, too, as owner/name.
     """
 
     path: str
     md5: str | None = None
     also: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    repository: str = ""
+
+    @property
+    def content(self) -> str | None:
+        """The name of the one file that it is or packs; None for an archive of several."""
+        name = PurePosixPath(self.path).name
+        return None if name.endswith((".zip", ".tar.gz")) else name.removesuffix(".gz")
 
     def find(self, folder: Path) -> Path | None:
-        """The file, in the first of its places that has one; None if none has."""
-        return next((folder / path for path in (self.path, *self.also) if (folder / path).is_file()), None)
+        """The file, in the first of its places that has one, else where the hub's client keeps it; None if none has."""
+        kept = [place / PurePosixPath(self.path).name for place in snapshots(self.repository, "models")]
+        places = [*(folder / path for path in (self.path, *self.also)), *kept]
+        return next((file for file in places if file.is_file()), None)
 
     def verify(self, folder: Path, name: str) -> Path:
         """The file, which is here, after a comparison with its checksum.
@@ -74,45 +86,10 @@ class Original:
         return file
 
 
-@dataclass(frozen=True)
-class HubFile(Original):
-    """A published file that is also on the Hugging Face hub, under the same name in a model's repository.
-
-    Args:
-        repository: owner/name.
-    """
-
-    repository: str = ""
-
-    def find(self, folder: Path) -> Path | None:
-        """As `Original.find` says; else the file that the hub's client has kept."""
-        name = PurePosixPath(self.path).name
-        kept = (place / name for place in snapshots(self.repository, "models"))
-        return super().find(folder) or next((file for file in kept if file.is_file()), None)
-
-    @property
-    def url(self) -> str:
-        """Where it can be downloaded."""
-        return f"https://huggingface.co/{self.repository}/resolve/main/{PurePosixPath(self.path).name}"
-
-
-@dataclass(frozen=True)
-class Remote:
-    """A file on a server.
-
-    Args:
-        file: where it is put, and its checksum. An archive holds files of the data set under their names.
-        urls: where it is; the first that answers is used.
-    """
-
-    file: Original
-    urls: tuple[str, ...]
-
-    @property
-    def content(self) -> str | None:
-        """The name of the one file that it is or packs; None for an archive of several."""
-        name = PurePosixPath(self.file.path).name
-        return None if name.endswith((".zip", ".tar.gz")) else name.removesuffix(".gz")
+def hub_file(repository: str, path: str, md5: str | None = None, also: tuple[str, ...] = ()) -> Original:
+    """A published file that a model's repository on the hub has, under the same name."""
+    url = f"https://huggingface.co/{repository}/resolve/main/{PurePosixPath(path).name}"
+    return Original(path, md5, also, (url,), repository)
 
 
 class Fetched(Protocol):
@@ -127,8 +104,8 @@ class Fetched(Protocol):
         """Name in print."""
 
     @property
-    def remotes(self) -> tuple[Remote, ...]:
-        """Downloads, and their addresses; archives of several files come last."""
+    def remotes(self) -> tuple[Original, ...]:
+        """The files to download; archives of several files come last."""
 
     def missing(self, folder: Path) -> list[str]:
         """The files that are not in `folder`, as paths below it."""
@@ -138,12 +115,12 @@ def snapshots(repository: str, kind: str) -> list[Path]:
     """The folders in which the hub's client keeps versions of a repository, the newest first.
 
     Args:
-        repository: owner/name.
+        repository: owner/name; empty for none.
         kind: `datasets` or `models`.
     """
     home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
-    kept = (hub / f"{kind}--{repository.replace('/', '--')}" / "snapshots").glob("*")
+    kept = (hub / f"{kind}--{repository.replace('/', '--')}" / "snapshots").glob("*") if repository else ()
     return sorted(kept, key=lambda place: place.stat().st_mtime, reverse=True)
 
 
@@ -179,7 +156,7 @@ def fetch(source: Fetched, folder: Path, offline: bool) -> None:
     from filelock import FileLock
 
     try:
-        if not offline or any(remote.file.find(folder) for remote in source.remotes):
+        if not offline or any(remote.find(folder) for remote in source.remotes):
             folder.mkdir(parents=True, exist_ok=True)
             with FileLock(folder / f".{source.name}.lock"):
                 for remote in source.remotes:
@@ -205,14 +182,13 @@ def fetch(source: Fetched, folder: Path, offline: bool) -> None:
 
 def _archives(source: Fetched) -> str:
     """The files that may be put there by hand, with checksums."""
-    files = [remote.file for remote in source.remotes]
-    return ", ".join(file.path + (f" (md5 {file.md5})" if file.md5 else "") for file in files)
+    return ", ".join(file.path + (f" (md5 {file.md5})" if file.md5 else "") for file in source.remotes)
 
 
-def _bring(source: Fetched, remote: Remote, missing: dict[str, Path], folder: Path, offline: bool) -> None:
+def _bring(source: Fetched, remote: Original, missing: dict[str, Path], folder: Path, offline: bool) -> None:
     """Unpack missing files, by name, from the archive that is here, else from a download, which goes afterwards."""
-    if remote.file.find(folder):
-        _unpack(remote.file.verify(folder, source.name), missing, folder, source.name)
+    if remote.find(folder):
+        _unpack(remote.verify(folder, source.name), missing, folder, source.name)
     elif not offline:
         archive = _download(remote, folder)
         if archive.name not in missing:
@@ -222,9 +198,9 @@ def _bring(source: Fetched, remote: Remote, missing: dict[str, Path], folder: Pa
                 archive.unlink()
 
 
-def _download(remote: Remote, folder: Path) -> Path:
+def _download(remote: Original, folder: Path) -> Path:
     """The file in its place, once its checksum is right."""
-    target = folder / remote.file.path
+    target = folder / remote.path
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     problems = []
@@ -236,10 +212,10 @@ def _download(remote: Remote, folder: Path) -> Path:
                 problems.append(f"{url}: {with_its_kind(problem)}")
                 continue
             found = checksum(part)
-            if remote.file.md5 in (None, found):
+            if remote.md5 in (None, found):
                 return part.replace(target)
             part.unlink()
-            problems.append(f"{url}: expected md5 {remote.file.md5}, got a file with {found}")
+            problems.append(f"{url}: expected md5 {remote.md5}, got a file with {found}")
     raise OSError("; ".join(dict.fromkeys(problems)))
 
 

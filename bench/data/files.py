@@ -13,7 +13,7 @@ import numpy as np
 
 from bench.data import cache, parquet
 from bench.data.dataset import Dataset, MissingData
-from bench.data.download import HubFile, Original, Remote, fetch, mending
+from bench.data.download import Original, fetch, mending
 from bench.errors import EnvironmentProblem, with_its_kind
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class FileSource(PreparedSource):
         info: its entry in `DATASETS`.
         form: what a file of the data set holds, for messages.
         files: all files that are read.
-        downloads: what is fetched for them, and from where.
+        downloads: the files to download for them, archives of several last.
         repository: on the hub, as owner/name; empty if its tables are not read.
         table_parts: names of each part's tables, the first that there is counting.
         table_kinds: how tables' names end.
@@ -145,26 +145,26 @@ class FileSource(PreparedSource):
     info: DatasetInfo
     form: str
     files: tuple[Original, ...]
-    downloads: tuple[Remote, ...] = ()
+    downloads: tuple[Original, ...] = ()
     repository: str = ""
     table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
     table_kinds: tuple[str, ...] = (".parquet",)
 
     @property
-    def remotes(self) -> tuple[Remote, ...]:
-        """Downloads, and their addresses."""
+    def remotes(self) -> tuple[Original, ...]:
+        """The files to download."""
         return self.downloads
 
     def tables(self, folder: Path) -> list[list[Path]]:
         """The hub's tables of each part; [] if there are not all of them, or the published files are here."""
-        if not self.repository or all(file.find(folder) for file in self.files if not isinstance(file, HubFile)):
+        if not self.repository or all(file.find(folder) for file in self.files if not file.repository):
             return []
         return parquet.parts(folder / self.name, self.repository, self.table_parts, self.table_kinds)
 
     def present(self, folder: Path) -> list[Path]:
         """As `PreparedSource.present` says."""
         tables = self.tables(folder)
-        files = [file for file in self.files if isinstance(file, HubFile) or not tables]
+        files = [file for file in self.files if file.repository or not tables]
         found = [place for file in files if (place := file.find(folder))]
         return [*found, *(table for part in tables for table in part)]
 
@@ -172,7 +172,7 @@ class FileSource(PreparedSource):
         """As `PreparedSource.missing` says; tables stand for the data set's own files."""
         lacking = [file for file in self.files if not file.find(folder)]
         tables = lacking and self.tables(folder)
-        return [file.path for file in lacking if isinstance(file, HubFile) or not tables]
+        return [file.path for file in lacking if file.repository or not tables]
 
     def originals(self, folder: Path) -> list[Original]:
         """As `PreparedSource.originals` says."""

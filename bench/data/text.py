@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset
-from bench.data.download import DISTILBERT, HubFile, Original, Remote
+from bench.data.download import DISTILBERT, Original, hub_file
 from bench.data.files import FileSource
 from bench.data.table import DATASETS, TOKENS
 
@@ -33,11 +33,11 @@ LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
 TREE = re.compile(r"\(\d .*\)$")
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}  # which trees need for themselves
 
-VOCABULARY = HubFile(
-    path="distilbert-base-uncased/vocab.txt",
-    md5="64800d5d8528ce344256daf115d4965e",
-    also=("bert-base-uncased/vocab.txt",),
-    repository=DISTILBERT,
+VOCABULARY = hub_file(
+    DISTILBERT,
+    "distilbert-base-uncased/vocab.txt",
+    "64800d5d8528ce344256daf115d4965e",
+    ("bert-base-uncased/vocab.txt",),
 )
 
 Part = list[tuple[str, int]]  # texts, each with its label from 0
@@ -137,39 +137,38 @@ def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
     return ids
 
 
-_VOCABULARY_REMOTE = Remote(VOCABULARY, (VOCABULARY.url,))
 _NEWS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
 _NEWS_FILES = tuple(
     Original(
         f"ag_news_csv/{part}.csv",
         md5,
-        tuple(f"{place}/{part}.csv" for place in ("AG_NEWS", "datasets/AG_NEWS", "ag_news")),
+        also=tuple(f"{place}/{part}.csv" for place in ("AG_NEWS", "datasets/AG_NEWS", "ag_news")),
+        urls=(f"{_NEWS}/{part}.csv",),
     )
     for part, md5 in (("train", "b1a00f826fdfbd249f79597b59e1dc12"), ("test", "d52ea96a97a2d943681189a97654912d"))
+)
+_TREES_FILES = tuple(
+    Original(f"sst5/trees/{part}.txt", also=(f"trees/{part}.txt", f"sst/trees/{part}.txt"))
+    for part in ("train", "dev", "test")
+)
+_TREES = Original(
+    "trainDevTestTrees_PTB.zip",
+    also=("sst5/trainDevTestTrees_PTB.zip",),
+    urls=("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",),
 )
 AG_NEWS = AgNews(
     info=DATASETS["ag_news"],
     form="lines of class, title, description, or a table of text and label",
     files=(VOCABULARY, *_NEWS_FILES),
-    downloads=(
-        _VOCABULARY_REMOTE,
-        *(Remote(file, (f"{_NEWS}/{file.path.rpartition('/')[2]}",)) for file in _NEWS_FILES),
-    ),
+    downloads=(VOCABULARY, *_NEWS_FILES),
     repository="fancyzhx/ag_news",
     table_kinds=(".parquet", ".jsonl"),
 )
-_TREES = Original("trainDevTestTrees_PTB.zip", also=("sst5/trainDevTestTrees_PTB.zip",))
 SST5 = Sst5(
     info=DATASETS["sst5"],
     form="a tree a line, as (3 (2 It) ...), or a table of text and label",
-    files=(
-        VOCABULARY,
-        *(
-            Original(f"sst5/trees/{part}.txt", also=(f"trees/{part}.txt", f"sst/trees/{part}.txt"))
-            for part in ("train", "dev", "test")
-        ),
-    ),
-    downloads=(_VOCABULARY_REMOTE, Remote(_TREES, ("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",))),
+    files=(VOCABULARY, *_TREES_FILES),
+    downloads=(VOCABULARY, _TREES),
     repository="SetFit/sst5",
     table_parts=(("train",), ("validation", "dev"), ("test",)),
     table_kinds=(".parquet", ".jsonl"),

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset
-from bench.data.download import Original, Remote
+from bench.data.download import Original
 from bench.data.files import FileSource
 from bench.data.table import DATASETS
 
@@ -89,12 +89,14 @@ def _is_whole(unpacked: Path) -> bool:
     return all(next(unpacked.glob(pattern), None) for pattern in wanted)
 
 
-_ARCHIVE = Original(f"{FOLDER}.zip", "90528d7ca1a48142e341f4ef8d21d0de")
+_ARCHIVE = Original(
+    f"{FOLDER}.zip", "90528d7ca1a48142e341f4ef8d21d0de", urls=(f"http://cs231n.stanford.edu/{FOLDER}.zip",)
+)
 TINY_IMAGENET = TinyImageNet(
     info=DATASETS["tiny_imagenet"],
     form=f"{FOLDER}: wnids.txt, val/val_annotations.txt and images of 64x64, or a table of images",
     files=(_ARCHIVE,),
-    downloads=(Remote(_ARCHIVE, (f"http://cs231n.stanford.edu/{FOLDER}.zip",)),),
+    downloads=(_ARCHIVE,),
     repository="zh-plus/tiny-imagenet",
     table_parts=(("train",), ("valid",)),
 )

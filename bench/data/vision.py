@@ -20,7 +20,7 @@ import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset
-from bench.data.download import Original, Remote
+from bench.data.download import Original
 from bench.data.files import FileSource
 from bench.data.table import DATASETS
 
@@ -44,7 +44,7 @@ class Vision(FileSource):
     first_label: int = 0
 
     @property
-    def remotes(self) -> tuple[Remote, ...]:
+    def remotes(self) -> tuple[Original, ...]:
         """As `FileSource.remotes`, from torchvision."""
         from torchvision import datasets
 
@@ -59,7 +59,7 @@ class Vision(FileSource):
         else:
             listed = [theirs.split_list[part] for part in ("train", "test")]
             packed, mirrored = [(name, md5) for _, name, md5 in listed], [(url,) for url, _, _ in listed]
-        return tuple(Remote(Original(*each), urls) for each, urls in zip(packed, mirrored, strict=True))
+        return tuple(Original(*each, urls=urls) for each, urls in zip(packed, mirrored, strict=True))
 
     def parse(self, folder: Path) -> Dataset:
         """As `FileSource.parse` says."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.data import download, paths
 from bench.data.dataset import MissingData
-from bench.data.download import HubFile, Remote
+from bench.data.download import Original
 from bench.errors import EnvironmentProblem
 
 
@@ -26,13 +26,13 @@ class Weights:
 
     name: str
     title: str
-    file: HubFile
+    file: Original
     without: str
 
     @property
-    def remotes(self) -> tuple[Remote, ...]:
-        """What is downloaded, and from where."""
-        return (Remote(self.file, (self.file.url,)),)
+    def remotes(self) -> tuple[Original, ...]:
+        """The files to download."""
+        return (self.file,)
 
     def missing(self, folder: Path) -> list[str]:
         """The file, where neither `folder` nor the hub's own cache has it."""
@@ -87,10 +87,7 @@ def _digest(file: Path) -> str:
 DISTILBERT = Weights(
     name="distilbert",
     title="distilbert-base-uncased",
-    file=HubFile(
-        path="distilbert-base-uncased/model.safetensors",
-        repository=download.DISTILBERT,
-    ),
+    file=download.hub_file(download.DISTILBERT, "distilbert-base-uncased/model.safetensors"),
     without="distilbert_scratch",
 )
 WEIGHTS = {weights.name: weights for weights in (DISTILBERT,)}
