@@ -43,7 +43,7 @@ class Dataset:
         test_x: as `train_x`, the test part.
         test_y: as `train_y`, the test part.
         hash: SHA-256 of the content, hexadecimal.
-        train_groups: (N,) source or writer of each training sample, int64 from 0; None where that is not known.
+        train_groups: (N,) source or writer of each training sample, int64 from 0; None if that is not known.
         test_groups: the same of the test part.
     """
 

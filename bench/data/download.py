@@ -6,6 +6,7 @@ Imports neither torch nor ray, nor numpy.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
 import shutil
 import sys
@@ -14,7 +15,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from hashlib import md5
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import IO, Protocol, cast
@@ -73,15 +73,15 @@ class Original:
         """
         file = self.find(folder) or folder / self.path
         try:
-            found = checksum(file)
+            md5 = checksum(file)
         except OSError as problem:
             raise EnvironmentProblem(
                 f"{file} cannot be read: {problem}; mend that, or use another folder with --data-dir or FEDKD_DATA"
             ) from problem
-        if self.md5 not in (None, found):
+        if self.md5 not in (None, md5):
             raise EnvironmentProblem(
                 f"{file} is not the original file: expected md5 {self.md5}, found {file.stat().st_size:,} bytes, "
-                f"md5 {found}; {mending(name, folder)}"
+                f"md5 {md5}; {mending(name, folder)}"
             )
         return file
 
@@ -126,7 +126,7 @@ def snapshots(repository: str, kind: str) -> list[Path]:
 
 def checksum(file: Path) -> str:
     """MD5 of a file, hexadecimal, as files are published with. It shows damage; it keeps no attacker out."""
-    digest = md5(usedforsecurity=False)
+    digest = hashlib.md5(usedforsecurity=False)
     with file.open("rb") as opened:
         while block := opened.read(BLOCK):
             digest.update(block)
@@ -211,11 +211,11 @@ def _download(remote: Original, folder: Path) -> Path:
             except Exception as problem:  # of the connection, the protocol or the disk
                 problems.append(f"{url}: {with_its_kind(problem)}")
                 continue
-            found = checksum(part)
-            if remote.md5 in (None, found):
+            md5 = checksum(part)
+            if remote.md5 in (None, md5):
                 return part.replace(target)
             part.unlink()
-            problems.append(f"{url}: expected md5 {remote.md5}, got a file with {found}")
+            problems.append(f"{url}: expected md5 {remote.md5}, got a file with {md5}")
     raise OSError("; ".join(dict.fromkeys(problems)))
 
 

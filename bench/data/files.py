@@ -165,8 +165,8 @@ class FileSource(PreparedSource):
         """As `PreparedSource.present` says."""
         tables = self.tables(folder)
         files = [file for file in self.files if file.repository or not tables]
-        found = [place for file in files if (place := file.find(folder))]
-        return [*found, *(table for part in tables for table in part)]
+        places = [place for file in files if (place := file.find(folder))]
+        return [*places, *(table for part in tables for table in part)]
 
     def missing(self, folder: Path) -> list[str]:
         """As `PreparedSource.missing` says; tables stand for the data set's own files."""

@@ -78,7 +78,7 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
         setting: the problem.
         train_labels: (N,) labels of the training part.
         seed: any integer.
-        groups: (N,) source or writer of each training sample, where the data set records it (`Dataset.train_groups`).
+        groups: (N,) source or writer of each training sample, if the data set records it (`Dataset.train_groups`).
 
     Raises:
         UsageError: the setting asks for more than there is, or names an unknown partition.

@@ -57,8 +57,8 @@ class DatasetInfo:
         """
         if rule in self.normalizations:
             return self.normalizations[rule]
-        known = ", ".join(self.normalizations)
-        raise UsageError(f"normalization must be one of {known} for {self.name}, got {rule!r}")
+        rules = ", ".join(self.normalizations)
+        raise UsageError(f"normalization must be one of {rules} for {self.name}, got {rule!r}")
 
     def sized(self, image_size: str) -> DatasetInfo:
         """The same data set with images of the size that `Setting.image_size` asks for; itself if they have it.

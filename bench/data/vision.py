@@ -77,10 +77,10 @@ class Vision(FileSource):
 
         theirs = getattr(datasets, self.theirs)
         # The names of CIFAR's classes may be missing; files of an older torchvision have no checksum.
-        own = {"_load_meta": lambda self: None, "_check_legacy_exist": lambda self: False}
+        hooks = {"_load_meta": lambda self: None, "_check_legacy_exist": lambda self: False}
         place = file.find(folder) or folder
         with self.reading(place, folder):
-            part = type(self.theirs, (theirs,), own)(place.parents[file.path.count("/")], **arguments)
+            part = type(self.theirs, (theirs,), hooks)(place.parents[file.path.count("/")], **arguments)
             pixels = np.asarray(part.data)
             labels = np.asarray(part.labels if hasattr(part, "labels") else part.targets, np.int64) - self.first_label
             if pixels.ndim == 3:
