@@ -18,11 +18,7 @@ T = TypeVar("T")
 
 
 def load(kind: Kind, name: str, path: str) -> Any:
-    """What stands at `module:name`; the user typed `name`.
-
-    Raises:
-        UsageError: nothing does, or its module cannot be imported.
-    """
+    """Import `module:name`, which the user asked for as `name`; raises UsageError if that fails."""
     try:
         return kind.load(name, path)
     except ValueError as error:
@@ -30,37 +26,34 @@ def load(kind: Kind, name: str, path: str) -> Any:
 
 
 def load_info(kind: Kind, name: str, path: str, wanted: type[T]) -> T:
-    """The entry of a data set or a model: it stands at `path`, or what stands there gives it when called.
+    """The entry of a data set or a model: it stands at `path`, or the function there gives it.
 
     Args:
         kind: of which of them.
-        name: what the user typed, for messages.
+        name: as the user typed it, for messages.
         path: `module:name`.
         wanted: the entry's class.
 
     Raises:
         UsageError: there is no such entry.
     """
-    found = load(kind, name, path)
-    if callable(found) and not isinstance(found, wanted):
+    asked = f"it must be a {wanted.__module__}.{wanted.__name__}, or a function without arguments that gives one"
+    entry = load(kind, name, path)
+    if callable(entry) and not isinstance(entry, wanted):
         try:
-            found = found()
+            entry = entry()
         except Exception as error:
-            raise problem(kind, name, f"{path}() raises {type(error).__name__}: {error}; {_asked(wanted)}") from error
-    if not isinstance(found, wanted):
-        raise problem(kind, name, f"{path} is or gives {type(found).__name__}; {_asked(wanted)}")
-    return found
+            raise problem(kind, name, f"{path}() raises {type(error).__name__}: {error}; {asked}") from error
+    if not isinstance(entry, wanted):
+        raise problem(kind, name, f"{path} is or gives {type(entry).__name__}; {asked}")
+    return entry
 
 
 def problem(kind: Kind, name: str, what: str) -> UsageError:
-    """What is wrong with one, to be raised."""
+    """The error that says what is wrong with one of a kind."""
     return UsageError(str(kind.error(name, what)))
 
 
 def module_of(path: str) -> str:
     """The module of `module:name`."""
     return path.partition(":")[0]
-
-
-def _asked(wanted: type[T]) -> str:
-    return f"it must be a {wanted.__module__}.{wanted.__name__}, or a function without arguments that gives one"

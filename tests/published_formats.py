@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import io
 import json
+import os
 import pickle
 import struct
 import zipfile
@@ -14,11 +15,28 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import pytest
 
+from bench.data.download import Original
 from bench.data.files import PreparedSource
-from bench.data.originals import Original
 
+REAL = os.environ.get("FEDKD_DATA")  # before a test looks elsewhere
 Prepared = TypeVar("Prepared", bound=PreparedSource)
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty folders of prepared copies and of the hub's client; no folder of data that is named elsewhere."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    for name in ("FEDKD_DATA", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of data sets, which is not there yet."""
+    return tmp_path / "data"
 
 
 def draw(count: int, shape: tuple[int, ...], classes: int = 10, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -56,6 +74,11 @@ def matlab(pixels: np.ndarray, labels: np.ndarray) -> bytes:
     made = io.BytesIO()
     savemat(made, {"X": pixels.transpose(1, 2, 3, 0), "y": labels[:, None].astype(np.uint8)}, do_compression=True)
     return made.getvalue()
+
+
+def cifar(pixels: np.ndarray, labels: np.ndarray, key: str = "labels") -> bytes:
+    """A file of CIFAR, of pixels (N, 3, 32, 32)."""
+    return pickle.dumps({"data": pixels.reshape(len(pixels), -1), key: labels.tolist()}, protocol=2)
 
 
 def mnist_m(parts: dict[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
@@ -129,7 +152,7 @@ def zipped(files: dict[str, bytes]) -> bytes:
 
 def published(file: Original, blob: bytes) -> Original:
     """The file with the checksum of this content."""
-    return Original(file.path, md5(blob).hexdigest(), len(blob), file.also)
+    return replace(file, md5=md5(blob).hexdigest())
 
 
 def small(source: Prepared, train: int, test: int, classes: int | None = None, **changes: object) -> Prepared:

@@ -18,7 +18,7 @@ from bench.models import num_parameters
 from bench.planning.needs import supply
 from bench.planning.settings import canonical
 from bench.sweep.dry_run import _memory, _model_bytes
-from search_spaces import SETTINGS, Setting
+from search_spaces import SETTINGS
 
 FEMNIST = SETTINGS["feddkd", "emnist_letters"]
 
@@ -76,11 +76,6 @@ def test_too_large_an_image_is_resized_but_not_padded():
         Dataset.of("large", (large, np.zeros(2, np.int64)), (large, np.zeros(2, np.int64))).sized("pad32")
 
 
-def test_texts_have_no_size():
-    info = data.info("sst5")
-    assert info.sized("resize32") is info
-
-
 def test_a_size_without_effect_is_no_part_of_a_run():
     assert canonical(replace(SETTINGS["fedkf", "cifar10"], image_size="pad32")).image_size == "own"
     assert canonical(replace(FEMNIST, partition="lda", alpha=0.5)).image_size == "pad32"
@@ -113,9 +108,3 @@ def test_a_run_trains_on_the_resulting_images(image_size):
     np.testing.assert_allclose(inputs.numpy(), (pixels / 255 - 0.5) / 0.25, atol=1e-5)
     run.advance()
     assert [name for _, name, _ in run.progress.curves[""] if name == "accuracy"] == ["accuracy"]
-
-
-def test_the_default_is_the_images_own_size():
-    assert Setting().image_size == "own"
-    with pytest.raises(ValueError, match="image_size must be one of own, pad32, resize32, got 'pad'"):
-        Setting(image_size="pad")

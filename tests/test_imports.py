@@ -22,8 +22,8 @@ ALLOWED = {
     "bench": OURS,
 }
 # Within bench, each imports only from those before it, at whatever level.
-LAYERS = ("errors", "outside", "whole", "execution", "provenance", "terminal", "tracked", "models", "data", "identity")
-LAYERS += ("planning", "engine", "tuning", "mirror", "stored", "charts", "compare", "figures", "report", "boards")
+LAYERS = ("errors", "outside", "whole", "execution", "provenance", "terminal", "tracked", "charts", "models", "data")
+LAYERS += ("identity", "planning", "engine", "tuning", "mirror", "stored", "compare", "figures", "report", "boards")
 LAYERS += ("sweep", "status", "selftest", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}

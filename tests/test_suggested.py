@@ -16,7 +16,7 @@ from rows import make_row
 
 from bench import boards, compare, status, sweep
 from bench.data import show_partition
-from bench.data.originals import mending
+from bench.data.download import mending
 from bench.figures import command as figures
 from bench.perf.data import _preparation
 from bench.report import command as report

@@ -2,6 +2,9 @@
 
 `DATASETS` has this suite's own; `bench.data.outside` finds those of other packages. The table imports neither numpy nor
 torch; a data set's loader is imported when it is asked for. `bench.data.splits` gives the samples to clients.
+
+Every function here raises UsageError if there is no data set of that name, or one from outside is not what it should
+be; the message lists those that there are, or says why.
 """
 
 from __future__ import annotations
@@ -38,20 +41,15 @@ __all__ = [
 
 
 def info(name: str) -> DatasetInfo:
-    """The table's entry for a data set, or that of one from outside: an entry point's name, or `module:name`.
-
-    Raises:
-        UsageError: there is no data set of that name, or one from outside is not what it should be; the message lists
-            those that there are, or says why.
-    """
+    """The table's entry for a data set, or that of one from outside: an entry point's name, or `module:name`."""
     if name in DATASETS:
         return DATASETS[name]
     from bench.data import outside  # looks into installed packages, which few commands need
 
-    found = outside.find(name)
-    if found is None:
+    entry = outside.find(name)
+    if entry is None:
         raise unknown("data set", name, [*DATASETS, *outside.KIND.names()], importable=True)
-    return found
+    return entry
 
 
 def installed() -> tuple[str, ...]:
@@ -62,7 +60,7 @@ def installed() -> tuple[str, ...]:
 
 
 def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -> Dataset:
-    """Read a data set, downloading it first where it is missing; a second call in one process costs nothing.
+    """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
 
     Args:
         name: as `info` takes it.
@@ -70,7 +68,6 @@ def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -
         offline: never use the network.
 
     Raises:
-        UsageError: there is no data set of that name.
         EnvironmentProblem: the files are missing and cannot be fetched, or are not the original ones.
     """
     folder = paths.data_dir(data_dir)
@@ -82,14 +79,13 @@ def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -
 
 
 def labels(name: str, data_dir: Path | str | None = None) -> Labels | None:
-    """(N,) labels of the training part, int64, read-only; None where the data are not here. Never downloads.
+    """(N,) labels of the training part, int64, read-only; None if the data are not here. Never downloads.
 
     Args:
         name: as `info` takes it.
         data_dir: as in `load`.
 
     Raises:
-        UsageError: there is no data set of that name.
         EnvironmentProblem: a file is not the original one.
     """
     try:
@@ -99,7 +95,7 @@ def labels(name: str, data_dir: Path | str | None = None) -> Labels | None:
 
 
 def groups(name: str, data_dir: Path | str | None = None) -> Groups | None:
-    """(N,) source or writer of each training sample, int64; None without any, or where the data are not here.
+    """(N,) source or writer of each training sample, int64; None without any, or if the data are not here.
 
     Whether a data set has any is in `DatasetInfo.groups`. Never downloads; raises as `labels` does.
     """
@@ -112,11 +108,7 @@ def groups(name: str, data_dir: Path | str | None = None) -> Groups | None:
 
 
 def source(name: str) -> Source:
-    """Where a data set comes from.
-
-    Raises:
-        UsageError: there is no data set of that name.
-    """
+    """Where a data set comes from."""
     entry = info(name)
     if name not in DATASETS:
         from bench.data import outside
@@ -127,11 +119,7 @@ def source(name: str) -> Source:
 
 
 def version(name: str) -> str | None:
-    """What stands for the data in a run key, of a data set from outside; None for this suite's own.
-
-    Raises:
-        UsageError: one from outside is not what it should be.
-    """
+    """The part of a run key that stands for the data, of a data set from outside; None for this suite's own."""
     if name in DATASETS:
         return None
     from bench.data import outside

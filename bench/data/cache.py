@@ -1,6 +1,6 @@
-"""Prepared copies of data sets that are slow to read: .npy files, memory-mapped, made anew whenever in doubt.
+"""Prepared copies of data sets: .npy files, memory-mapped, made anew whenever in doubt.
 
-A copy is never an error: where the folder cannot be written or its content is not what was written, the original is
+A copy is never an error: if the folder cannot be written, or holds something else than was written, the original is
 read. A copy counts as long as the originals keep their size and time of change, and its own bytes their CRC-32.
 """
 
@@ -30,6 +30,8 @@ LAYOUT = 1
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 GROUPS = ("train_groups", "test_groups")  # which not every data set has
 META = "meta.json"
+# What a missing, foreign, cut off or scribbled-over copy can raise.
+_UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 
 Stamp = list[list[str | int]]
 
@@ -43,11 +45,7 @@ def place(name: str, checksums: Iterable[str]) -> Path:
 
 
 def stamp(files: Iterable[Path]) -> Stamp:
-    """Path, size and time of change of each file: equal stamps mean files that nobody has touched.
-
-    Raises:
-        OSError: a file cannot be looked at.
-    """
+    """Path, size and time of change of each file; equal stamps mean files that nobody has touched."""
     looked = [(str(file), file.stat()) for file in files]
     return [[path, status.st_size, status.st_mtime_ns] for path, status in looked]
 
@@ -102,25 +100,17 @@ def write(folder: Path, dataset: Dataset, originals: Stamp) -> None:
         _log.info("no prepared copy of %s is kept, so each process reads the originals: %s", dataset.name, problem)
 
 
-class _Stale(Exception):
-    """The copy is of other originals, or its bytes have changed."""
-
-
-# What a missing, foreign, cut off or scribbled-over copy can raise.
-_UNUSABLE = (_Stale, OSError, ValueError, KeyError, TypeError, AttributeError)
-
-
 def _meta(folder: Path, originals: Stamp) -> dict[str, Any]:
     meta: dict[str, Any] = json.loads((folder / META).read_text())
     if meta["originals"] != originals:
-        raise _Stale("the original files have changed")
+        raise ValueError("the original files have changed")
     return meta
 
 
 def _array(folder: Path, name: str, meta: dict[str, Any]) -> NDArray[Any]:
     path = folder / f"{name}.npy"
     if _crc(path) != meta["crc32"][name]:
-        raise _Stale(f"{path.name} has changed")
+        raise ValueError(f"{path.name} has changed")
     array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     return np.asarray(array)
 

@@ -23,7 +23,7 @@ Data sets: what there is, bringing it here, and how a partition looks."""
 EPILOG = """\
 examples:
   python -m bench.data list                               every data set: size, classes, whether it is here
-  python -m bench.data prepare cifar10                    download what is missing, check it, prepare it
+  python -m bench.data prepare cifar10                    download missing files, check and prepare them
   python -m bench.data prepare sst5 distilbert            texts, and the weights of the model that reads them
   python -m bench.data prepare mnist usps --offline       from what is here, never from the network
   python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20 --plot
@@ -86,7 +86,7 @@ def _list(given: argparse.Namespace) -> None:
 
 
 def _rows(names: Sequence[str], folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """What to list; where nobody named them, data sets of other packages that are broken are told instead."""
+    """The data sets to list; if none are named, problems of broken ones of other packages are told as well."""
     if names:
         return [_row(data.info(name), folder) for name in names], []
     rows, broken = [], []
@@ -114,11 +114,11 @@ def _prepare(given: argparse.Namespace) -> None:
         missing = data.source(name).missing(folder)
         if missing and not given.offline:
             sys.stderr.write(f"{name}: {counted(len(missing), 'file')} missing, to download: {_size(info.download)}\n")
-        found = data.load(name, folder, given.offline)
-        megabytes = (found.train_x.nbytes + found.test_x.nbytes) / 1e6
+        dataset = data.load(name, folder, given.offline)
+        megabytes = (dataset.train_x.nbytes + dataset.test_x.nbytes) / 1e6
         sys.stdout.write(
-            f"{name}: ready, {len(found.train_y):,} training and {len(found.test_y):,} test samples, "
-            f"{megabytes:,.1f} MB of {HOLDS[info.kind]}, hash {found.hash[:12]}\n"
+            f"{name}: ready, {len(dataset.train_y):,} training and {len(dataset.test_y):,} test samples, "
+            f"{megabytes:,.1f} MB of {HOLDS[info.kind]}, hash {dataset.hash[:12]}\n"
         )
 
 

@@ -1,4 +1,4 @@
-"""What every data set looks like once it is read, and what a loader has to offer.
+"""The form of every data set once it is read, and the protocol of its sources.
 
 Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """
@@ -43,7 +43,7 @@ class Dataset:
         test_x: as `train_x`, the test part.
         test_y: as `train_y`, the test part.
         hash: SHA-256 of the content, hexadecimal.
-        train_groups: (N,) source or writer of each training sample, int64 from 0; None where that is not known.
+        train_groups: (N,) source or writer of each training sample, int64 from 0; None if that is not known.
         test_groups: the same of the test part.
     """
 
@@ -67,22 +67,21 @@ class Dataset:
     ) -> Dataset:
         """The data set made of two parts, hashed and set read-only."""
         arrays = (*train, *test)
-        known = [array for array in (*arrays, train_groups, test_groups) if array is not None]
-        for array in known:
+        hashed = [array for array in (*arrays, train_groups, test_groups) if array is not None]
+        for array in hashed:
             array.setflags(write=False)
-        return cls(name, *arrays, content_hash(known), train_groups, test_groups)
+        return cls(name, *arrays, content_hash(hashed), train_groups, test_groups)
 
     def sized(self, image_size: str) -> Dataset:
         """The same samples with images of the size that `Setting.image_size` asks for; itself if they have it.
 
-        Raises:
-            UsageError: the images are too large to be padded.
+        Raises UsageError if the images are too large to be padded.
         """
         return _sized(self, image_size)
 
 
 class Source(Protocol):
-    """Where a data set comes from: what the `loader` of a `DatasetInfo` names."""
+    """Where a data set comes from; the `loader` of a `DatasetInfo` names one."""
 
     def read(self, folder: Path) -> Dataset:
         """The data set, from files in `folder`.
@@ -129,9 +128,9 @@ def _sized(dataset: Dataset, image_size: str) -> Dataset:
     train, test = (sized(cast("Images", x), image_size) for x in (dataset.train_x, dataset.test_x))
     if train is dataset.train_x:
         return dataset
-    # A hash of its own tells the two apart wherever pixels are kept by hash.
-    own = sha256(f"{dataset.hash}/{image_size}".encode()).hexdigest()
-    return replace(dataset, train_x=train, test_x=test, hash=own)
+    # Another hash tells the two apart wherever pixels are kept by hash.
+    another = sha256(f"{dataset.hash}/{image_size}".encode()).hexdigest()
+    return replace(dataset, train_x=train, test_x=test, hash=another)
 
 
 def content_hash(arrays: Iterable[NDArray[Any]]) -> str:

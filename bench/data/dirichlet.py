@@ -1,34 +1,62 @@
-"""Draws of how many samples of each class each client gets: Dirichlet shares, balanced, redrawn until all have enough.
+"""Partitions that share classes out by Dirichlet draws: the papers' own, and what alpha means in other benchmarks.
 
 The rule is that of FedMA (Wang et al. 2020, https://arxiv.org/abs/2002.06440), NIID-Bench and FedDF: class by class,
 shares p ~ Dir(alpha) over the clients, p = 0 for clients that already hold their fair part of all samples, p
 renormalised, the class cut by the cumulative sums; the whole draw again until the smallest client is large enough. A
-pool that is not balanced goes without the zeros.
+pool that is not balanced goes without the zeros. The same alpha gives other data in each benchmark, because they
+disagree on the smallest client and on balancing; each stands here under its own name.
 
-Only the counts are drawn here, many tries side by side: where three draws in ten thousand are accepted, cutting the
-samples for each would take minutes. Axes: C classes, K clients, T tries.
+Only the counts are drawn, many tries side by side: if three draws in ten thousand are accepted, cutting the samples
+for each would take minutes. Every partition takes what is asked for and the source of its draws, and gives the
+ascending positions of each client's samples; it raises PartitionError if no draw gives every client enough samples,
+UsageError if there are fewer samples than clients or no usable alpha.
+
+Axes: N samples, C classes, K clients, T tries, M clients of a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bench.data.dealing import (
+    MAX_TRIES,
+    OFTEN,
+    PROBES,
+    PartitionError,
+    Wanted,
+    batches,
+    check_none_empty,
+    class_sizes,
+    deal,
+    tries,
+)
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    Positions = NDArray[np.int64]
     Counts = NDArray[np.int64]
+    Shares = NDArray[np.float64]
+    # From (C,) class sizes and K, what is drawn; of several pools the hardest one is the last.
+    MakePools = Callable[[tuple[int, ...], int], list["Pool"]]
 
-MAX_TRIES = 100_000
-# Bounds the time of a request that cannot be met (a few seconds), in a unit that is the same on every machine: numbers
-# drawn, C*K for each try. It cuts MAX_TRIES short only where C*K > 1,000.
-MAX_NUMBERS = 100_000_000
-# Tries side by side grow from one (most draws are accepted at once) up to as many as fit into the processor's cache.
-GROWTH = 4
-LARGEST_BATCH = 200_000
+LDA_MIN_SIZE = 10
+FEDGKD_GROUP = 10
+FEDGEN_MIN_PER_CLASS = 10
+FL_BENCH_MIN_SIZE = 10
+PFLLIB_MIN_SIZE = 40  # one test batch of ten out of a quarter of a client's samples
+
+# If a request cannot be met, these are tried to say which can: alphas, and tenths of the clients.
+LADDER = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0)
+TENTHS = range(9, 0, -1)
+# Numbers drawn for one such trial, at most, but never fewer than twenty draws.
+PROBE_NUMBERS = 10_000_000
+FEWEST_PROBES = 20
 
 
 @dataclass(frozen=True)
@@ -48,29 +76,118 @@ class Pool:
     balanced: bool = True
 
     @property
-    def fair_size(self) -> float:
-        """A client's part if all had the same."""
-        return sum(self.class_sizes) / self.num_clients
-
-    @property
     def numbers(self) -> int:
         """Numbers that one try draws."""
         return max(1, len(self.class_sizes) * self.num_clients)
 
 
-def tries(numbers: int, most: int) -> int:
-    """Tries that are made before giving up, of `most` that are wanted, where each draws so many numbers."""
-    return max(1, min(most, MAX_NUMBERS // numbers))
+# --- partitions
 
 
-def batches(numbers: int, most: int) -> Iterator[int]:
-    """How many tries to make side by side, batch after batch, until `tries(numbers, most)` are made."""
-    left, batch = tries(numbers, most), 1
-    largest = max(1, LARGEST_BATCH // numbers)
-    while left > 0:
-        yield min(batch, left)
-        left -= batch
-        batch = min(batch * GROWTH, largest)
+def lda(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """Latent Dirichlet allocation with balancing: clients differ in size and in classes, and hold 10 samples or more.
+
+    Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021, NIID-Bench 2022).
+    """
+    return _deal_first_accepted("lda", _lda_pools, wanted, rng)
+
+
+def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """As `lda`, but each client holds 10 samples for each class that there is, and the classes take turns in any order.
+
+    The order decides who gets the last classes: those clients that have not yet their fair part. The code also thins
+    out the data, to a tenth of EMNIST's letters; here `fraction` does.
+
+    Source: code of Zhu et al., FedGen (2021), for EMNIST.
+    """
+    sizes, classes = class_sizes(wanted.labels)
+    reordered = replace(wanted, labels=rng.permutation(len(sizes))[classes])
+    return _deal_first_accepted("fedgen", _fedgen_pools, reordered, rng)
+
+
+def niid_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """NIID-Bench's `noniid-labeldir`: balanced, at least 10 samples a client, the same rule as `lda`.
+
+    Source: Li et al., NIID-Bench (2022), and its code, in which alpha is called beta.
+    """
+    return _deal_first_accepted("niid_bench", _lda_pools, wanted, rng)
+
+
+def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """PFLlib's `dir`: balanced, at least 40 samples a client, or half of its fair part if that is fewer.
+
+    PFLlib merges the training and the test set before, and has each client test on a quarter of its samples
+    (`local_test_fraction=0.25`). Its earlier versions ask for one sample a client.
+
+    Source: Zhang et al., PFLlib (2025), and its code.
+    """
+    return _deal_first_accepted("pfllib", _pfllib_pools, wanted, rng)
+
+
+def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """FL-bench's Dirichlet: NOT balanced, at least 10 samples a client (the default of its argument).
+
+    A client that has much goes on getting more, so sizes differ far more than under `lda`. FL-bench merges the training
+    and the test set before, and has each client test on a quarter of its samples (`local_test_fraction=0.25`). Its
+    earlier versions are balanced and ask for 40.
+
+    Source: code of FL-bench.
+    """
+    return _deal_first_accepted("fl_bench", _fl_bench_pools, wanted, rng)
+
+
+def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """FedGKD's and FedDF's clients: Dirichlet within groups of ten, then cut into K equal chunks of int(N/K).
+
+    The shuffled samples are given to groups of ten clients (the last one has the rest), each group's share being that
+    of its clients; in a group each must get int(half of its fair part), in `max_tries` draws. All groups' clients are
+    then laid end to end and cut anew, so that all have equal size and borders shift a little. Fewer than K samples are
+    left over at the end and unused.
+
+    Source: code of Yao et al., FedGKD (2021), built on that of Lin et al., FedDF (2020). It refuses K < 10; here such
+    clients are one group.
+    """
+    alpha, labels, num_clients = wanted.concentration(), wanted.labels, wanted.num_clients
+    groups = _group_sizes(num_clients, FEDGKD_GROUP)
+    shuffled = rng.permutation(len(labels))
+    ends = [int(FEDGKD_GROUP / num_clients * len(labels)) * (index + 1) for index in range(len(groups) - 1)]
+    laid: list[Positions] = []
+    for members, clients in zip(np.split(shuffled, ends), groups, strict=True):
+        sizes, classes = class_sizes(labels[members])
+        dealt = draw(_group_pool(sizes, clients), alpha, rng, wanted.max_tries)
+        if dealt is None:
+            raise _infeasible("fedgkd_groups", _group_pools, wanted)
+        laid += [members[part] for part in deal(classes, dealt, rng)]
+    chunk = len(labels) // num_clients
+    return [np.sort(part) for part in np.split(np.concatenate(laid)[: chunk * num_clients], num_clients)]
+
+
+def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """FedKF's clients: each is once the one with most of a class before any is so again; no smallest size.
+
+    Clients form groups of as many as there are classes (the last one has the rest), and each class is shared out
+    between the groups in proportion. In a group, a class's shares are Dirichlet's, given that the client with the
+    largest share has not been the one with the largest share of an earlier class; when all have been, all may be again.
+    What rounding down leaves of a class goes to one group, or client, drawn at random; a client may be left without
+    samples if a class has hardly more than K. The printed setting has each client test on a fifth of its samples:
+    `local_test_fraction=0.2`.
+
+    The code draws again until the largest share falls to such a client. As no client is special, drawing that client,
+    and letting it change places with the one that has the largest share, gives the same distribution at once.
+
+    Source: code of Zhou et al., FedKF (journal version of 2024).
+    """
+    alpha = wanted.concentration()
+    sizes, classes = class_sizes(wanted.labels)
+    groups = np.array(_group_sizes(wanted.num_clients, len(sizes)))
+    of_group = _round_down(np.tile(groups / groups.sum(), (len(sizes), 1)), np.array(sizes), rng)
+    shares = [_turns(len(sizes), clients, alpha, rng) for clients in groups]
+    counts = np.hstack([_round_down(share, size, rng) for share, size in zip(shares, of_group.T, strict=True)])
+    check_none_empty("fedkf", counts)
+    return [np.sort(part) for part in deal(classes, counts, rng)]
+
+
+# --- draws
 
 
 def draw(pool: Pool, alpha: float, rng: np.random.RandomState, max_tries: int = MAX_TRIES) -> Counts | None:
@@ -110,18 +227,116 @@ def propose(
         # At a tiny alpha all of a draw's gamma variates can underflow, which makes its shares NaN or infinite.
         shares[~np.isfinite(shares).all(axis=1)] = 0
         if pool.balanced:
-            shares *= held < pool.fair_size
+            shares *= held < sum(pool.class_sizes) / pool.num_clients
         total = shares.sum(axis=1, keepdims=True)
         # Nobody may be left to give the class to: then there is nothing to renormalise by, and the draw is void.
         sound &= total[:, 0] > 0
         np.divide(shares, total, out=shares, where=total > 0)
-        counts[label] = _cut(shares, size)
+        edges = (np.cumsum(shares, axis=1) * size).astype(np.int64)
+        edges[:, -1] = size
+        counts[label] = np.diff(edges, axis=1, prepend=0)
         held += counts[label]
     return counts, sound & (held.min(axis=1) >= pool.min_size)
 
 
-def _cut(shares: NDArray[np.float64], size: int) -> Counts:
-    """(T, K) whole samples out of `size`, by shares that add up to 1: differences of the cumulative sums, floored."""
-    edges = (np.cumsum(shares, axis=1) * size).astype(np.int64)
-    edges[:, -1] = size
-    return np.diff(edges, axis=1, prepend=0)
+def _deal_first_accepted(
+    name: str, make_pools: MakePools, wanted: Wanted, rng: np.random.RandomState
+) -> list[Positions]:
+    """Give samples out by the first accepted draw over all clients, by the rule of the partition `name`."""
+    alpha = wanted.concentration()
+    sizes, classes = class_sizes(wanted.labels)
+    (pool,) = make_pools(sizes, wanted.num_clients)
+    samples, least = len(wanted.labels), pool.min_size
+    if samples < least:
+        raise PartitionError(
+            f"partition {name} gives each client at least {least:,} samples, and there are {samples:,}; use more of "
+            "the training data"
+        )
+    if pool.num_clients * least > samples:
+        raise PartitionError(
+            f"num_clients must be <= {samples // least} for partition {name}, which gives each client at least "
+            f"{least:,} of {samples:,} samples, got {pool.num_clients}; lower it, or use more of the training data"
+        )
+    dealt = draw(pool, alpha, rng, wanted.max_tries)
+    if dealt is None:
+        raise _infeasible(name, make_pools, wanted)
+    return [np.sort(part) for part in deal(classes, dealt, rng)]
+
+
+def _infeasible(name: str, make_pools: MakePools, wanted: Wanted) -> PartitionError:
+    """The error that says what was asked for, how rarely draws give it, and the nearest requests that can be met."""
+    alpha, num_clients = wanted.concentration(), wanted.num_clients
+    sizes, _ = class_sizes(wanted.labels)
+
+    def often(clients: int, concentration: float) -> bool:
+        rates = []
+        for pool in make_pools(sizes, clients):
+            probes = max(FEWEST_PROBES, min(PROBES, PROBE_NUMBERS // pool.numbers))
+            rates.append(acceptance(pool, concentration, np.random.RandomState(0), probes))
+        return min(rates) > OFTEN
+
+    hardest = make_pools(sizes, num_clients)[-1]
+    count = tries(hardest.numbers, wanted.max_tries)
+    fewer = sorted({num_clients * tenth // 10 for tenth in TENTHS} - {0, num_clients}, reverse=True)
+    better_alpha = next((value for value in LADDER if value > alpha and often(num_clients, value)), None)
+    better_clients = next((value for value in fewer if often(value, alpha)), None)
+    steps = [f"alpha={better_alpha:g}"] if better_alpha else []
+    steps += [f"num_clients={better_clients}"] if better_clients else []
+    return PartitionError(
+        f"partition {name} with alpha={alpha:g} and num_clients={num_clients} on {len(wanted.labels):,} samples: none "
+        f"of {count:,} draws gave every client at least {hardest.min_size:,} samples, so the acceptance rate is below "
+        f"{3 / count:.2g}; " + (f"try {' or '.join(steps)}" if steps else "use more data, or partition=iid")
+    )
+
+
+def _lda_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
+    return [Pool(sizes, num_clients, LDA_MIN_SIZE)]
+
+
+def _fedgen_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
+    return [Pool(sizes, num_clients, FEDGEN_MIN_PER_CLASS * len(sizes))]
+
+
+def _pfllib_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
+    # PFLlib would leave a client without samples if there are hardly more of them than of clients.
+    return [Pool(sizes, num_clients, max(1, min(PFLLIB_MIN_SIZE, sum(sizes) // (2 * num_clients))))]
+
+
+def _fl_bench_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
+    return [Pool(sizes, num_clients, FL_BENCH_MIN_SIZE, balanced=False)]
+
+
+def _group_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
+    """The kinds of group there are, each with every class in proportion."""
+    groups = sorted(set(_group_sizes(num_clients, FEDGKD_GROUP)))
+    return [_group_pool(tuple(size * group // num_clients for size in sizes), group) for group in groups]
+
+
+def _group_pool(sizes: tuple[int, ...], clients: int) -> Pool:
+    return Pool(sizes, clients, int(0.5 * sum(sizes) / clients))
+
+
+def _group_sizes(num_clients: int, size: int) -> list[int]:
+    """Clients of each group: full groups, then the rest."""
+    full = math.ceil(num_clients / size) - 1
+    return [size] * full + [num_clients - size * full]
+
+
+def _turns(classes: int, clients: int, alpha: float, rng: np.random.RandomState) -> Shares:
+    """(C, M) Dirichlet shares whose largest one falls to each client in turn, in an order drawn anew for each turn."""
+    shares = rng.dirichlet(np.full(clients, alpha), classes)
+    # At a tiny alpha all of a draw's gamma variates can underflow; its limit gives all to one client.
+    shares[~np.isfinite(shares).all(axis=1)] = np.eye(1, clients)
+    rounds = math.ceil(classes / clients)
+    chosen = np.concatenate([rng.permutation(clients) for _ in range(rounds)])[:classes]
+    each, largest = np.arange(classes), shares.argmax(axis=1)
+    shares[each, chosen], shares[each, largest] = shares[each, largest], shares[each, chosen]
+    return shares
+
+
+def _round_down(shares: Shares, sizes: Positions, rng: np.random.RandomState) -> Counts:
+    """(C, M) whole samples of (C,) class sizes by (C, M) shares, rounded down; the rest of a class to one at random."""
+    counts = (shares * sizes[:, None]).astype(np.int64)
+    lucky = rng.randint(shares.shape[1], size=len(shares))
+    counts[np.arange(len(shares)), lucky] += sizes - counts.sum(axis=1)
+    return counts

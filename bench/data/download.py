@@ -1,67 +1,148 @@
-"""Fetches the missing files of a data set: checked, resumed where they broke off, in place only once they are whole."""
+"""Published files: where they lie, whether they are the original ones, and downloads that go on where they broke off.
+
+Imports neither torch nor ray, nor numpy.
+"""
 
 from __future__ import annotations
 
 import gzip
+import hashlib
+import os
 import shutil
 import sys
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from hashlib import md5
-from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Protocol, cast
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from typing import IO, Protocol, cast
 
 from bench.data.dataset import MissingData
-from bench.errors import EnvironmentProblem
-
-if TYPE_CHECKING:
-    from bench.data.originals import Original
-    from bench.data.remote import Remote
+from bench.errors import EnvironmentProblem, with_its_kind
+from leaderboards.commands import shell_command
 
 ATTEMPTS = 3  # at one server, each going on where the last one broke off
 TIMEOUT = 60  # seconds without a byte
 BLOCK = 2**20
 UNSATISFIABLE = 416  # HTTP: there is nothing behind the bytes that are here
 
-# What a network, a disk or a cut-off archive can raise.
-_FAILURES = (OSError, HTTPException, tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error)
+DISTILBERT = "distilbert/distilbert-base-uncased"  # whose vocabulary texts are split by, and whose weights are read
+
+
+@dataclass(frozen=True)
+class Original:
+    """A published file, or an archive that holds files of a data set under their names.
+
+    Args:
+        path: where it lies, below the folder of data sets; torchvision's place if torchvision has the data set.
+        md5: checksum, hexadecimal; None if none is published.
+        also: other places where it may lie.
+        urls: addresses, if it can be downloaded; the first that answers is used.
+        repository: of a model on the Hugging Face hub that has the file, too, as owner/name.
+    """
+
+    path: str
+    md5: str | None = None
+    also: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    repository: str = ""
+
+    @property
+    def content(self) -> str | None:
+        """The name of the one file that it is or packs; None for an archive of several."""
+        name = PurePosixPath(self.path).name
+        return None if name.endswith((".zip", ".tar.gz")) else name.removesuffix(".gz")
+
+    def find(self, folder: Path) -> Path | None:
+        """The file, in the first of its places that has one, else where the hub's client keeps it; None if none has."""
+        kept = [place / PurePosixPath(self.path).name for place in snapshots(self.repository, "models")]
+        places = [*(folder / path for path in (self.path, *self.also)), *kept]
+        return next((file for file in places if file.is_file()), None)
+
+    def verify(self, folder: Path, name: str) -> Path:
+        """The file, which is here, after a comparison with its checksum.
+
+        Args:
+            folder: the folder of data sets.
+            name: the data set's, for the message.
+
+        Raises:
+            EnvironmentProblem: it is another file, or cannot be read.
+        """
+        file = self.find(folder) or folder / self.path
+        try:
+            md5 = checksum(file)
+        except OSError as problem:
+            raise EnvironmentProblem(
+                f"{file} cannot be read: {problem}; mend that, or use another folder with --data-dir or FEDKD_DATA"
+            ) from problem
+        if self.md5 not in (None, md5):
+            raise EnvironmentProblem(
+                f"{file} is not the original file: expected md5 {self.md5}, found {file.stat().st_size:,} bytes, "
+                f"md5 {md5}; {mending(name, folder)}"
+            )
+        return file
+
+
+def hub_file(repository: str, path: str, md5: str | None = None, also: tuple[str, ...] = ()) -> Original:
+    """A published file that a model's repository on the hub has, under the same name."""
+    url = f"https://huggingface.co/{repository}/resolve/main/{PurePosixPath(path).name}"
+    return Original(path, md5, also, (url,), repository)
 
 
 class Fetched(Protocol):
-    """What can be fetched: a `FileSource`, or a model's weights."""
+    """Something that can be fetched: a data set's files, or a model's weights."""
 
     @property
     def name(self) -> str:
-        """As `python -m bench.data prepare` knows it."""
+        """As `python -m bench.data prepare` takes it."""
 
     @property
     def title(self) -> str:
         """Name in print."""
 
     @property
-    def files(self) -> tuple[Original, ...]:
-        """All files that are wanted."""
-
-    @property
-    def remotes(self) -> tuple[Remote, ...]:
-        """What is downloaded for them, and from where."""
+    def remotes(self) -> tuple[Original, ...]:
+        """The files to download; archives of several files come last."""
 
     def missing(self, folder: Path) -> list[str]:
         """The files that are not in `folder`, as paths below it."""
 
 
+def snapshots(repository: str, kind: str) -> list[Path]:
+    """The folders in which the hub's client keeps versions of a repository, the newest first.
+
+    Args:
+        repository: owner/name; empty for none.
+        kind: `datasets` or `models`.
+    """
+    home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
+    hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
+    kept = (hub / f"{kind}--{repository.replace('/', '--')}" / "snapshots").glob("*") if repository else ()
+    return sorted(kept, key=lambda place: place.stat().st_mtime, reverse=True)
+
+
+def checksum(file: Path) -> str:
+    """MD5 of a file, hexadecimal, as files are published with. It shows damage; it keeps no attacker out."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with file.open("rb") as opened:
+        while block := opened.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def mending(name: str, folder: Path) -> str:
+    """The advice about damaged files of a data set."""
+    again = shell_command("bench.data", "prepare", name, "--data-dir", folder)
+    return f"delete what is damaged and run: {again} (this downloads it again), or put the original there"
+
+
 def fetch(source: Fetched, folder: Path, offline: bool) -> None:
     """Bring missing files into `folder`; of several processes one does it and the others wait.
 
-    An archive that lies in `folder` is used; it is downloaded where there is none, or where that one lacks a file.
-    Files that are there stay as they are.
+    An archive that lies in `folder` is used, else it is downloaded. Files that are there stay as they are.
 
     Args:
         source: what they belong to.
@@ -69,188 +150,136 @@ def fetch(source: Fetched, folder: Path, offline: bool) -> None:
         offline: never use the network; archives that are here are still used.
 
     Raises:
-        MissingData: files are missing that no archive here has, `offline`, nor what was downloaded.
+        MissingData: files are missing that no archive has, or `offline` and there is no archive here.
         EnvironmentProblem: the download failed, an archive is damaged, or `folder` cannot be written.
     """
-    if offline and not any(remote.file.find(folder) for remote in source.remotes):
-        raise MissingData(_missing(source, folder, offline))
     from filelock import FileLock
 
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / f".{source.name}.lock"):
-            for remote in source.remotes:
-                if source.missing(folder):
-                    _bring(source, remote, folder, offline)
-    except _FAILURES as problem:
-        raise EnvironmentProblem(_failed(source, folder, problem)) from problem
-    if source.missing(folder):
-        raise MissingData(_missing(source, folder, offline))
-
-
-def _bring(source: Fetched, remote: Remote, folder: Path, offline: bool) -> None:
-    """Use one remote: the archive that is here, then for what that lacks a download, which goes once it is unpacked."""
-    here, wanted = remote.file.find(folder), _wanted(source, remote, folder)
-    if here and wanted:
-        _check(here, remote, source.name, folder)
-        _unpack(here, wanted, folder)
-        wanted = _wanted(source, remote, folder)
-    # An archive of the right checksum is what would be downloaded.
-    if not wanted or offline or (here and remote.file.md5):
-        return
-    archive = _download(remote, folder)
-    if archive.name in wanted:
-        return
-    try:
-        _unpack(archive, wanted, folder)
-    except _FAILURES:
-        # With the right checksum it is whole: the failure is the disk's, and what was downloaded stays of use.
-        if not remote.file.md5:
-            archive.unlink()
+        if not offline or any(remote.find(folder) for remote in source.remotes):
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / f".{source.name}.lock"):
+                for remote in source.remotes:
+                    missing = {PurePosixPath(path).name: folder / path for path in source.missing(folder)}
+                    if missing and remote.content in (None, *missing):
+                        _bring(source, remote, missing, folder, offline)
+    except EnvironmentProblem:
         raise
-    archive.unlink()
+    except Exception as problem:
+        raise EnvironmentProblem(
+            f"{source.title} could not be fetched into {folder}: {with_its_kind(problem)}. Check the connection, the "
+            "space and the right to write there (--data-dir or FEDKD_DATA name another folder), or put "
+            f"{_archives(source)} there by hand, and run again"
+        ) from problem
+    if lost := source.missing(folder):
+        download = f"put {_archives(source)} into {folder}, or run once without --offline to download it"
+        lacking = f"or put them into {folder}, for {_archives(source)} lacks them"
+        raise MissingData(
+            f"{source.title} is not in {folder}: {', '.join(lost)} missing. Name the folder that holds them with "
+            f"--data-dir or FEDKD_DATA, {download if offline else lacking}"
+        )
 
 
-def _wanted(source: Fetched, remote: Remote, folder: Path) -> dict[str, Path]:
-    """The missing files that a remote may hold, by name: the one that it is, else all that are no other remote."""
-    names = {PurePosixPath(file.path).name for file in source.files}
-    own, *others = (_stem(each) for each in (remote, *source.remotes))
-    mine = {own} if own in names else names - set(others)
-    missing = {PurePosixPath(path).name: folder / path for path in source.missing(folder)}
-    return {name: path for name, path in missing.items() if name in mine}
+def _archives(source: Fetched) -> str:
+    """The files that may be put there by hand, with checksums."""
+    return ", ".join(file.path + (f" (md5 {file.md5})" if file.md5 else "") for file in source.remotes)
 
 
-def _stem(remote: Remote) -> str:
-    """The name of a file that is packed by itself, without the packing."""
-    return PurePosixPath(remote.file.path).name.removesuffix(".gz")
+def _bring(source: Fetched, remote: Original, missing: dict[str, Path], folder: Path, offline: bool) -> None:
+    """Unpack missing files, by name, from the archive that is here, else from a download, which goes afterwards."""
+    if remote.find(folder):
+        _unpack(remote.verify(folder, source.name), missing, folder, source.name)
+    elif not offline:
+        archive = _download(remote, folder)
+        if archive.name not in missing:
+            try:
+                _unpack(archive, missing, folder, source.name)
+            finally:
+                archive.unlink()
 
 
-def _check(file: Path, remote: Remote, name: str, folder: Path) -> None:
-    if remote.file.md5 and _md5(file) != remote.file.md5:
-        remote.file.read(folder, name)  # which says what is wrong
-
-
-def _md5(file: Path) -> str:
-    digest = md5(usedforsecurity=False)
-    with file.open("rb") as opened:
-        while block := opened.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _download(remote: Remote, folder: Path) -> Path:
-    """The file, once its checksum is right: in its place, or beside the user's own that lies there."""
-    target = folder / remote.file.path
+def _download(remote: Original, folder: Path) -> Path:
+    """The file in its place, once its checksum is right."""
+    target = folder / remote.path
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
-    if target.exists():
-        target = target.with_name(f".new-{target.name}")
     problems = []
     for url in remote.urls:
         for _ in range(ATTEMPTS):
             try:
                 _stream(url, part)
-            except _FAILURES as problem:
-                problems.append(f"{url}: {type(problem).__name__}: {problem}")
+            except Exception as problem:  # of the connection, the protocol or the disk
+                problems.append(f"{url}: {with_its_kind(problem)}")
                 continue
-            found = _md5(part)
-            if remote.file.md5 in (None, found):
+            md5 = checksum(part)
+            if remote.md5 in (None, md5):
                 return part.replace(target)
             part.unlink()
-            problems.append(f"{url}: expected md5 {remote.file.md5}, got a file with {found}")
+            problems.append(f"{url}: expected md5 {remote.md5}, got a file with {md5}")
     raise OSError("; ".join(dict.fromkeys(problems)))
 
 
 def _stream(url: str, part: Path) -> None:
-    """Append to `part` what the server has behind it; begin anew where the server cannot go on."""
+    """Append to `part` the bytes that the server has behind it; begin anew if the server cannot go on."""
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
     have = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": "fedkd-bench", **({"Range": f"bytes={have}-"} if have else {})}
     try:
         with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as response:
             have = have if response.status == 206 else 0
             length = response.headers.get("Content-Length")
-            total = have + int(length) if length else None
-            _say(url, have, total)
+            size = f"{(have + int(length)) / 1e6:,.1f} MB" if length else "of unknown size"
+            rest = f", going on after {have / 1e6:,.1f} MB" if have else ""
+            sys.stderr.write(f"downloading {url} ({size}{rest})\n")
             with part.open("ab" if have else "wb") as file:
                 shutil.copyfileobj(response, file, BLOCK)
     except HTTPError as problem:
         if problem.code != UNSATISFIABLE:
             raise
         return
-    if total is not None and part.stat().st_size != total:
-        raise OSError(f"the connection closed after {part.stat().st_size:,} of {total:,} bytes")
+    if length and part.stat().st_size != have + int(length):
+        raise OSError(f"the connection closed after {part.stat().st_size:,} of {have + int(length):,} bytes")
 
 
-def _say(url: str, have: int, total: int | None) -> None:
-    size = "of unknown size" if total is None else f"{total / 1e6:,.1f} MB"
-    rest = f", going on after {have / 1e6:,.1f} MB" if have else ""
-    sys.stderr.write(f"downloading {url} ({size}{rest})\n")
-
-
-def _unpack(archive: Path, wanted: dict[str, Path], folder: Path) -> None:
+def _unpack(archive: Path, wanted: dict[str, Path], folder: Path, name: str) -> None:
     """Put the wanted files, found in the archive by their names, into their places once all are unpacked."""
     with TemporaryDirectory(dir=folder, prefix=f".{archive.name}-") as scratch:
-        made: dict[Path, Path] = {}
-        for name, content in _members(archive):
-            if name in wanted:
-                made[wanted[name]] = Path(scratch) / name
-                with content() as opened, made[wanted[name]].open("wb") as file:
-                    shutil.copyfileobj(opened, file, BLOCK)
-        for target, unpacked in made.items():
+        unpacked: dict[Path, Path] = {}
+        try:
+            for member, content in _members(archive):
+                target = wanted.get(member.removesuffix(".gz"))
+                if target:
+                    unpacked[target] = Path(scratch) / target.name
+                    with content() as packed, unpacked[target].open("wb") as file:
+                        plain = gzip.GzipFile(fileobj=packed) if member.endswith(".gz") else packed
+                        shutil.copyfileobj(plain, file, BLOCK)
+        except Exception as problem:
+            if isinstance(problem, OSError) and problem.errno:
+                raise  # the disk's, not the archive's
+            raise EnvironmentProblem(
+                f"{archive}: expected an archive with {', '.join(wanted)}, found {archive.stat().st_size:,} bytes: "
+                f"{with_its_kind(problem)}; {mending(name, folder)}"
+            ) from problem
+        for target, whole in unpacked.items():
             target.parent.mkdir(parents=True, exist_ok=True)
-            unpacked.replace(target)
+            whole.replace(target)
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
-    """Name and content of each file in an archive; what is packed once more inside goes by its name without `.gz`."""
+    """Name and content of each file in an archive, or of the file itself."""
     if archive.suffix == ".zip":
         with zipfile.ZipFile(archive) as opened:
             for path in opened.namelist():
-                name = PurePosixPath(path).name
-                yield name.removesuffix(".gz"), partial(_unzipped, opened, path)
+                yield PurePosixPath(path).name, partial(opened.open, path)
     elif archive.name.endswith(".tar.gz"):
         with tarfile.open(archive) as tar:
             for member in tar:
                 if member.isfile():
-                    yield PurePosixPath(member.name).name, partial(_extracted, tar, member)
+                    yield (
+                        PurePosixPath(member.name).name,
+                        cast(Callable[[], IO[bytes]], partial(tar.extractfile, member)),
+                    )
     else:
-        yield archive.name.removesuffix(".gz"), partial(_ungzipped, archive)
-
-
-def _ungzipped(file: Path | IO[bytes]) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(file))
-
-
-def _unzipped(archive: zipfile.ZipFile, path: str) -> IO[bytes]:
-    opened = archive.open(path)
-    return _ungzipped(opened) if path.endswith(".gz") else opened
-
-
-def _extracted(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    opened = archive.extractfile(member)
-    assert opened is not None, "only files are asked for"
-    return opened
-
-
-def _missing(source: Fetched, folder: Path, offline: bool) -> str:
-    archives = _archives(source)
-    lacking = f"or put them into {folder}, for {archives} lacks them"
-    download = f"put {archives} into {folder}, or run once without --offline to download it"
-    return (
-        f"{source.title} is not in {folder}: {', '.join(source.missing(folder))} missing. "
-        f"Name the folder that holds them with --data-dir or FEDKD_DATA, {download if offline else lacking}"
-    )
-
-
-def _failed(source: Fetched, folder: Path, problem: BaseException) -> str:
-    return (
-        f"{source.title} could not be fetched into {folder}: {type(problem).__name__}: {problem}. "
-        f"Check the connection, the space and the right to write there (--data-dir or FEDKD_DATA name another folder), "
-        f"or put {_archives(source)} there by hand, and run again"
-    )
-
-
-def _archives(source: Fetched) -> str:
-    """What may be put there by hand, with checksums."""
-    files = [remote.file for remote in source.remotes]
-    return ", ".join(file.path + (f" (md5 {file.md5})" if file.md5 else "") for file in files)
+        yield archive.name, lambda: archive.open("rb")

@@ -19,7 +19,6 @@ import numpy as np
 from bench.data import cache, parquet
 from bench.data.dataset import Dataset
 from bench.data.files import PreparedSource
-from bench.data.originals import unlike
 from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
@@ -31,26 +30,37 @@ REPOSITORY = "flwrlabs/femnist"
 COLUMNS = ("image", "writer_id", "character")
 TENTH = 10  # the parquet files have no test part: it is a tenth of them
 
-Part = tuple["Images", "Labels", list[str]]  # and the writer of each sample
-
 
 @dataclass(frozen=True)
 class Femnist(PreparedSource):
     """The `Source` of FEMNIST.
 
-    LEAF's own split is kept. Of the parquet files a tenth of each writer's samples, drawn by RandomState(0), are the
-    test part, such that it is a tenth of the whole. How many samples LEAF's files have is up to those who drew them.
+    LEAF's own split is kept, and its files have as many samples as their maker drew. Of the parquet files a tenth of
+    each writer's samples, drawn by RandomState(0), are the test part, such that it is a tenth of the whole.
 
     Args:
         info: its entry in `DATASETS`.
+        form: what a file holds, for messages.
     """
 
     info: DatasetInfo
+    form: str = "LEAF's JSON (user_data: writer: x of 784 levels in [0, 1] each, y) or a table of images with writers"
+
+    def counts(self, folder: Path) -> tuple[int, int] | None:
+        """As `PreparedSource.counts` says."""
+        return None if _leaf(folder) else super().counts(folder)
 
     def parse(self, folder: Path) -> Dataset:
-        """The data set, of LEAF's files where there are any."""
+        """The data set, of LEAF's files if there are any."""
         leaf = _leaf(folder)
-        return self._of_leaf(folder, *leaf) if leaf else self._of_tables(folder)
+        if not leaf:
+            return self._of_tables(folder)
+        (train_x, train_y, train_writers), (test_x, test_y, test_writers) = (
+            self._of_json(folder, files) for files in leaf
+        )
+        names = sorted({*train_writers, *test_writers})
+        groups = (_numbered(writers, names) for writers in (train_writers, test_writers))
+        return Dataset.of(self.name, (train_x, train_y), (test_x, test_y), *groups)
 
     def present(self, folder: Path) -> list[Path]:
         """LEAF's files, else the parquet files."""
@@ -58,49 +68,35 @@ class Femnist(PreparedSource):
         return [*leaf[0], *leaf[1]] if leaf else parquet.find(folder / "femnist", REPOSITORY, "train")
 
     def missing(self, folder: Path) -> list[str]:
-        """What is not in `folder`, as a path below it."""
-        if self.present(folder):
-            return []
-        lacking = [file.relative_to(folder).as_posix() for file in parquet.lacking(folder / "femnist", "train")]
-        return lacking or ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
+        """As `PreparedSource.missing` says."""
+        return [] if self.present(folder) else ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Download the parquet files, as `bench.data.parquet.fetch` says."""
-        parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline, self.missing(folder))
+        parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline)
 
     def place(self) -> Path:
         """As `PreparedSource.place` says."""
         return cache.place(self.name, [REPOSITORY, str(TENTH)])
 
-    def _of_leaf(self, folder: Path, train: list[Path], test: list[Path]) -> Dataset:
-        parts = [_joined([self._file(folder, file) for file in files]) for files in (train, test)]
-        writers = sorted({writer for part in parts for writer in part[2]})
-        groups = [_numbered(part[2], writers) for part in parts]
-        (train_x, train_y, _), (test_x, test_y, _) = parts
-        return Dataset.of(self.name, (train_x, train_y), (test_x, test_y), *groups)
-
-    def _file(self, folder: Path, file: Path) -> Part:
-        """The samples of one of LEAF's files, writer by writer; its pixels are grey levels / 255."""
-        try:
-            content: dict[str, Any] = json.loads(file.read_bytes())["user_data"]
-            samples = [(row, writer) for writer, data in content.items() for row in data["x"]]
-            targets = np.array([label for data in content.values() for label in data["y"]], np.int64)
-            levels = np.array([row for row, _ in samples], np.float64).reshape(-1, *SHAPE)
-            pixels = np.rint(levels * 255).astype(np.uint8)
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
-            wanted = "LEAF's JSON with user_data: writer: x of 784 levels each, y"
-            raise unlike(file, self.name, folder, wanted, f"{file.stat().st_size:,} bytes: {problem!r}") from problem
-        if len(levels) and not 0 <= levels.min() <= levels.max() <= 1:
-            raise unlike(file, self.name, folder, "levels from 0 to 1", f"{levels.min():g} to {levels.max():g}")
-        self.check(file, folder, len(pixels), targets)
-        return pixels, targets, [writer for _, writer in samples]
+    def _of_json(self, folder: Path, files: list[Path]) -> tuple[Images, Labels, list[str]]:
+        """Pixels, labels and writers of LEAF's files, writer by writer."""
+        pixels, labels, writers = [], [], []
+        for file in files:
+            with self.reading(file, folder):
+                content: dict[str, Any] = json.loads(file.read_bytes())["user_data"]
+                for writer, samples in content.items():
+                    levels = np.array(samples["x"], np.float64).reshape(len(samples["y"]), *SHAPE)
+                    if levels.size and not (levels.min() >= 0 and levels.max() <= 1):
+                        raise ValueError(f"levels {levels.min():g} to {levels.max():g} of writer {writer}")
+                    pixels.append(np.rint(levels * 255).astype(np.uint8))
+                    labels.append(np.array(samples["y"], np.int64))
+                    writers += [writer] * len(levels)
+        return np.concatenate(pixels), np.concatenate(labels), writers
 
     def _of_tables(self, folder: Path) -> Dataset:
-        files = self.present(folder)
-        columns = parquet.read(files, COLUMNS, self.name, folder)
-        targets = np.array(columns["character"], np.int64)
-        self.check(files[0].parent, folder, sum(self.counts), targets)
-        pixels = parquet.images(columns["image"], SHAPE, files[0], self.name, folder)
+        columns = parquet.read(self.present(folder), COLUMNS)
+        targets, pixels = np.array(columns["character"], np.int64), parquet.images(columns["image"], SHAPE)
         groups = _numbered(columns["writer_id"], sorted(set(columns["writer_id"])))
         test = _tenth(groups)
         train_part, test_part = ((pixels[mask], targets[mask]) for mask in (~test, test))
@@ -111,15 +107,18 @@ class Femnist(PreparedSource):
 class Characters(Femnist):
     """The `Source` of some of FEMNIST's characters.
 
-    Test parts and writers' numbers are FEMNIST's: no sample is tested on here and trained on there. How many samples
-    there are is not checked, because only FEMNIST's total is published.
+    Test parts and writers' numbers are FEMNIST's: no sample is tested on here and trained on there. The number of
+    samples is not checked, because only FEMNIST's total is published.
 
     Args:
         info: its entry in `DATASETS`.
         classes: (62,) the class of each of FEMNIST's classes, -1 if it is left out.
     """
 
-    classes: tuple[int, ...]
+    classes: tuple[int, ...] = ()
+
+    def counts(self, folder: Path) -> None:
+        """As `PreparedSource.counts` says."""
 
     def parse(self, folder: Path) -> Dataset:
         """FEMNIST's samples of these characters."""
@@ -133,22 +132,17 @@ class Characters(Femnist):
 
 # FEMNIST's classes are 0 to 9, A to Z, a to z.
 FEMNIST = Femnist(DATASETS["femnist"])
-LETTERS = Characters(DATASETS["femnist_letters"], (*[-1] * 10, *range(26), *range(26)))
-DIGITS = Characters(DATASETS["femnist_digits"], (*range(10), *[-1] * 52))
+LETTERS = Characters(DATASETS["femnist_letters"], classes=(*[-1] * 10, *range(26), *range(26)))
+DIGITS = Characters(DATASETS["femnist_digits"], classes=(*range(10), *[-1] * 52))
 
 
 def _leaf(folder: Path) -> tuple[list[Path], list[Path]] | None:
-    """LEAF's files of the training and of the test part, or None where one has none."""
+    """LEAF's files of the training and of the test part, or None if a part has none."""
     for place in (folder / "femnist" / "data", folder / "femnist"):
         train, test = (sorted((place / part).glob("*.json")) for part in ("train", "test"))
         if train and test:
             return train, test
     return None
-
-
-def _joined(parts: list[Part]) -> Part:
-    pixels, targets = (np.concatenate([part[array] for part in parts]) for array in (0, 1))
-    return pixels, targets, [writer for part in parts for writer in part[2]]
 
 
 def _numbered(writers: list[str], names: list[str]) -> Groups:

@@ -1,20 +1,23 @@
-"""What the sources that read published files have in common: the prepared copy, what is missing, fetching."""
+"""Sources of published files: the prepared copy, the boundary around every reader, the checks of what was read."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.data import cache
+import numpy as np
+
+from bench.data import cache, parquet
 from bench.data.dataset import Dataset, MissingData
-from bench.data.originals import unlike
+from bench.data.download import Original, fetch, mending
+from bench.errors import EnvironmentProblem, with_its_kind
 
 if TYPE_CHECKING:
     from bench.data.dataset import Labels
-    from bench.data.originals import Original
-    from bench.data.remote import Remote
     from bench.data.table import DatasetInfo
 
 
@@ -22,10 +25,12 @@ class PreparedSource(ABC):
     """A `Source` that keeps a prepared copy of what it has read.
 
     Attributes:
-        info: its entry in `DATASETS`, which what is read is held against.
+        info: its entry in `DATASETS`, with which every part is compared.
+        form: what a file of the data set holds, for messages.
     """
 
     info: DatasetInfo
+    form: str
 
     @property
     def name(self) -> str:
@@ -37,18 +42,13 @@ class PreparedSource(ABC):
         """Name in print."""
         return self.info.title
 
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Samples of the parts in turn."""
+    def counts(self, folder: Path) -> tuple[int, int] | None:
+        """Samples of the training and the test part; None if nobody has published them."""
         return self.info.train_size, self.info.test_size
 
     @abstractmethod
     def parse(self, folder: Path) -> Dataset:
-        """The data set, from the files in `folder`, all of which are there; raises as `read` does."""
-
-    def parse_labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part, as `parse`; faster where the images can be left alone."""
-        return self.read(folder).train_y
+        """The data set, from the files in `folder`, all of which are there; may raise anything if one is damaged."""
 
     @abstractmethod
     def present(self, folder: Path) -> list[Path]:
@@ -62,48 +62,64 @@ class PreparedSource(ABC):
     def place(self) -> Path:
         """Where the prepared copy is kept."""
 
+    def originals(self, folder: Path) -> list[Original]:
+        """The files that are compared with their checksums before they are read."""
+        return []
+
     def read(self, folder: Path) -> Dataset:
-        """The data set, from its prepared copy where there is one, else from the original files.
+        """The data set, from its prepared copy if there is one, else from the original files.
 
         Raises:
             MissingData: a file is not in `folder`.
-            EnvironmentProblem: a file is not the published one.
+            EnvironmentProblem: a file is damaged, or not the published one.
         """
         place, stamp = self.place(), self._stamp(folder)
         copy = cache.read(place, self.name, stamp)
         if copy is not None:
             return copy
-        dataset = self.parse(folder)
+        files = self.present(folder)
+        where = files[0] if len(files) == 1 else files[0].parent
+        for original in self.originals(folder):
+            original.verify(folder, self.name)
+        with self.reading(where, folder):
+            dataset = self.parse(folder)
+            self._check(dataset, self.counts(folder))
         cache.write(place, dataset, stamp)
         return dataset
 
     def labels(self, folder: Path) -> Labels:
         """(N,) labels of the training part; raises as `read` does."""
         kept = cache.read_labels(self.place(), self._stamp(folder))
-        if kept is not None:
-            return kept
-        targets = self.parse_labels(folder)
-        targets.setflags(write=False)
-        return targets
+        return self.read(folder).train_y if kept is None else kept
 
-    def check(self, where: Path, folder: Path, count: int, labels: Labels, first: int = 0) -> None:
-        """Hold labels against the table.
+    @contextmanager
+    def reading(self, file: Path, folder: Path) -> Iterator[None]:
+        """Turn whatever a reader raises into an `EnvironmentProblem` that names the file and the next step."""
+        try:
+            yield
+        except EnvironmentProblem:
+            raise
+        except Exception as problem:
+            size = f"{file.stat().st_size:,} bytes: " if file.is_file() else ""
+            raise EnvironmentProblem(
+                f"{file}: expected {self.form}, found {size}{with_its_kind(problem)}; {mending(self.name, folder)}"
+            ) from problem
 
-        Args:
-            where: the file that they are from, or the folder of its files, for the message.
-            folder: the folder of data sets, for the message.
-            count: how many there must be.
-            labels: (N,) from 0.
-            first: what the file calls class 0, for the message.
-
-        Raises:
-            EnvironmentProblem: there are more or fewer, or one is of no class.
-        """
-        last = self.info.num_classes - 1
-        if len(labels) != count or ((labels < 0) | (labels > last)).any():
-            found = f"labels {labels.min() + first} to {labels.max() + first}" if len(labels) else "no labels"
-            wanted = f"{count:,} samples with labels {first} to {last + first}"
-            raise unlike(where, self.name, folder, wanted, f"{len(labels):,} with {found}")
+    def _check(self, dataset: Dataset, counts: tuple[int, int] | None) -> None:
+        """Compare sizes, shapes and labels with the table; raises ValueError."""
+        parts = ((dataset.train_x, dataset.train_y), (dataset.test_x, dataset.test_y))
+        for number, (part, (x, labels)) in enumerate(zip(("training", "test"), parts, strict=True)):
+            wanted = counts[number] if counts else max(len(labels), 1)
+            if not len(x) == len(labels) == wanted:
+                raise ValueError(f"{len(x):,} samples and {len(labels):,} labels of {wanted:,} in the {part} part")
+            images = self.info.kind == "images"
+            if x.ndim < 2 or (images and (x.shape[1:] != self.info.input_shape or x.dtype != np.uint8)):
+                raise ValueError(f"{part} samples of shape {x.shape[1:]} ({x.dtype}), not {self.info.input_shape}")
+            if labels.min() < 0 or labels.max() >= self.info.num_classes:
+                last = self.info.num_classes - 1
+                raise ValueError(f"{part} labels {labels.min()} to {labels.max()} that must be in [0, {last}]")
+            if images and counts and len(np.unique(labels)) < self.info.num_classes:
+                raise ValueError(f"{len(np.unique(labels))} of {self.info.num_classes} classes in the {part} part")
 
     def _stamp(self, folder: Path) -> cache.Stamp:
         missing = self.missing(folder)
@@ -114,30 +130,57 @@ class PreparedSource(ABC):
 
 @dataclass(frozen=True)
 class FileSource(PreparedSource):
-    """A `PreparedSource` of published files.
+    """A `PreparedSource` of published files, or of tables of the Hugging Face hub in their place.
 
     Args:
         info: its entry in `DATASETS`.
+        form: what a file of the data set holds, for messages.
         files: all files that are read.
-        remotes: what is downloaded for them, and from where.
+        downloads: the files to download for them, archives of several last.
+        repository: on the hub, as owner/name; empty if its tables are not read.
+        table_parts: names of each part's tables, the first that there is counting.
+        table_kinds: how tables' names end.
     """
 
     info: DatasetInfo
+    form: str
     files: tuple[Original, ...]
-    remotes: tuple[Remote, ...]
+    downloads: tuple[Original, ...] = ()
+    repository: str = ""
+    table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
+    table_kinds: tuple[str, ...] = (".parquet",)
+
+    @property
+    def remotes(self) -> tuple[Original, ...]:
+        """The files to download."""
+        return self.downloads
+
+    def tables(self, folder: Path) -> list[list[Path]]:
+        """The hub's tables of each part; [] if there are not all of them, or the published files are here."""
+        if not self.repository or all(file.find(folder) for file in self.files if not file.repository):
+            return []
+        return parquet.parts(folder / self.name, self.repository, self.table_parts, self.table_kinds)
 
     def present(self, folder: Path) -> list[Path]:
         """As `PreparedSource.present` says."""
-        return [found for file in self.files if (found := file.find(folder))]
+        tables = self.tables(folder)
+        files = [file for file in self.files if file.repository or not tables]
+        places = [place for file in files if (place := file.find(folder))]
+        return [*places, *(table for part in tables for table in part)]
 
     def missing(self, folder: Path) -> list[str]:
-        """As `PreparedSource.missing` says."""
-        return [file.path for file in self.files if not file.find(folder)]
+        """As `PreparedSource.missing` says; tables stand for the data set's own files."""
+        lacking = [file for file in self.files if not file.find(folder)]
+        tables = lacking and self.tables(folder)
+        return [file.path for file in lacking if file.repository or not tables]
+
+    def originals(self, folder: Path) -> list[Original]:
+        """As `PreparedSource.originals` says."""
+        present = self.present(folder)
+        return [file for file in self.files if file.find(folder) in present]
 
     def fetch(self, folder: Path, offline: bool) -> None:
         """Bring the missing files into `folder`, as `bench.data.download.fetch` says."""
-        from bench.data.download import fetch
-
         fetch(self, folder, offline)
 
     def place(self) -> Path:

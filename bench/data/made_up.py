@@ -1,7 +1,6 @@
-"""Samples with a data set's shapes and classes, made up: they cost what real ones cost, and no file is needed.
+"""Made-up samples with a data set's shapes and classes, which cost what real ones cost and need no file.
 
-Images of a class share a pattern, so that a model learns them: a run on mere noise could diverge, and end before it is
-timed.
+Images of a class share a pattern, so that a model learns them: a run on mere noise could diverge before it is timed.
 """
 
 from __future__ import annotations
@@ -18,16 +17,7 @@ TOKENS = 1000  # of the made-up texts' vocabulary
 def made_up(
     constants: DatasetInfo, clients: int, samples: int, auxiliary: int, validation: int, tests: int
 ) -> tuple[Dataset, Split]:
-    """A data set of made-up samples, dealt to clients of equal size, then to the server, then held out.
-
-    Args:
-        constants: of the data set whose shapes and classes it has.
-        clients: K.
-        samples: of each client.
-        auxiliary: the server's.
-        validation: held out.
-        tests: of the test set.
-    """
+    """A data set like `constants` says: `samples` of each client, `auxiliary` ones of the server, others held out."""
     owned = clients * samples
     dataset = Dataset.of(
         constants.name, made_up_samples(owned + auxiliary + validation, constants), made_up_samples(tests, constants)

@@ -1,92 +1,197 @@
 """Data sets of other packages: a `DatasetInfo` by an entry point in `fedkd_bench.datasets`, or as `module:name`.
 
-Its `loader` names a `Source`, or simply a function that gives arrays (`bench.data.arrays`).
+Its `loader` names a `Source`, or simply a function that gives arrays, which are looked at before anything is trained on
+them. Every mistake in either is a UsageError.
+
+Axes: N samples, C channels, H rows, W columns, L tokens, D numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from functools import cache
-from typing import Any, cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from algorithms.sources import fingerprint
 from bench import outside
 from bench.data import paths
-from bench.data.dataset import MissingData, Source
+from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.table import GROUPS, DatasetInfo
-from bench.errors import UsageError
+from bench.errors import EnvironmentProblem, UsageError
 from leaderboards.identity import digest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bench.data.dataset import Groups, Labels
 
 KIND = outside.DATASETS
 KINDS = {"images": 3, "texts": 1, "vectors": 1}  # what samples may be, and the numbers in their shape
+DTYPES: dict[str, type[np.generic]] = {"images": np.uint8, "texts": np.int32, "vectors": np.float32}
+FIXES = {
+    "images": "images are whole numbers, 0 to `scale`: np.round(255 * x).astype(np.uint8) for x in [0, 1], scale=255",
+    "texts": "texts are token ids, whole numbers",
+    "vectors": "vectors are numbers",
+}
 
 
 @cache
 def find(name: str) -> DatasetInfo | None:
-    """The entry of a data set that is not of this suite, under the name that was typed; None where there is none.
-
-    Raises:
-        UsageError: its module, or what it says of the data set, is not what it should be.
-    """
+    """The entry of a data set that is not of this suite, under the name that was typed; None if there is none."""
     path = KIND.path(name)
     if path is None:
         return None
-    found = replace(outside.load_info(KIND, name, path, DatasetInfo), name=name)
-    for what, wrong in _mistakes(found).items():
+    info = replace(outside.load_info(KIND, name, path, DatasetInfo), name=name)
+    for what, wrong in _mistakes(info).items():
         if wrong:
-            raise _problem(name, f"{what}, got {getattr(found, what.split()[0])!r}")
-    return found
+            raise outside.problem(KIND, name, f"{what}, got {getattr(info, what.split()[0])!r}")
+    return info
 
 
 @cache
 def source(name: str) -> Source:
-    """Where a data set from outside comes from.
-
-    Raises:
-        UsageError: its loader cannot be imported, or is neither a `Source` nor a function.
-    """
+    """Where a data set from outside comes from."""
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
-    found = outside.load(KIND, name, info.loader)
-    is_class = isinstance(found, type)
-    if not is_class and all(hasattr(found, method) for method in ("read", "labels", "missing", "fetch")):
-        return cast(Source, found)
-    if is_class or not callable(found):
-        what = "a class" if is_class else type(found).__name__
-        raise _problem(name, f"loader {info.loader} is {what}: name a Source's instance, or a function of arrays")
-    from bench.data.arrays import Arrays
-
-    return Arrays(info, found)
+    loaded = outside.load(KIND, name, info.loader)
+    is_class = isinstance(loaded, type)
+    if not is_class and all(hasattr(loaded, method) for method in ("read", "labels", "missing", "fetch")):
+        return cast(Source, loaded)
+    if is_class or not callable(loaded):
+        what = "a class" if is_class else type(loaded).__name__
+        wanted = "name a Source's instance, or a function of arrays"
+        raise outside.problem(KIND, name, f"loader {info.loader} is {what}: {wanted}")
+    return Arrays(info, loaded)
 
 
 @cache
 def version(name: str) -> str | None:
-    """What in a run key stands for the data of a data set from outside; None where no package has one of that name.
+    """The part of a run key that stands for the data of a data set from outside; None if no package has one so named.
 
-    Where a function gives the arrays, they and what is said of them: an edit that leaves the data alone changes
-    nothing, a changed file does. Of a `Source` the code, for its files may come only after the planning.
+    If a function gives the arrays, they and the entry count: an edit that leaves the data alone changes nothing, a
+    changed file does. Of a `Source` the code counts, because its files may come only after the planning.
     """
     info = find(name)
     if info is None:
         return None
-    from bench.data.arrays import Arrays
-
-    found = source(name)
-    if isinstance(found, Arrays):
+    data = source(name)
+    if isinstance(data, Arrays):
+        decisive = ("num_classes", "input_shape", "scale", "flip", "groups", "kind")
+        told = {field: getattr(info, field) for field in decisive}
+        told["normalizations"] = dict(sorted(info.normalizations.items()))
         try:
-            return digest({"content": found.read(paths.data_dir()).hash, **_said(info)})[:16]
+            return digest({"content": data.read(paths.data_dir()).hash, **told})[:16]
         except MissingData:
             pass  # a plan without data has runs that nobody has made
     modules = [outside.module_of(path) for path in (KIND.path(name) or "", info.loader)]
     return f"{fingerprint(dict.fromkeys(modules)):08x}"
 
 
-def _said(info: DatasetInfo) -> dict[str, Any]:
-    """What of an entry decides the numbers of a run, besides the arrays."""
-    names = ("num_classes", "input_shape", "scale", "flip", "groups", "kind")
-    said = {name: getattr(info, name) for name in names}
-    return said | {"normalizations": dict(sorted(info.normalizations.items()))}
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """The `Source` of a data set that a function gives as arrays. It needs no folder and no network.
+
+    Args:
+        info: the entry, with which the arrays are compared.
+        function: without arguments; gives the training and the test part, each as (x, labels), or (x, labels, groups)
+            if `info.groups` is set. Images are (N, C, H, W) uint8, texts (N, L) token ids, vectors (N, D); labels
+            and groups are (N,) whole numbers from 0. A FileNotFoundError says that the data are not here.
+    """
+
+    info: DatasetInfo
+    function: Callable[[], Any]
+
+    def read(self, folder: Path) -> Dataset:
+        """The data set, with copies of the arrays; `folder` is not looked at.
+
+        Raises:
+            MissingData: the function did not find a file.
+        """
+        return self.dataset
+
+    def labels(self, folder: Path) -> Labels:
+        """(N,) labels of the training part; raises as `read` does."""
+        return self.dataset.train_y
+
+    def missing(self, folder: Path) -> list[str]:
+        """The file that the function did not find."""
+        try:
+            self.read(folder)
+        except MissingData as problem:
+            return [str(problem)]
+        return []
+
+    def fetch(self, folder: Path, offline: bool) -> None:
+        """Nothing can be fetched; raises EnvironmentProblem if something is missing."""
+        for problem in self.missing(folder):
+            raise EnvironmentProblem(problem)
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """The data set, read twice: a function that gives other data each time would make other runs each time."""
+        dataset = self._called()
+        if dataset.hash != self._called().hash:
+            raise self._problem("its function gives other data when it is called again: draw with a fixed seed")
+        return dataset
+
+    def _called(self) -> Dataset:
+        try:
+            parts = self.function()
+        except FileNotFoundError as error:
+            raise MissingData(f"data set {self.info.name!r}: no file {error.filename or error}") from error
+        except Exception as error:
+            raise self._problem(f"its function raises {type(error).__name__}: {error}") from error
+        if not isinstance(parts, tuple | list) or len(parts) != 2:
+            raise self._problem(f"its function must give the training and the test part, got {_told(parts)}")
+        train, test = (self._part(*pair) for pair in zip(("train", "test"), parts, strict=True))
+        return Dataset.of(self.info.name, train[:2], test[:2], train[2], test[2])
+
+    def _part(self, part: str, given: Any) -> tuple[NDArray[Any], Labels, Groups | None]:
+        """One part, checked and copied: nobody else can write to it."""
+        names = ("x", "labels", "groups") if self.info.groups else ("x", "labels")
+        if not isinstance(given, tuple | list) or len(given) != len(names):
+            raise self._problem(f"the {part} part must be ({', '.join(names)}), got {_told(given)}")
+        arrays = [np.asarray(array) for array in given]
+        count = self.info.train_size if part == "train" else self.info.test_size
+        for name, array in zip(names, arrays, strict=True):
+            if array.ndim < 1 or len(array) != count:
+                length = len(array) if array.ndim else "no array"
+                raise self._problem(f"{part} {name}: {part}_size is {count:,}, got {length}")
+        labels = self._whole(f"{part} labels", arrays[1], self.info.num_classes)
+        groups = self._whole(f"{part} groups", arrays[2]) if self.info.groups else None
+        return self._samples(f"{part} x", arrays[0]), labels, groups
+
+    def _samples(self, what: str, x: NDArray[Any]) -> NDArray[Any]:
+        kind, shape = self.info.kind, self.info.input_shape
+        if x.shape[1:] != shape:
+            fix = "; one channel is x[:, None]" if x.shape[1:] == shape[1:] and shape[0] == 1 else ""
+            raise self._problem(f"{what} must be of shape {_shape('N', *shape)}, got {_shape(*x.shape)}{fix}")
+        whole = kind != "vectors"
+        if not np.issubdtype(x.dtype, np.integer if whole else np.number) or x.dtype.kind == "c":
+            raise self._problem(f"{what}: {FIXES[kind]}, got {x.dtype}")
+        if whole and (x.min() < 0 or (kind == "images" and x.max() > self.info.scale)):
+            limit = f"in [0, {self.info.scale}], which scale says" if kind == "images" else ">= 0"
+            raise self._problem(f"{what} must be {limit}, got {x.min()} to {x.max()}")
+        if not whole and not np.isfinite(x).all():
+            raise self._problem(f"{what} must be finite, got NaN or infinity")
+        return np.array(x, DTYPES[kind], order="C")
+
+    def _whole(self, what: str, values: NDArray[Any], count: int | None = None) -> NDArray[np.int64]:
+        """(N,) whole numbers from 0, below `count`."""
+        if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
+            shape = _shape(*values.shape)
+            raise self._problem(f"{what} must be whole numbers of shape (N,), got {values.dtype} of {shape}")
+        if values.min() < 0 or (count is not None and values.max() >= count):
+            allowed = ">= 0" if count is None else f"in [0, {count - 1}], num_classes being {count}"
+            raise self._problem(f"{what} must be {allowed}, got {values.min()} to {values.max()}")
+        return np.array(values, np.int64)
+
+    def _problem(self, what: str) -> UsageError:
+        return outside.problem(KIND, self.info.name, what)
 
 
 def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
@@ -127,5 +232,9 @@ def _positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _problem(name: str, what: str) -> UsageError:
-    return outside.problem(KIND, name, what)
+def _told(given: Any) -> str:
+    return f"{len(given)} things" if isinstance(given, tuple | list) else type(given).__name__
+
+
+def _shape(*sides: int | str) -> str:
+    return f"({', '.join(map(str, sides))}{',' * (len(sides) == 1)})"

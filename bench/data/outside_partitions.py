@@ -1,6 +1,6 @@
 """Partitions of other packages: an entry point in `fedkd_bench.partitions`, or `module:name`.
 
-What stands there is a function like those of this suite, or a `Partition` of one. What it gives is looked at.
+There stands a function like those of this suite, or a `Partition` of one. The clients that it gives are looked at.
 
 Axes: N samples, K clients.
 """
@@ -17,8 +17,7 @@ import numpy as np
 
 from algorithms.sources import fingerprint
 from bench import outside
-from bench.data.dealing import PartitionError, Wanted
-from bench.data.partition import Partition
+from bench.data.dealing import Partition, PartitionError, Wanted
 from bench.data.table import GROUPS
 from bench.errors import UsageError
 
@@ -33,24 +32,33 @@ SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
 
 @cache
 def find(name: str) -> Partition | None:
-    """A partition that is not of this suite, its function checked; None where no package has one of that name.
+    """A partition that is not of this suite, its function checked; None if no package has one of that name.
 
     Raises:
-        UsageError: its module, or what stands there, is not what it should be.
+        UsageError: its module, or the thing that stands there, is not what it should be.
     """
     path = KIND.path(name)
     if path is None:
         return None
-    entry = _entry(name, path)
+    entry = outside.load(KIND, name, path)
+    if not isinstance(entry, Partition):
+        if not callable(entry) or isinstance(entry, type):
+            wanted = f"it must be a function {SIGNATURE} or a Partition of one"
+            raise outside.problem(KIND, name, f"{path} is {type(entry).__name__}; {wanted}")
+        summary = (inspect.getdoc(entry) or path).splitlines()[0]
+        entry = Partition(entry, needs_alpha=False, summary=summary, source=outside.module_of(path))
     if entry.groups not in GROUPS:
         raise outside.problem(KIND, name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}")
-    _check_signature(name, entry.function)
+    try:
+        inspect.signature(entry.function).bind(None, None)
+    except (TypeError, ValueError) as error:
+        raise outside.problem(KIND, name, f"its function must take {SIGNATURE}: {error}") from None
     return replace(entry, function=Checked(name, entry.function, entry.needs_alpha))
 
 
 @cache
 def version(name: str) -> int | None:
-    """A number that changes with the source of a partition from outside; None where no package has one of that name."""
+    """A number that changes with the source of a partition from outside; None if no package has one of that name."""
     entry = find(name)
     if entry is None:
         return None
@@ -61,7 +69,7 @@ def version(name: str) -> int | None:
 
 @dataclass(frozen=True)
 class Checked:
-    """A partition's function, what it gives being held against what was asked for.
+    """A partition's function whose result is compared with the request.
 
     Args:
         name: of the partition.
@@ -89,7 +97,12 @@ class Checked:
         return clients
 
     def _clients(self, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-        given = self._ask(wanted, rng)
+        try:
+            given = self.function(wanted, rng)
+        except Exception as error:
+            kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
+            hint = "" if self.needs_alpha else "; alpha is given only to a Partition with needs_alpha=True"
+            raise outside.problem(KIND, self.name, f"its function raises {kind}{error}{hint}") from error
         if not isinstance(given, list | tuple) or len(given) != wanted.num_clients:
             count = f"{len(given)} of them" if isinstance(given, list | tuple) else type(given).__name__
             raise self._wrong(f"must give a list of {wanted.num_clients} arrays, one for each client, got {count}")
@@ -100,45 +113,17 @@ class Checked:
             raise self._wrong(f"gives position {together[most]} {counts[most]} times: a sample has one owner")
         return clients
 
-    def _ask(self, wanted: Wanted, rng: np.random.RandomState) -> Any:
-        try:
-            return self.function(wanted, rng)
-        except Exception as error:
-            kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
-            hint = "" if self.needs_alpha else "; alpha is given only to a Partition with needs_alpha=True"
-            raise outside.problem(KIND, self.name, f"its function raises {kind}{error}{hint}") from error
-
     def _client(self, number: int, given: Any, count: int) -> Positions:
         positions = np.asarray(given)
         if not positions.size:
             raise self._wrong(f"leaves client {number} without a sample")
         if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer):
-            found = f"{positions.dtype} with {positions.ndim} axes"
-            raise self._wrong(f"must give each client whole numbers in one axis, got {found} for client {number}")
+            got = f"{positions.dtype} with {positions.ndim} axes"
+            raise self._wrong(f"must give each client whole numbers in one axis, got {got} for client {number}")
         if positions.min() < 0 or positions.max() >= count:
-            found = f"{positions.min()} to {positions.max()}"
-            raise self._wrong(f"must give positions in [0, {count - 1}], got {found} for client {number}")
+            got = f"{positions.min()} to {positions.max()}"
+            raise self._wrong(f"must give positions in [0, {count - 1}], got {got} for client {number}")
         return np.sort(positions).astype(np.int64)
 
     def _wrong(self, what: str) -> PartitionError:
         return PartitionError(str(outside.problem(KIND, self.name, what)))
-
-
-def _entry(name: str, path: str) -> Partition:
-    found = outside.load(KIND, name, path)
-    if isinstance(found, Partition):
-        return found
-    if not callable(found) or isinstance(found, type):
-        raise outside.problem(
-            KIND, name, f"{path} is {type(found).__name__}; it must be a function {SIGNATURE} or a Partition of one"
-        )
-    summary = (inspect.getdoc(found) or path).splitlines()[0]
-    return Partition(found, needs_alpha=False, summary=summary, source=outside.module_of(path))
-
-
-def _check_signature(name: str, function: Callable[..., Any]) -> None:
-    try:
-        signature = inspect.signature(function)
-        signature.bind(None, None)
-    except (TypeError, ValueError) as error:
-        raise outside.problem(KIND, name, f"its function must take {SIGNATURE}: {error}") from None

@@ -7,67 +7,31 @@ stream numpy keeps for good, so a seed means the same clients in years to come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from bench.data.conventions import fl_bench, niid_bench, pfllib
-from bench.data.dealing import PartitionError, Wanted
-from bench.data.skewed import fedgen, fedgkd_groups, fedkf, lda
+from bench.data.dealing import Partition, PartitionError, Wanted
+from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, niid_bench, pfllib
 from bench.data.without_alpha import by_source, by_writer, by_writer_2000, iid, pathological
 from bench.terminal.names import unknown
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Partitioner = Callable[[Wanted, np.random.RandomState], list[NDArray[np.int64]]]
-
 __all__ = ["PARTITIONS", "Partition", "PartitionError", "Wanted", "partition", "version"]
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A way to give samples to clients.
-
-    Args:
-        function: takes what is asked for and the generator; gives K ascending arrays of positions.
-        needs_alpha: whether alpha has a meaning.
-        summary: one line on what clients get.
-        source: where it comes from.
-        groups: what it must know of each sample besides the class, `source` or `writer`; empty for nothing.
-    """
-
-    function: Partitioner
-    needs_alpha: bool
-    summary: str
-    source: str
-    groups: str = ""
 
 
 def partition(name: str) -> Partition:
     """The table's entry for a partition, or that of one from outside: an entry point's name, or `module:name`.
 
-    Raises:
-        UsageError: there is no partition of that name, or one from outside is not what it should be; the message lists
-            those that there are, or says why.
+    Raises UsageError if there is none of that name, or one from outside is not what it should be.
     """
     if name in PARTITIONS:
         return PARTITIONS[name]
     from bench.data import outside_partitions  # looks into installed packages, which few commands need
 
-    found = outside_partitions.find(name)
-    if found is None:
+    entry = outside_partitions.find(name)
+    if entry is None:
         raise unknown("partition", name, [*PARTITIONS, *outside_partitions.KIND.names()], importable=True)
-    return found
+    return entry
 
 
 def version(name: str) -> int | None:
-    """A number that changes with the source of a partition from outside; None for this suite's own.
-
-    Raises:
-        UsageError: one from outside is not what it should be.
-    """
+    """A number that changes with the source of a partition from outside; None for this suite's own."""
     if name in PARTITIONS:
         return None
     from bench.data import outside_partitions

@@ -1,6 +1,6 @@
-"""Reads the pickles that CIFAR and MNIST-M are published in, and nothing else that a pickle may hold.
+"""A reader of pickled arrays of whole numbers that runs nothing a file names, for MNIST-M, which has no checksum.
 
-Unpickling calls whatever a file names, with arguments of the file's choosing. Here the names stand for classes of this
+Unpickling calls the names in a file with arguments of the file's choosing. Here the names stand for classes of this
 module, which only keep what they are given: numpy sees a type of whole numbers, bytes of the right length and a shape.
 """
 
@@ -32,7 +32,9 @@ def load_arrays(blob: bytes) -> dict[Any, Any]:
         pickle.UnpicklingError: it is no pickle of a dictionary.
     """
     try:
-        _check_memory(blob)
+        for opcode, argument, _ in pickletools.genops(blob):  # raises if a string is longer than the file
+            if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(blob):
+                raise ForbiddenPickle(f"{len(blob):,} bytes cannot hold {argument:,} objects")
         content = _Reader(io.BytesIO(blob), encoding="bytes").load()
     except pickle.UnpicklingError:
         raise
@@ -40,14 +42,7 @@ def load_arrays(blob: bytes) -> dict[Any, Any]:
         raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
     if not isinstance(content, dict):
         raise pickle.UnpicklingError(f"a {type(content).__name__}, not a dictionary")
-    return {key: value.made() if isinstance(value, _Array) else value for key, value in content.items()}
-
-
-def _check_memory(blob: bytes) -> None:
-    """Refuse a pickle that asks for more memory than its own length warrants."""
-    for opcode, argument, _ in pickletools.genops(blob):  # raises where a string is longer than the file
-        if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(blob):
-            raise ForbiddenPickle(f"{len(blob):,} bytes cannot hold {argument:,} objects")
+    return {key: value.array() if isinstance(value, _Array) else value for key, value in content.items()}
 
 
 class _Reader(pickle.Unpickler):
@@ -85,7 +80,7 @@ class _Array:
         """(version, shape, type, whether columns come first, content)."""
         self.state = state
 
-    def made(self) -> np.ndarray[Any, Any]:
+    def array(self) -> np.ndarray[Any, Any]:
         """The array, once its shape, type and content are known to fit."""
         match getattr(self, "state", None):
             case (_, tuple() as shape, _Kind() as kind, bool() as columns_first, bytes() as content):

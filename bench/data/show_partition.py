@@ -1,7 +1,6 @@
 """`python -m bench.data partition`: who holds how many samples of which class, as a table, as JSON, as a picture.
 
-What is shown is what a run with these fields and otherwise default ones gets: all training samples, shared out among
-the clients.
+A run with these fields and otherwise default ones gets the same: all training samples, shared out among the clients.
 """
 
 from __future__ import annotations
@@ -10,18 +9,20 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench import data
-from bench.data.bubbles import bubbles, check_file, write
+from bench.charts.holdings import holdings
+from bench.charts.panels import WIDE_SIDE, picture, print_config
 from bench.data.partition import PARTITIONS, partition
-from bench.data.splits import Split, split
+from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import DATA_DIR
+from bench.whole import whole_file
 from leaderboards.commands import shell_command
 from search_spaces.setting import Setting
 
@@ -29,63 +30,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.table import Table
 
-    Counts = NDArray[np.int64]
-
-MOST_ROWS = 100
-
-
-@dataclass(frozen=True, eq=False)
-class Shown:
-    """A partition and what it gives.
-
-    Args:
-        setting: the problem.
-        seed: of the draws.
-        samples: training samples N, those left over included.
-        hash: of the split, as a run's row has it.
-        counts: (K, C) samples of each class that each client holds.
-    """
-
-    setting: Setting
-    seed: int
-    samples: int
-    hash: str
-    counts: Counts
-
-    @property
-    def sizes(self) -> Counts:
-        """(K,) samples of each client."""
-        return np.asarray(self.counts.sum(axis=1))
-
-    @property
-    def distinct(self) -> Counts:
-        """(K,) classes of which each client has any."""
-        return np.asarray((self.counts > 0).sum(axis=1))
-
-    @property
-    def title(self) -> str:
-        """Data set and partition in one line."""
-        alpha = "" if self.setting.alpha is None else f", alpha {self.setting.alpha:g}"
-        return f"{data.info(self.setting.dataset).title}: {self.setting.partition}{alpha}, seed {self.seed}"
+MOST_ROWS = 100  # of a table
+MOST_CLIENTS = 1000  # in a picture
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     given = _parser().parse_args(argv)
     return exit_status(lambda: _show(given))
-
-
-def _show(given: argparse.Namespace) -> None:
-    path = None if given.plot is None else check_file(given.plot or _default_name(given))
-    shown = _share_out(given)
-    if path:
-        write(bubbles(shown.counts, shown.title, _sizes_line(shown)), path)
-    if given.json:
-        sys.stdout.write(json.dumps(_as_dict(shown)) + "\n")
-    else:
-        _print(shown)
-    if path:
-        sys.stderr.write(f"picture: {path}\n")
 
 
 def _parser() -> Parser:
@@ -107,13 +59,26 @@ def _parser() -> Parser:
     return parser
 
 
-def _default_name(given: argparse.Namespace) -> str:
-    alpha = [] if given.alpha is None else [f"{given.alpha:g}"]
-    parts = [given.dataset, given.partition, *alpha, f"{given.clients}clients", f"seed{given.seed}"]
-    return "-".join(parts).replace(":", "-") + ".svg"  # no colon: some file systems have none
+def _show(given: argparse.Namespace) -> None:
+    path = None
+    if given.plot is not None:
+        alpha = [] if given.alpha is None else [f"{given.alpha:g}"]
+        parts = [given.dataset, given.partition, *alpha, f"{given.clients}clients", f"seed{given.seed}"]
+        path = Path(given.plot or "-".join(parts).replace(":", "-") + ".svg")  # some file systems have no colon
+        _check_plot(path, given.clients)
+    shown = _shared_out(given)
+    if path:
+        _draw(shown, path)
+    if given.json:
+        sys.stdout.write(json.dumps(shown) + "\n")
+    else:
+        _print(shown)
+    if path:
+        sys.stderr.write(f"picture: {path}\n")
 
 
-def _share_out(given: argparse.Namespace) -> Shown:
+def _shared_out(given: argparse.Namespace) -> dict[str, Any]:
+    """The facts that are shown, as JSON has them: `counts` are the samples of each class that each client holds."""
     info = data.info(given.dataset)
     alpha = given.alpha if partition(given.partition).needs_alpha else None
     try:
@@ -126,85 +91,99 @@ def _share_out(given: argparse.Namespace) -> Shown:
         brings = shell_command("bench.data", "prepare", given.dataset, *folder)
         raise EnvironmentProblem(f"{given.dataset} is not in {data.data_dir(given.data_dir)}; run {brings}")
     shares = split(setting, labels, given.seed, data.groups(given.dataset, given.data_dir))
-    return Shown(setting, given.seed, len(labels), shares.hash, _count(shares, labels, info.num_classes))
-
-
-def _count(shares: Split, labels: NDArray[np.int64], classes: int) -> Counts:
-    return np.stack([np.bincount(labels[index], minlength=classes) for index in shares.clients])
-
-
-def _sizes_line(shown: Shown) -> str:
-    sizes, distinct = shown.sizes, shown.distinct
-    return (
-        f"{len(sizes):,} clients, {sizes.min():,} to {sizes.max():,} samples and {distinct.min()} to {distinct.max()} "
-        "classes each"
-    )
-
-
-def _as_dict(shown: Shown) -> dict[str, Any]:
-    setting, sizes = shown.setting, shown.sizes
+    counts = np.stack([np.bincount(labels[index], minlength=info.num_classes) for index in shares.clients])
+    sizes = counts.sum(axis=1)
     return {
         **{name: getattr(setting, name) for name in ("dataset", "partition", "alpha", "num_clients")},
-        "seed": shown.seed,
-        "partition_hash": shown.hash,
-        "samples": shown.samples,
-        "unused": shown.samples - int(sizes.sum()),
+        "seed": given.seed,
+        "partition_hash": shares.hash,
+        "samples": len(labels),
+        "unused": len(labels) - int(sizes.sum()),
         "smallest": {"client": int(sizes.argmin()), "samples": int(sizes.min())},
         "largest": {"client": int(sizes.argmax()), "samples": int(sizes.max())},
         "sizes": sizes.tolist(),
-        "distinct_classes": shown.distinct.tolist(),
-        "counts": shown.counts.tolist(),
+        "distinct_classes": (counts > 0).sum(axis=1).tolist(),
+        "counts": counts.tolist(),
     }
 
 
-def _print(shown: Shown) -> None:
-    out = console()
-    sizes, distinct = shown.sizes, shown.distinct
-    out.print(shown.title, style="bold", markup=False)
-    for columns in _chunks(shown, out.width):
-        out.print(_table(shown, columns))
-    if len(sizes) > MOST_ROWS:
-        out.print(f"... and {len(sizes) - MOST_ROWS:,} more clients; --json has them all")
-    unused = shown.samples - sizes.sum()
+def _check_plot(path: Path, clients: int) -> None:
+    """Raise UsageError or EnvironmentProblem if a picture cannot be drawn, before anything is shared out."""
+    if path.suffix.lower() not in (".svg", ".png"):
+        raise UsageError(f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {path.stem}.svg")
+    if clients > MOST_CLIENTS:
+        raise UsageError(f"--plot draws at most {MOST_CLIENTS:,} clients, got {clients:,}; --json has them all")
+    try:
+        import vl_convert  # noqa: F401
+    except ImportError:
+        raise EnvironmentProblem(
+            '--plot needs the package vl-convert-python: pip install "fedkd-bench[report]", then the same command again'
+        ) from None
+
+
+def _title(shown: dict[str, Any]) -> str:
+    """Data set and partition in one line."""
+    alpha = "" if shown["alpha"] is None else f", alpha {shown['alpha']:g}"
+    return f"{data.info(shown['dataset']).title}: {shown['partition']}{alpha}, seed {shown['seed']}"
+
+
+def _draw(shown: dict[str, Any], path: Path) -> None:
+    """Write the chart of the papers' figures: a bubble for each client and class, its area the number of samples."""
+    import vl_convert
+
+    counts, sizes, distinct = np.array(shown["counts"]), shown["sizes"], shown["distinct_classes"]
+    rows = [
+        {"client": int(client), "class": int(label), "samples": int(counts[client, label])}
+        for client, label in zip(*counts.nonzero(), strict=True)
+    ]
+    samples, classes = f"{min(sizes):,} to {max(sizes):,} samples", f"{min(distinct)} to {max(distinct)} classes"
+    panel = holdings(rows, *counts.shape, most=int(counts.max()), side=WIDE_SIDE)
+    spec = picture(_title(shown), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]])
+    if path.suffix.lower() == ".svg":
+        content = vl_convert.vegalite_to_svg(spec, config=print_config()).encode()
+    else:
+        content = vl_convert.vegalite_to_png(spec, config=print_config(), scale=2.0)
+    try:
+        with whole_file(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise EnvironmentProblem(f"--plot {path} cannot be written: {error.strerror or error}; name another") from None
+
+
+def _print(shown: dict[str, Any]) -> None:
+    out, counts = console(), np.array(shown["counts"])
+    out.print(_title(shown), style="bold", markup=False)
+    # The classes in as many even parts as the width asks for: three columns come first, a space between any two.
+    classes = counts.shape[1]
+    wide = max(len(str(counts.sum(axis=0).max())), len(str(classes - 1))) + 1
+    first = len("client ") + max(len("samples "), len(str(shown["samples"])) + 1) + len("classes ")
+    for columns in np.array_split(np.arange(classes), -(-classes // max(1, (out.width - first) // wide))):
+        out.print(_table(counts, columns))
+    if len(counts) > MOST_ROWS:
+        out.print(f"... and {len(counts) - MOST_ROWS:,} more clients; --json has them all")
+    smallest, largest, distinct = shown["smallest"], shown["largest"], shown["distinct_classes"]
     lines = [
-        f"smallest: client {sizes.argmin()} with {sizes.min():,} samples; largest: client {sizes.argmax()} with "
-        f"{sizes.max():,}; mean {sizes.mean():,.1f}",
-        f"classes of a client: {distinct.min()} to {distinct.max()}, mean {distinct.mean():.1f}; samples left over: "
-        f"{unused:,}",
-        f"partition hash {shown.hash}",
+        f"smallest: client {smallest['client']} with {smallest['samples']:,} samples; largest: client "
+        f"{largest['client']} with {largest['samples']:,}; mean {np.mean(shown['sizes']):,.1f}",
+        f"classes of a client: {min(distinct)} to {max(distinct)}, mean {np.mean(distinct):.1f}; samples left over: "
+        f"{shown['unused']:,}",
+        f"partition hash {shown['partition_hash']}",
     ]
     out.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
-def _chunks(shown: Shown, width: int) -> list[Counts]:
-    """The classes in as many even parts as the width asks for."""
-    classes = shown.counts.shape[1]
-    # Three columns come first, and each has a space before the next one.
-    wide = max(len(str(shown.counts.sum(axis=0).max())), len(str(classes - 1))) + 1
-    first = len("client ") + max(len("samples "), len(str(shown.samples)) + 1) + len("classes ")
-    fitting = max(1, (width - first) // wide)
-    return np.array_split(np.arange(classes), -(-classes // fitting))
-
-
-def _table(shown: Shown, columns: Counts) -> Table:
+def _table(counts: NDArray[np.int64], columns: NDArray[np.int64]) -> Table:
+    """Clients and their samples of some classes."""
     from rich import box
     from rich.table import Column, Table
 
-    heads = ["client", "samples", "classes", *map(str, columns)]
-    table = Table(
-        *(Column(head, justify="right", no_wrap=True) for head in heads),
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        padding=0,
-    )
-    for client, row in enumerate(shown.counts[:MOST_ROWS]):
+    heads = ("client", "samples", "classes", *map(str, columns))
+    look: dict[str, Any] = {"box": box.SIMPLE_HEAD, "show_edge": False, "padding": 0}
+    table = Table(*(Column(head, justify="right", no_wrap=True) for head in heads), **look)
+    for client, row in enumerate(counts[:MOST_ROWS]):
         numbers = (str(count) if count else "." for count in row[columns])
         table.add_row(str(client), str(row.sum()), str((row > 0).sum()), *numbers)
     table.add_section()
-    totals = shown.counts.sum(axis=0)
+    totals = counts.sum(axis=0)
     table.add_row("all", str(totals.sum()), str((totals > 0).sum()), *map(str, totals[columns]))
     return table
-
-
-if __name__ == "__main__":
-    sys.exit(main())

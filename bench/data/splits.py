@@ -1,9 +1,9 @@
 """Who gets which training sample: each client's own, the server's auxiliary set, and the validation set.
 
-A split depends on the setting and the seed and on nothing else, so that all algorithms of a comparison train on the
-same data. Every draw has a generator of its own, and gives each sample of the training set a rank: of the samples that
-may be taken, those of lowest rank are. So a larger share contains the smaller one, and changing one part of a setting
-leaves the draws of the others alone.
+A split depends on the setting and the seed alone, so that all algorithms of a comparison train on the same data. Every
+draw has a generator of its own, and gives each sample of the training set a rank: of the samples that may be taken,
+those of lowest rank are. So a larger share contains the smaller one, and changing one part of a setting leaves the
+draws of the others alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from bench import data
 from bench.data.dataset import content_hash
-from bench.data.partition import Partition, Wanted, partition
+from bench.data.partition import Wanted, partition
 from bench.data.table import DATASETS
 from bench.errors import UsageError
 
@@ -78,7 +78,7 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
         setting: the problem.
         train_labels: (N,) labels of the training part.
         seed: any integer.
-        groups: (N,) source or writer of each training sample, where the data set records it (`Dataset.train_groups`).
+        groups: (N,) source or writer of each training sample, if the data set records it (`Dataset.train_groups`).
 
     Raises:
         UsageError: the setting asks for more than there is, or names an unknown partition.
@@ -86,19 +86,19 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
     """
     auxiliary, validation, owned = _shared_out(setting, train_labels, seed, groups)
     ranks = _ranks(seed, "local_test", len(train_labels))
-    local_tests = tuple(_local_test(setting, samples, ranks) for samples in owned)
+    # A client always keeps one sample to train on.
+    counts = [min(share_of(setting.local_test_fraction, len(samples)), len(samples) - 1) for samples in owned]
+    local_tests = tuple(_lowest(samples, ranks, count) for samples, count in zip(owned, counts, strict=True))
     clients = tuple(np.setdiff1d(*pair, assume_unique=True) for pair in zip(owned, local_tests, strict=True))
-    return Split(clients, local_tests, auxiliary, validation, _hash(clients, local_tests, [auxiliary], [validation]))
+    # Over the parts' own hashes, in order, so that moving a sample between parts shows.
+    hashes = map(content_hash, (clients, local_tests, [auxiliary], [validation]))
+    return Split(clients, local_tests, auxiliary, validation, sha256("/".join(hashes).encode()).hexdigest())
 
 
 def feasible(setting: Setting, labels: Positions, seed: int, groups: Positions | None = None) -> str | None:
     """Why a setting cannot be split, or None if it can. Takes milliseconds if it can, else seconds at worst.
 
-    Args:
-        setting: the problem.
-        labels: (N,) labels of the training part.
-        seed: as for `split`, whose answer can differ between seeds where few draws are accepted.
-        groups: as for `split`.
+    The arguments are those of `split`. Seeds can differ in the answer if few draws are accepted.
     """
     try:
         _shared_out(setting, labels, seed, groups)  # what comes after cannot fail
@@ -201,27 +201,11 @@ def _partition(
     entry = partition(setting.partition)
     if entry.needs_alpha and setting.alpha is None:
         raise UsageError(f"alpha must be a number > 0 for partition {setting.partition}, got None; try alpha=0.5")
-    _check_groups(setting, entry, groups)
-    known = None if groups is None else groups[shared]
-    wanted = Wanted(labels[shared], setting.num_clients, setting.alpha, known)
-    return [shared[part] for part in entry.function(wanted, generator(seed, "partition"))]
-
-
-def _check_groups(setting: Setting, entry: Partition, groups: Positions | None) -> None:
     if entry.groups and (groups is None or data.info(setting.dataset).groups != entry.groups):
         having = ", ".join(name for name, info in DATASETS.items() if info.groups == entry.groups)
         raise UsageError(
             f"partition {setting.partition} needs the {entry.groups} of each training sample, which {setting.dataset} "
             f"does not record; use a data set that does ({having}), or another partition, such as lda"
         )
-
-
-def _local_test(setting: Setting, samples: Positions, ranks: Positions) -> Positions:
-    # A client always keeps one sample to train on.
-    count = min(share_of(setting.local_test_fraction, len(samples)), len(samples) - 1)
-    return _lowest(samples, ranks, count)
-
-
-def _hash(*parts: Iterable[Positions]) -> str:
-    """SHA-256 over the parts' own hashes, in order, so that moving a sample between parts shows."""
-    return sha256("/".join(content_hash(part) for part in parts).encode()).hexdigest()
+    wanted = Wanted(labels[shared], setting.num_clients, setting.alpha, None if groups is None else groups[shared])
+    return [shared[part] for part in entry.function(wanted, generator(seed, "partition"))]

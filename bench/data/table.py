@@ -57,8 +57,8 @@ class DatasetInfo:
         """
         if rule in self.normalizations:
             return self.normalizations[rule]
-        known = ", ".join(self.normalizations)
-        raise UsageError(f"normalization must be one of {known} for {self.name}, got {rule!r}")
+        rules = ", ".join(self.normalizations)
+        raise UsageError(f"normalization must be one of {rules} for {self.name}, got {rule!r}")
 
     def sized(self, image_size: str) -> DatasetInfo:
         """The same data set with images of the size that `Setting.image_size` asks for; itself if they have it.
@@ -77,262 +77,159 @@ class DatasetInfo:
         return replace(self, input_shape=(channels, SIDE, SIDE))
 
 
-def _none(channels: int) -> Normalization:
-    return (0.0,) * channels, (1.0,) * channels
+def _images(
+    name: str,
+    title: str,
+    num_classes: int,
+    input_shape: tuple[int, int, int],
+    sizes: tuple[int, int],
+    loader: str,
+    rules: Mapping[str, Normalization],
+    download: int | None = None,
+    *,
+    scale: int = 255,
+    flip: bool = False,
+    groups: str = "",
+) -> DatasetInfo:
+    """The entry of a data set of images: `sizes` of the two parts, `loader` in this package, `rules` besides `none`."""
+    channels = input_shape[0]
+    normalizations = {**rules, "none": ((0.0,) * channels, (1.0,) * channels)}
+    loader = f"bench.data.{loader}"
+    return DatasetInfo(
+        name, title, num_classes, input_shape, *sizes, scale, normalizations, loader, flip, groups, download
+    )
 
 
-def _half(channels: int) -> Normalization:
-    """Pixels from -1 to 1."""
-    return (0.5,) * channels, (0.5,) * channels
+def _texts(
+    name: str, title: str, num_classes: int, sizes: tuple[int, int], loader: str, download: int | None = None
+) -> DatasetInfo:
+    """The entry of a data set of texts; arguments as in `_images`."""
+    loader = f"bench.data.{loader}"
+    return DatasetInfo(
+        name, title, num_classes, (TOKENS,), *sizes, 1, _PLAIN, loader, False, "", download, kind="texts"
+    )
 
 
-_PLAIN: dict[str, Normalization] = {"none": ((), ())}
+def _standard(mean: tuple[float, ...], deviation: tuple[float, ...]) -> dict[str, Normalization]:
+    return {"standard": (mean, deviation)}
+
+
+# "standard" are the data set's own figures as commonly printed, or 0.5 if none are, which gives pixels from -1 to 1.
+# The other rules have the figures of the code of FedGKD (Yao et al. 2021), FedMA (Wang et al. 2020), FedMAX (Chen et
+# al. 2020), FedGen (Zhu et al. 2021) and FedKF (Zhou et al. 2022); on CIFAR-100 FedMA's and FedKF's are CIFAR-10's.
+_GREY, _RGB = _standard((0.5,), (0.5,)), _standard((0.5,) * 3, (0.5,) * 3)
 _CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
 _CIFAR10_STD_OF_BATCHES = (0.2023, 0.1994, 0.2010)
-_FEMNIST = DatasetInfo(
-    name="femnist",
-    title="FEMNIST",
-    num_classes=62,
-    input_shape=(1, 28, 28),
-    train_size=732_850,
-    test_size=81_427,
-    scale=255,
-    normalizations={"standard": _half(1), "none": _none(1)},
-    loader="bench.data.femnist:FEMNIST",
-    flip=False,
-    groups="writer",
-)
+_LETTERS = {
+    "standard": ((0.1722,), (0.3309,)),
+    "fedmax": ((0.1307,), (0.3081,)),
+    "fedgen": ((0.5,), (0.5,)),
+    "fedkf": ((0.1739,), (0.3170,)),
+}
+_CIFAR10 = {
+    "standard": (_CIFAR10_MEAN, (0.2470, 0.2435, 0.2616)),
+    "fedgkd": (_CIFAR10_MEAN, _CIFAR10_STD_OF_BATCHES),
+}
+_CIFAR100 = {
+    "standard": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "fedgkd": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "fedma": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),
+    "fedkf": (_CIFAR10_MEAN, _CIFAR10_STD_OF_BATCHES),
+}
+_DIGITS, _MNIST = _standard((0.3058,), (0.3766,)), _standard((0.1307,), (0.3081,))
+_USPS = _standard((0.2539,), (0.3842,))
+_SVHN = _standard((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
+_TINY = {"standard": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)), "fedgkd": ((0.5,) * 3, (0.5,) * 3)}
+_PLAIN: dict[str, Normalization] = {"none": ((), ())}
 
-# "standard" are the data set's own figures as commonly printed, or 0.5 where none are. The other rules have the figures
-# of the code of FedGKD (Yao et al. 2021), FedMA (Wang et al. 2020), FedMAX (Chen et al. 2020), FedGen (Zhu et al. 2021)
-# and FedKF (Zhou et al. 2022); on CIFAR-100 those of FedMA and FedKF are CIFAR-10's.
+# NIST's Special Database 19, which FEMNIST is made from, has 411,302 letters and 402,953 digits. FEMNIST has 22 images
+# more, whose classes are not published, and its test part is a tenth of all classes together.
 _INFOS = (
-    DatasetInfo(
-        name="digits",
-        title="scikit-learn digits (8x8)",
-        num_classes=10,
-        input_shape=(1, 8, 8),
-        train_size=1438,
-        test_size=359,
-        scale=16,
-        normalizations={"standard": ((0.3058,), (0.3766,)), "none": _none(1)},
-        loader="bench.data.digits:DIGITS",
-        flip=False,
-        download=0,
-    ),
-    DatasetInfo(
-        name="mnist",
-        title="MNIST",
-        num_classes=10,
-        input_shape=(1, 28, 28),
-        train_size=60_000,
-        test_size=10_000,
-        scale=255,
-        normalizations={"standard": ((0.1307,), (0.3081,)), "none": _none(1)},
-        loader="bench.data.idx:MNIST",
-        flip=False,
-        download=11_594_722,
-    ),
-    DatasetInfo(
-        name="usps",
-        title="USPS",
-        num_classes=10,
-        input_shape=(1, 16, 16),
-        train_size=7_291,
-        test_size=2_007,
-        scale=255,
-        normalizations={"standard": ((0.2539,), (0.3842,)), "none": _none(1)},
-        loader="bench.data.usps:USPS",
-        flip=False,
-        download=8_411_109,
-    ),
-    DatasetInfo(
-        name="svhn",
-        title="SVHN",
-        num_classes=10,
-        input_shape=(3, 32, 32),
-        train_size=73_257,
-        test_size=26_032,
-        scale=255,
-        normalizations={
-            "standard": ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
-            "none": _none(3),
-        },
-        loader="bench.data.matlab:SVHN",
-        flip=False,
-        download=246_316_178,
-    ),
-    DatasetInfo(
-        name="synthdigits",
-        title="SynthDigits",
-        num_classes=10,
-        input_shape=(3, 32, 32),
-        train_size=479_400,
-        test_size=9_553,
-        scale=255,
-        normalizations={"standard": _half(3), "none": _none(3)},
-        loader="bench.data.matlab:SYNTHDIGITS",
-        flip=False,
-    ),
-    DatasetInfo(
-        name="mnist_m",
-        title="MNIST-M",
-        num_classes=10,
-        input_shape=(3, 28, 28),
-        train_size=60_000,
-        test_size=10_000,
-        scale=255,
-        normalizations={"standard": _half(3), "none": _none(3)},
-        loader="bench.data.mnist_m:MNIST_M",
-        flip=False,
-    ),
-    DatasetInfo(
-        name="digits5",
-        title="Digits-5 (MNIST, SVHN, USPS, SynthDigits, MNIST-M)",
-        num_classes=10,
-        input_shape=(3, 28, 28),
-        train_size=5 * 743,
-        test_size=14_000 + 19_858 + 1_860 + 97_791 + 14_000,
-        scale=255,
-        normalizations={"standard": _half(3), "none": _none(3)},
-        loader="bench.data.digits5:DIGITS5",
-        flip=False,
+    _images("digits", "scikit-learn digits (8x8)", 10, (1, 8, 8), (1438, 359), "embedded:DIGITS", _DIGITS, 0, scale=16),
+    _images("mnist", "MNIST", 10, (1, 28, 28), (60_000, 10_000), "vision:MNIST", _MNIST, 11_594_722),
+    _images("usps", "USPS", 10, (1, 16, 16), (7_291, 2_007), "vision:USPS", _USPS, 8_411_109),
+    _images("svhn", "SVHN", 10, (3, 32, 32), (73_257, 26_032), "vision:SVHN", _SVHN, 246_316_178),
+    _images("synthdigits", "SynthDigits", 10, (3, 32, 32), (479_400, 9_553), "digits5:SYNTHDIGITS", _RGB),
+    _images("mnist_m", "MNIST-M", 10, (3, 28, 28), (60_000, 10_000), "digits5:MNIST_M", _RGB),
+    _images(
+        "digits5",
+        "Digits-5 (MNIST, SVHN, USPS, SynthDigits, MNIST-M)",
+        10,
+        (3, 28, 28),
+        (5 * 743, 14_000 + 19_858 + 1_860 + 97_791 + 14_000),
+        "digits5:DIGITS5",
+        _RGB,
         groups="source",
     ),
-    DatasetInfo(
-        name="mnist_usps",
-        title="MNIST and USPS, two sources of Digits-5",
-        num_classes=10,
-        input_shape=(3, 28, 28),
-        train_size=2 * 743,
-        test_size=14_000 + 1_860,
-        scale=255,
-        normalizations={"standard": _half(3), "none": _none(3)},
-        loader="bench.data.digits5:MNIST_USPS",
-        flip=False,
+    _images(
+        "mnist_usps",
+        "MNIST and USPS, two sources of Digits-5",
+        10,
+        (3, 28, 28),
+        (2 * 743, 14_000 + 1_860),
+        "digits5:MNIST_USPS",
+        _RGB,
+        20_005_831,
         groups="source",
-        download=20_005_831,
     ),
-    DatasetInfo(
-        name="emnist_letters",
-        title="EMNIST letters",
-        num_classes=26,
-        input_shape=(1, 28, 28),
-        train_size=124_800,
-        test_size=20_800,
-        scale=255,
-        normalizations={
-            "standard": ((0.1722,), (0.3309,)),
-            "fedmax": ((0.1307,), (0.3081,)),
-            "fedgen": _half(1),
-            "fedkf": ((0.1739,), (0.3170,)),
-            "none": _none(1),
-        },
-        loader="bench.data.idx:EMNIST_LETTERS",
-        flip=False,
-        download=561_753_746,
+    _images(
+        "emnist_letters",
+        "EMNIST letters",
+        26,
+        (1, 28, 28),
+        (124_800, 20_800),
+        "vision:EMNIST_LETTERS",
+        _LETTERS,
+        561_753_746,
     ),
-    _FEMNIST,
-    # NIST's Special Database 19, which FEMNIST is made from, has 411,302 letters and 402,953 digits. FEMNIST has 22
-    # images more, whose classes are not published, and its test part is a tenth of all classes together.
-    replace(
-        _FEMNIST,
-        name="femnist_letters",
-        title="FEMNIST, letters without their case",
-        num_classes=26,
-        train_size=411_302 - 41_130,
-        test_size=41_130,
-        loader="bench.data.femnist:LETTERS",
+    _images("femnist", "FEMNIST", 62, (1, 28, 28), (732_850, 81_427), "femnist:FEMNIST", _GREY, groups="writer"),
+    _images(
+        "femnist_letters",
+        "FEMNIST, letters without their case",
+        26,
+        (1, 28, 28),
+        (411_302 - 41_130, 41_130),
+        "femnist:LETTERS",
+        _GREY,
+        groups="writer",
     ),
-    replace(
-        _FEMNIST,
-        name="femnist_digits",
-        title="FEMNIST, digits",
-        num_classes=10,
-        train_size=402_953 - 40_295,
-        test_size=40_295,
-        loader="bench.data.femnist:DIGITS",
+    _images(
+        "femnist_digits",
+        "FEMNIST, digits",
+        10,
+        (1, 28, 28),
+        (402_953 - 40_295, 40_295),
+        "femnist:DIGITS",
+        _GREY,
+        groups="writer",
     ),
-    DatasetInfo(
-        name="cifar10",
-        title="CIFAR-10",
-        num_classes=10,
-        input_shape=(3, 32, 32),
-        train_size=50_000,
-        test_size=10_000,
-        scale=255,
-        normalizations={
-            "standard": (_CIFAR10_MEAN, (0.2470, 0.2435, 0.2616)),
-            "fedgkd": (_CIFAR10_MEAN, _CIFAR10_STD_OF_BATCHES),
-            "none": _none(3),
-        },
-        loader="bench.data.vision:CIFAR10",
+    _images(
+        "cifar10", "CIFAR-10", 10, (3, 32, 32), (50_000, 10_000), "vision:CIFAR10", _CIFAR10, 170_498_071, flip=True
+    ),
+    _images(
+        "cifar100",
+        "CIFAR-100",
+        100,
+        (3, 32, 32),
+        (50_000, 10_000),
+        "vision:CIFAR100",
+        _CIFAR100,
+        169_001_437,
         flip=True,
-        download=170_498_071,
     ),
-    DatasetInfo(
-        name="cifar100",
-        title="CIFAR-100",
-        num_classes=100,
-        input_shape=(3, 32, 32),
-        train_size=50_000,
-        test_size=10_000,
-        scale=255,
-        normalizations={
-            "standard": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-            "fedgkd": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
-            "fedma": ((0.4914, 0.4824, 0.4467), (0.2471, 0.2435, 0.2616)),
-            "fedkf": (_CIFAR10_MEAN, _CIFAR10_STD_OF_BATCHES),
-            "none": _none(3),
-        },
-        loader="bench.data.vision:CIFAR100",
+    _images(
+        "tiny_imagenet",
+        "Tiny-ImageNet",
+        200,
+        (3, 64, 64),
+        (100_000, 10_000),
+        "tiny_imagenet:TINY_IMAGENET",
+        _TINY,
+        248_100_043,
         flip=True,
-        download=169_001_437,
     ),
-    DatasetInfo(
-        name="tiny_imagenet",
-        title="Tiny-ImageNet",
-        num_classes=200,
-        input_shape=(3, 64, 64),
-        train_size=100_000,
-        test_size=10_000,
-        scale=255,
-        normalizations={
-            "standard": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),
-            "fedgkd": _half(3),
-            "none": _none(3),
-        },
-        loader="bench.data.tiny_imagenet:TINY_IMAGENET",
-        flip=True,
-        download=248_100_043,
-    ),
-    DatasetInfo(
-        name="ag_news",
-        title="AG News",
-        num_classes=4,
-        input_shape=(TOKENS,),
-        train_size=120_000,
-        test_size=7_600,
-        scale=1,
-        normalizations=_PLAIN,
-        loader="bench.data.ag_news:AG_NEWS",
-        flip=False,
-        download=31_550_506,
-        kind="texts",
-    ),
-    DatasetInfo(
-        name="sst5",
-        title="SST-5",
-        num_classes=5,
-        input_shape=(TOKENS,),
-        train_size=8_544 + 1_101,
-        test_size=2_210,
-        scale=1,
-        normalizations=_PLAIN,
-        loader="bench.data.sst5:SST5",
-        flip=False,
-        kind="texts",
-    ),
+    _texts("ag_news", "AG News", 4, (120_000, 7_600), "text:AG_NEWS", 31_550_506),
+    _texts("sst5", "SST-5", 5, (8_544 + 1_101, 2_210), "text:SST5"),
     DatasetInfo(
         name="toy2d",
         title="four classes in the plane",
@@ -342,7 +239,7 @@ _INFOS = (
         test_size=1_000,
         scale=1,
         normalizations=_PLAIN,
-        loader="bench.data.toy2d:TOY2D",
+        loader="bench.data.embedded:TOY2D",
         flip=False,
         download=0,
         kind="vectors",

@@ -1,127 +1,119 @@
-"""Texts as token ids: the vocabulary, the tokenizer, and what the sources of texts have in common.
+"""AG News and SST-5 as token ids: the vocabulary, the tokenizer, the files.
 
 Texts are split as DistilBERT does it, by the WordPiece vocabulary of lower-cased English (Devlin et al. 2019): [CLS],
 the pieces, [SEP], at most `TOKENS` in all. They are split once, and the ids are kept as the prepared copy.
+
+Sources: X. Zhang, J. Zhao, Y. LeCun, Character-level Convolutional Networks for Text Classification (2015), out of A.
+Gulli's corpus; R. Socher et al., Recursive Deep Models for Semantic Compositionality Over a Sentiment Treebank (2013).
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench.data import parquet
 from bench.data.dataset import Dataset
+from bench.data.download import DISTILBERT, Original, hub_file
 from bench.data.files import FileSource
-from bench.data.hub import DISTILBERT, HubFile
-from bench.data.originals import Original, unlike
-from bench.data.remote import Remote
-from bench.data.table import TOKENS
+from bench.data.table import DATASETS, TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from bench.data.dataset import Labels
-
 PAD = 0  # the id of [PAD], the vocabulary's first piece
+LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
+TREE = re.compile(r"\(\d .*\)$")
+BRACKETS = {"-LRB-": "(", "-RRB-": ")"}  # which trees need for themselves
 
-VOCABULARY = HubFile(
-    path="distilbert-base-uncased/vocab.txt",
-    md5="64800d5d8528ce344256daf115d4965e",
-    size=231_508,
-    also=("bert-base-uncased/vocab.txt",),
-    repository=DISTILBERT,
+VOCABULARY = hub_file(
+    DISTILBERT,
+    "distilbert-base-uncased/vocab.txt",
+    "64800d5d8528ce344256daf115d4965e",
+    ("bert-base-uncased/vocab.txt",),
 )
+
+Part = list[tuple[str, int]]  # texts, each with its label from 0
 
 
 @dataclass(frozen=True)
 class TextSource(FileSource):
-    """A `FileSource` of texts, in files of its own or in tables of the Hugging Face hub.
+    """A `FileSource` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`.
 
     Args:
-        repository: on the hub, whose tables have columns `text` and `label`.
-        table_parts: what the tables of each part are called; all but the last are trained on.
+        development: samples of a part of its own that the training part ends with; 0 for none.
     """
 
-    repository: str
-    table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
+    development: int = 0
 
     @abstractmethod
-    def texts(self, folder: Path) -> list[tuple[list[str], Labels]]:
-        """The parts in turn, from the data set's own files: texts, and (N,) labels from 0."""
-
-    def missing(self, folder: Path) -> list[str]:
-        """As `FileSource.missing` says; of the data set's own files none where its tables are."""
-        return [path for path in super().missing(folder) if path == VOCABULARY.path or not self._tables(folder)]
-
-    def present(self, folder: Path) -> list[Path]:
-        """As `FileSource.present` says."""
-        if not super().missing(folder):
-            return super().present(folder)
-        vocabulary = VOCABULARY.find(folder)
-        return [*([vocabulary] if vocabulary else []), *(file for part in self._tables(folder) for file in part)]
+    def texts(self, file: Path) -> Part:
+        """The texts of one of the data set's own files."""
 
     def parse(self, folder: Path) -> Dataset:
         """As `FileSource.parse` says."""
-        parts = self._parts(folder)
-        self.files[0].read(folder, self.name)  # which says where the vocabulary is another
+        tables = self.tables(folder) or [[file.find(folder) or folder] for file in self.files[1:]]
+        parts: list[Part] = []
+        for files in tables:
+            with self.reading(files[0], folder):
+                parts.append(self._part(files))
+        if self.development and len(parts[1]) != self.development:
+            raise ValueError(f"{len(parts[1]):,} samples of {self.development:,} in the development part")
+        rows = [row for part in parts for row in part]
         vocabulary = self.files[0].find(folder) or folder
-        ids = tokens([text for texts, _ in parts for text in texts], vocabulary)
-        labels = np.concatenate([targets for _, targets in parts])
-        last = len(labels) - len(parts[-1][1])
+        ids, labels = tokens([text for text, _ in rows], vocabulary), np.array([label for _, label in rows], np.int64)
+        last = len(rows) - len(parts[-1])
         return Dataset.of(self.name, (ids[:last], labels[:last]), (ids[last:], labels[last:]))
 
-    def parse_labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part, no text being split."""
-        return np.concatenate([targets for _, targets in self._parts(folder)[:-1]])
-
-    def _parts(self, folder: Path) -> list[tuple[list[str], Labels]]:
-        own = all(file.find(folder) for file in self.files[1:])
-        parts = self.texts(folder) if own else [self._of_tables(folder, files) for files in self._tables(folder)]
-        where = self.present(folder)[-1].parent
-        for (_, targets), count in zip(parts, self.counts, strict=True):
-            self.check(where, folder, count, targets)
-        return parts
-
-    def _tables(self, folder: Path) -> list[list[Path]]:
-        """The tables of each part, or nothing where one part has none."""
-        return parquet.parts(folder / self.name, self.repository, self.table_parts, (".parquet", ".jsonl"))
-
-    def _of_tables(self, folder: Path, files: Sequence[Path]) -> tuple[list[str], Labels]:
+    def _part(self, files: list[Path]) -> Part:
+        rows: Part
         if files[0].suffix == ".jsonl":
-            return self._of_lines(folder, files)
-        columns = parquet.read(files, ("text", "label"), self.name, folder)
-        return self._typed(folder, files[0], list(zip(columns["text"], columns["label"], strict=True)))
-
-    def _of_lines(self, folder: Path, files: Sequence[Path]) -> tuple[list[str], Labels]:
-        rows: list[tuple[Any, Any]] = []
-        for file in files:
-            try:
-                # Not `splitlines`: a text may hold other separators that it splits at.
-                lines = [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
-                rows += [(row["text"], row["label"]) for row in map(json.loads, lines)]
-            except (ValueError, KeyError, TypeError) as problem:
-                raise unlike(file, self.name, folder, "lines of JSON with text and label", repr(problem)) from problem
-        return self._typed(folder, files[0], rows)
-
-    def _typed(self, folder: Path, file: Path, rows: Sequence[tuple[Any, Any]]) -> tuple[list[str], Labels]:
-        """The rows of a table, once each is known to be a text and a whole number."""
+            # Not `splitlines`: a text may hold other separators that it splits at.
+            lines = [line for file in files for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+            rows = [(row["text"], row["label"]) for row in map(json.loads, lines)]
+        elif files[0].suffix == ".parquet":
+            columns = parquet.read(files, ("text", "label"))
+            rows = list(zip(columns["text"], columns["label"], strict=True))
+        else:
+            rows = self.texts(files[0])
         for number, (text, label) in enumerate(rows):
-            if not isinstance(text, str) or not isinstance(label, int) or isinstance(label, bool):
-                found = f"{type(text).__name__} and {type(label).__name__} ({label!r})"
-                raise unlike(file, self.name, folder, f"a text and a whole number in row {number}", found)
-        return [text for text, _ in rows], np.array([label for _, label in rows], np.int64)
+            if not isinstance(text, str) or type(label) is not int:
+                raise ValueError(f"{type(text).__name__} and {type(label).__name__} ({label!r}) in row {number}")
+        return rows
 
 
-def vocabulary_remote() -> Remote:
-    """Where the vocabulary comes from."""
-    return Remote(VOCABULARY, (VOCABULARY.url,))
+@dataclass(frozen=True)
+class AgNews(TextSource):
+    """The `Source` of AG News: titles and first sentences of news. A text is the title, a blank and the description."""
+
+    def texts(self, file: Path) -> Part:
+        """As `TextSource.texts` says."""
+        rows = csv.reader(file.read_bytes().decode("utf-8").splitlines(keepends=True), strict=True)
+        return [(f"{title} {description}", int(label) - 1) for label, title, description in rows]
+
+
+@dataclass(frozen=True)
+class Sst5(TextSource):
+    """The `Source` of SST-5: sentences of film reviews, of the published parse trees the whole sentence.
+
+    The training part is the official one with the development set behind it, so that `validation_rule = last` can hold
+    that set out.
+    """
+
+    def texts(self, file: Path) -> Part:
+        """As `TextSource.texts` says."""
+        trees = [tree for tree in file.read_bytes().decode("utf-8").split("\n") if tree]
+        for tree in trees:
+            if not TREE.match(tree) or tree.count("(") != tree.count(")"):
+                raise ValueError(repr(tree[:60]))
+        return [(" ".join(BRACKETS.get(word, word) for word in LEAF.findall(tree)), int(tree[1])) for tree in trees]
 
 
 def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
@@ -138,20 +130,47 @@ def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
 
     tokenizer = BertWordPieceTokenizer(str(vocabulary), lowercase=True)
     tokenizer.enable_truncation(TOKENS)
-    found = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    ids = np.full((len(found), max(map(len, found))), PAD, np.int32)
-    for row, known in zip(ids, found, strict=True):
-        row[: len(known)] = known
+    encoded = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+    ids = np.full((len(encoded), max(map(len, encoded))), PAD, np.int32)
+    for row, pieces in zip(ids, encoded, strict=True):
+        row[: len(pieces)] = pieces
     return ids
 
 
-def read_text(source: FileSource, file: Original, folder: Path) -> str:
-    """The content of one of a source's files, as `Original.read` says.
-
-    Raises:
-        EnvironmentProblem: it is not the published file, or no text.
-    """
-    try:
-        return file.read(folder, source.name).decode("utf-8")
-    except UnicodeDecodeError as problem:
-        raise unlike(file.find(folder) or folder, source.name, folder, "text in UTF-8", str(problem)) from problem
+_NEWS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv"
+_NEWS_FILES = tuple(
+    Original(
+        f"ag_news_csv/{part}.csv",
+        md5,
+        also=tuple(f"{place}/{part}.csv" for place in ("AG_NEWS", "datasets/AG_NEWS", "ag_news")),
+        urls=(f"{_NEWS}/{part}.csv",),
+    )
+    for part, md5 in (("train", "b1a00f826fdfbd249f79597b59e1dc12"), ("test", "d52ea96a97a2d943681189a97654912d"))
+)
+_TREES_FILES = tuple(
+    Original(f"sst5/trees/{part}.txt", also=(f"trees/{part}.txt", f"sst/trees/{part}.txt"))
+    for part in ("train", "dev", "test")
+)
+_TREES = Original(
+    "trainDevTestTrees_PTB.zip",
+    also=("sst5/trainDevTestTrees_PTB.zip",),
+    urls=("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",),
+)
+AG_NEWS = AgNews(
+    info=DATASETS["ag_news"],
+    form="lines of class, title, description, or a table of text and label",
+    files=(VOCABULARY, *_NEWS_FILES),
+    downloads=(VOCABULARY, *_NEWS_FILES),
+    repository="fancyzhx/ag_news",
+    table_kinds=(".parquet", ".jsonl"),
+)
+SST5 = Sst5(
+    info=DATASETS["sst5"],
+    form="a tree a line, as (3 (2 It) ...), or a table of text and label",
+    files=(VOCABULARY, *_TREES_FILES),
+    downloads=(VOCABULARY, _TREES),
+    repository="SetFit/sst5",
+    table_parts=(("train",), ("validation", "dev"), ("test",)),
+    table_kinds=(".parquet", ".jsonl"),
+    development=1_101,
+)

@@ -1,21 +1,27 @@
-"""CIFAR-10 and CIFAR-100, read from the original files.
+"""MNIST, EMNIST's letters, USPS, SVHN and CIFAR, which torchvision reads; its addresses and checksums are used as well.
 
-Source: A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images (2009). The files lie where torchvision
-puts them, so a folder that torchvision has filled can be used as it is.
+The files lie where torchvision puts them, so a folder that torchvision has filled can be used as it is; USPS and SVHN
+also where the code of FedBN (Li et al. 2021) puts them. torchvision is imported to download and to prepare, no later.
+
+Sources: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits (1998); G. Cohen et al., EMNIST:
+Extending MNIST to Handwritten Letters (2017), whose images stay transposed; J. J. Hull, A Database for Handwritten Text
+Recognition Research (1994), also as `flwrlabs/usps` on the Hugging Face hub; Y. Netzer et al., Reading Digits in
+Natural Images with Unsupervised Feature Learning (2011); A. Krizhevsky, Learning Multiple Layers of Features from Tiny
+Images (2009).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.data import parquet
 from bench.data.dataset import Dataset
+from bench.data.download import Original
 from bench.data.files import FileSource
-from bench.data.originals import Original
-from bench.data.remote import Remote
 from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
@@ -23,62 +29,128 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Cifar(FileSource):
-    """The `Source` of CIFAR-10 or CIFAR-100.
+class Vision(FileSource):
+    """The `Source` of a data set that is in `torchvision.datasets`.
 
     Args:
-        label_key: key of the labels in a file.
+        theirs: its class there.
+        parts: arguments of that class for the training and the test part; the first file is of the training part, the
+            last one of the test part.
+        first_label: number of the first class in the files.
     """
 
-    label_key: bytes
+    theirs: str = ""
+    parts: tuple[dict[str, Any], dict[str, Any]] = ({"train": True}, {"train": False})
+    first_label: int = 0
 
     @property
-    def train(self) -> tuple[Original, ...]:
-        """Files of the training part, in order; the one behind them is the test part."""
-        return self.files[:-1]
+    def remotes(self) -> tuple[Original, ...]:
+        """As `FileSource.remotes`, from torchvision."""
+        from torchvision import datasets
+
+        theirs = getattr(datasets, self.theirs)
+        if self.theirs == "MNIST":
+            packed = [(f"MNIST/raw/{name}", md5) for name, md5 in theirs.resources]
+            mirrored = [tuple(mirror + name for mirror in theirs.mirrors) for name, _ in theirs.resources]
+        elif self.theirs == "EMNIST":
+            packed, mirrored = [("EMNIST/raw/gzip.zip", theirs.md5)], [(theirs.url,)]
+        elif self.theirs.startswith("CIFAR"):
+            packed, mirrored = [(theirs.filename, theirs.tgz_md5)], [(theirs.url,)]
+        else:
+            listed = [theirs.split_list[part] for part in ("train", "test")]
+            packed, mirrored = [(name, md5) for _, name, md5 in listed], [(url,) for url, _, _ in listed]
+        return tuple(Original(*each, urls=urls) for each, urls in zip(packed, mirrored, strict=True))
 
     def parse(self, folder: Path) -> Dataset:
         """As `FileSource.parse` says."""
-        contents = [self._contents(folder, file) for file in self.train]
-        pixels, targets = (np.concatenate(arrays) for arrays in zip(*contents, strict=True))
-        return Dataset.of(self.name, (pixels, targets), self._contents(folder, self.files[-1]))
+        tables = self.tables(folder)
+        if tables:
+            train, test = (parquet.labelled(part, self.info.input_shape) for part in tables)
+        else:
+            train = self._part(folder, self.files[0], self.parts[0])
+            test = self._part(folder, self.files[-1], self.parts[1])
+        return Dataset.of(self.name, train, test)
 
-    def parse_labels(self, folder: Path) -> Labels:
-        """(50000,) labels of the training part."""
-        return np.concatenate([self._contents(folder, file)[1] for file in self.train])
+    def _part(self, folder: Path, file: Original, arguments: dict[str, Any]) -> tuple[Images, Labels]:
+        """(N, C, H, W) pixels and (N,) labels of a part that has this file."""
+        from torchvision import datasets
 
-    def _contents(self, folder: Path, file: Original) -> tuple[Images, Labels]:
-        """(N, 3, 32, 32) pixels and (N,) labels of one file."""
-        from bench.data.pickles import load_arrays
+        theirs = getattr(datasets, self.theirs)
+        # The names of CIFAR's classes may be missing; files of an older torchvision have no checksum.
+        hooks = {"_load_meta": lambda self: None, "_check_legacy_exist": lambda self: False}
+        place = file.find(folder) or folder
+        with self.reading(place, folder):
+            part = type(self.theirs, (theirs,), hooks)(place.parents[file.path.count("/")], **arguments)
+            pixels = np.asarray(part.data)
+            labels = np.asarray(part.labels if hasattr(part, "labels") else part.targets, np.int64) - self.first_label
+            if pixels.ndim == 3:
+                pixels = pixels[:, None]
+            elif self.theirs.startswith("CIFAR"):
+                pixels = pixels.transpose(0, 3, 1, 2)
+            return np.ascontiguousarray(pixels), labels
 
-        content = load_arrays(file.read(folder, self.name))
-        return content[b"data"].reshape(-1, 3, 32, 32), np.asarray(content[self.label_key], dtype=np.int64)
 
-
-def _remote(path: str, md5: str, size: int) -> Remote:
-    return Remote(Original(path, md5, size), (f"https://www.cs.toronto.edu/~kriz/{path}",))
-
-
-CIFAR10 = Cifar(
-    info=DATASETS["cifar10"],
-    label_key=b"labels",
+MNIST = Vision(
+    info=DATASETS["mnist"],
+    form="images and labels in the idx format",
     files=(
-        Original("cifar-10-batches-py/data_batch_1", "c99cafc152244af753f735de768cd75f", 31_035_704),
-        Original("cifar-10-batches-py/data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec", 31_035_320),
-        Original("cifar-10-batches-py/data_batch_3", "54ebc095f3ab1f0389bbae665268c751", 31_035_999),
-        Original("cifar-10-batches-py/data_batch_4", "634d18415352ddfa80567beed471001a", 31_035_696),
-        Original("cifar-10-batches-py/data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb", 31_035_623),
-        Original("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e", 31_035_526),
+        Original("MNIST/raw/train-images-idx3-ubyte", "6bbc9ace898e44ae57da46a324031adb"),
+        Original("MNIST/raw/train-labels-idx1-ubyte", "a25bea736e30d166cdddb491f175f624"),
+        Original("MNIST/raw/t10k-images-idx3-ubyte", "2646ac647ad5339dbf082846283269ea"),
+        Original("MNIST/raw/t10k-labels-idx1-ubyte", "27ae3e4e09519cfbb04c329615203637"),
     ),
-    remotes=(_remote("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a", 170_498_071),),
+    theirs="MNIST",
 )
-
-CIFAR100 = Cifar(
+EMNIST_LETTERS = Vision(
+    info=DATASETS["emnist_letters"],
+    form="images and labels in the idx format",
+    files=tuple(
+        Original(f"EMNIST/raw/emnist-letters-{part}-ubyte")  # published is the checksum of the archive alone
+        for part in ("train-images-idx3", "train-labels-idx1", "test-images-idx3", "test-labels-idx1")
+    ),
+    theirs="EMNIST",
+    parts=({"split": "letters", "train": True}, {"split": "letters", "train": False}),
+    first_label=1,
+)
+USPS = Vision(
+    info=DATASETS["usps"],
+    form="lines of a label and 256 values, or a table of images",
+    files=(
+        Original("usps.bz2", "ec16c51db3855ca6c91edd34d0e9b197", ("USPS/usps.bz2",)),
+        Original("usps.t.bz2", "8ea070ee2aca1ac39742fdd1ef5ed118", ("USPS/usps.t.bz2",)),
+    ),
+    repository="flwrlabs/usps",
+    theirs="USPS",
+)
+SVHN = Vision(
+    info=DATASETS["svhn"],
+    form="a MATLAB file of images X and labels y",
+    files=(
+        Original("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", ("SVHN/train_32x32.mat",)),
+        Original("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", ("SVHN/test_32x32.mat",)),
+    ),
+    theirs="SVHN",
+    parts=({"split": "train"}, {"split": "test"}),
+)
+CIFAR10 = Vision(
+    info=DATASETS["cifar10"],
+    form="a pickled dictionary of images and labels",
+    files=(
+        Original("cifar-10-batches-py/data_batch_1", "c99cafc152244af753f735de768cd75f"),
+        Original("cifar-10-batches-py/data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
+        Original("cifar-10-batches-py/data_batch_3", "54ebc095f3ab1f0389bbae665268c751"),
+        Original("cifar-10-batches-py/data_batch_4", "634d18415352ddfa80567beed471001a"),
+        Original("cifar-10-batches-py/data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb"),
+        Original("cifar-10-batches-py/test_batch", "40351d587109b95175f43aff81a1287e"),
+    ),
+    theirs="CIFAR10",
+)
+CIFAR100 = Vision(
     info=DATASETS["cifar100"],
-    label_key=b"fine_labels",
+    form="a pickled dictionary of images and labels",
     files=(
         Original("cifar-100-python/train", "16019d7e3df5f24257cddd939b257f8d"),
         Original("cifar-100-python/test", "f0ef6b0ae62326f3e7ffdfab6717acfc"),
     ),
-    remotes=(_remote("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),),
+    theirs="CIFAR100",
 )

@@ -1,17 +1,29 @@
 """Partitions that have no concentration: `iid`, `pathological`, `by_source`, `by_writer`, `by_writer_2000`.
 
+Each takes what is asked for and the source of its draws, and gives the ascending positions of each client's samples; it
+raises PartitionError if no draw gives every client samples, UsageError if there are fewer samples than clients, or the
+data have not the classes, sources or writers that it needs.
+
 Axes: N samples, C classes, K clients, T tries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data.dealing import OFTEN, PROBES, PartitionError, Wanted, check_none_empty, class_sizes, deal
-from bench.data.dirichlet import batches, tries
+from bench.data.dealing import (
+    OFTEN,
+    PROBES,
+    PartitionError,
+    Wanted,
+    batches,
+    check_none_empty,
+    class_sizes,
+    deal,
+    tries,
+)
 from bench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,15 +37,7 @@ DRAWN_WRITERS = 2_000
 
 
 def iid(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Shuffled samples in K parts whose sizes differ by one at most.
-
-    Args:
-        wanted: what is asked for.
-        rng: source of the draws.
-
-    Raises:
-        UsageError: fewer samples than clients.
-    """
+    """Shuffled samples in K parts whose sizes differ by one at most."""
     wanted.check_clients()
     shuffled = rng.permutation(len(wanted.labels))
     return [np.sort(part) for part in np.array_split(shuffled, wanted.num_clients)]
@@ -47,21 +51,16 @@ def pathological(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     every class has an owner, so that every sample is used.
 
     Source: Li et al., FedDKD (2022), section IV.
-
-    Args:
-        wanted: what is asked for.
-        rng: source of the draws.
-
-    Raises:
-        PartitionError: no draw gave every class an owner, or a client was left without samples.
-        UsageError: fewer samples than clients, or fewer classes than 6.
     """
     wanted.check_clients()
     sizes, classes = class_sizes(wanted.labels)
-    _check_classes(len(sizes))
+    if len(sizes) < PATHOLOGICAL_CLASSES:
+        raise UsageError(
+            f"partition pathological gives each client {PATHOLOGICAL_CLASSES} classes, and the data have {len(sizes)}; "
+            "use another partition, such as lda"
+        )
     owned = _draw_owners(len(sizes), wanted, rng)
-    parts = owned.sum(axis=1, keepdims=True)
-    each, left = np.divmod(np.array(sizes)[:, None], parts)
+    each, left = np.divmod(np.array(sizes)[:, None], owned.sum(axis=1, keepdims=True))
     # The first owners of a class have one sample more, so that all its samples are used.
     counts = owned * (each + (np.cumsum(owned, axis=1) <= left))
     check_none_empty("pathological", counts)
@@ -72,39 +71,23 @@ def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """One client for each source of a data set made of several, in their order; nothing is drawn.
 
     Source: Li et al., FedDKD (2022), Table VI, after Li et al., FedBN (2021): the five sources of digits.
-
-    Args:
-        wanted: what is asked for; needs groups.
-        rng: not used.
-
-    Raises:
-        UsageError: the data set records no sources, or has not as many as clients.
     """
-    wanted.check_clients()
-    places, found = _groups("by_source", "source", wanted)
-    if found != wanted.num_clients:
+    places, sources = _groups("by_source", "source", wanted)
+    if sources != wanted.num_clients:
         raise UsageError(
-            f"num_clients must be {found} for partition by_source, which makes each of the {found} sources a client, "
-            f"got {wanted.num_clients}; set num_clients={found}"
+            f"num_clients must be {sources} for partition by_source, which makes each of the {sources} sources a "
+            f"client, got {wanted.num_clients}; set num_clients={sources}"
         )
-    return _collect(places, found)
+    return _collect(places, sources)
 
 
 def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Writers shuffled and split into K equal groups (some have one more); a client holds all samples of its writers.
 
     Source: Li et al., NIID-Bench (2022), "real" FEMNIST.
-
-    Args:
-        wanted: what is asked for; needs groups.
-        rng: source of the draws.
-
-    Raises:
-        UsageError: the data set records no writers, or has fewer than clients.
     """
-    wanted.check_clients()
-    places, found = _groups("by_writer", "writer", wanted)
-    return _deal_writers("by_writer", places, rng.permutation(found), wanted.num_clients)
+    places, writers = _groups("by_writer", "writer", wanted)
+    return _deal_writers("by_writer", places, rng.permutation(writers), wanted.num_clients)
 
 
 def by_writer_2000(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -113,30 +96,14 @@ def by_writer_2000(wanted: Wanted, rng: np.random.RandomState) -> list[Positions
     The paper deals "approximately 2000 writers" and does not say which. Settled here: 2,000, drawn anew for each seed.
 
     Source: He et al., FedCAD (2022), section Experiments, Dataset.
-
-    Args:
-        wanted: what is asked for; needs groups.
-        rng: source of the draws.
-
-    Raises:
-        UsageError: the data set records no writers, or has fewer than 2,000, or there are more clients than that.
     """
-    wanted.check_clients()
-    places, found = _groups("by_writer_2000", "writer", wanted)
-    if found < DRAWN_WRITERS:
+    places, writers = _groups("by_writer_2000", "writer", wanted)
+    if writers < DRAWN_WRITERS:
         raise UsageError(
-            f"partition by_writer_2000 draws {DRAWN_WRITERS:,} writers, and the training data have {found:,}; "
+            f"partition by_writer_2000 draws {DRAWN_WRITERS:,} writers, and the training data have {writers:,}; "
             "use by_writer, which deals all there are, or more of the training data"
         )
-    return _deal_writers("by_writer_2000", places, rng.permutation(found)[:DRAWN_WRITERS], wanted.num_clients)
-
-
-def _check_classes(classes: int) -> None:
-    if classes < PATHOLOGICAL_CLASSES:
-        raise UsageError(
-            f"partition pathological gives each client {PATHOLOGICAL_CLASSES} classes, and the data have {classes}; "
-            "use another partition, such as lda"
-        )
+    return _deal_writers("by_writer_2000", places, rng.permutation(writers)[:DRAWN_WRITERS], wanted.num_clients)
 
 
 def _draw_owners(classes: int, wanted: Wanted, rng: np.random.RandomState) -> Owned:
@@ -146,12 +113,16 @@ def _draw_owners(classes: int, wanted: Wanted, rng: np.random.RandomState) -> Ow
         owned, accepted = _propose(classes, wanted.num_clients, batch, rng)
         if accepted.any():
             return owned[:, accepted.argmax()]
-    made = tries(numbers, wanted.max_tries)
-    enough = next(clients for clients in _more(wanted.num_clients, classes) if _often(classes, clients))
+    count = tries(numbers, wanted.max_tries)
+    # More clients, by a tenth each time: in the end each class has an owner almost surely.
+    clients, rate = max(wanted.num_clients, classes // PATHOLOGICAL_CLASSES), 0.0
+    while rate <= OFTEN:
+        clients = max(clients + 1, clients * 11 // 10)
+        rate = float(_propose(classes, clients, PROBES, np.random.RandomState(0))[1].mean())
     raise PartitionError(
         f"partition pathological with num_clients={wanted.num_clients} and {PATHOLOGICAL_CLASSES} of {classes} classes "
-        f"each: none of {made:,} draws gave every class an owner, so the acceptance rate is below {3 / made:.2g}; "
-        f"try num_clients={enough}"
+        f"each: none of {count:,} draws gave every class an owner, so the acceptance rate is below {3 / count:.2g}; "
+        f"try num_clients={clients}"
     )
 
 
@@ -167,25 +138,13 @@ def _propose(
     return owned, np.any(owned, axis=2).all(axis=0)
 
 
-def _more(clients: int, classes: int) -> Iterator[int]:
-    """Numbers of clients to try instead, ascending by a tenth; in the end each class has an owner almost surely."""
-    clients = max(clients, classes // PATHOLOGICAL_CLASSES)
-    while True:
-        clients = max(clients + 1, clients * 11 // 10)
-        yield clients
-
-
-def _often(classes: int, clients: int) -> bool:
-    _, accepted = _propose(classes, clients, PROBES, np.random.RandomState(0))
-    return float(accepted.mean()) > OFTEN
-
-
 def _groups(name: str, kind: str, wanted: Wanted) -> tuple[Positions, int]:
     """(N,) the group of each sample as a place among those that occur, and how many those are."""
+    wanted.check_clients()
     if wanted.groups is None:
         raise UsageError(f"partition {name} needs the {kind} of each sample, got none; use another one, such as lda")
-    found, places = np.unique(wanted.groups, return_inverse=True)
-    return places, len(found)
+    groups, places = np.unique(wanted.groups, return_inverse=True)
+    return places, len(groups)
 
 
 def _deal_writers(name: str, places: Positions, writers: Positions, clients: int) -> list[Positions]:

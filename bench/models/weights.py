@@ -6,16 +6,11 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.data import hub, paths
+from bench.data import download, paths
 from bench.data.dataset import MissingData
-from bench.data.hub import HubFile
-from bench.data.remote import Remote
+from bench.data.download import Original
 from bench.errors import EnvironmentProblem
-
-if TYPE_CHECKING:
-    from bench.data.originals import Original
 
 
 @dataclass(frozen=True)
@@ -31,18 +26,13 @@ class Weights:
 
     name: str
     title: str
-    file: HubFile
+    file: Original
     without: str
 
     @property
-    def files(self) -> tuple[Original, ...]:
-        """All files that are read."""
+    def remotes(self) -> tuple[Original, ...]:
+        """The files to download."""
         return (self.file,)
-
-    @property
-    def remotes(self) -> tuple[Remote, ...]:
-        """What is downloaded, and from where."""
-        return (Remote(self.file, (self.file.url,)),)
 
     def missing(self, folder: Path) -> list[str]:
         """The file, where neither `folder` nor the hub's own cache has it."""
@@ -54,11 +44,9 @@ class Weights:
         Raises:
             EnvironmentProblem: it is not here and cannot be fetched, or may not be; the message says what to do.
         """
-        from bench.data.download import fetch
-
         if self.missing(folder):
             try:
-                fetch(self, folder, offline)
+                download.fetch(self, folder, offline)
             except EnvironmentProblem as problem:
                 raise type(problem)(f"{problem}; or take model {self.without}, which needs none") from problem
         found = self.file.find(folder)
@@ -99,12 +87,7 @@ def _digest(file: Path) -> str:
 DISTILBERT = Weights(
     name="distilbert",
     title="distilbert-base-uncased",
-    file=HubFile(
-        path="distilbert-base-uncased/model.safetensors",
-        md5=None,
-        size=267_954_768,
-        repository=hub.DISTILBERT,
-    ),
+    file=download.hub_file(download.DISTILBERT, "distilbert-base-uncased/model.safetensors"),
     without="distilbert_scratch",
 )
 WEIGHTS = {weights.name: weights for weights in (DISTILBERT,)}
