@@ -28,6 +28,7 @@ from algorithms.base import (
     Upload,
     hyper,
 )
+from algorithms.entry import About
 from algorithms.generators import FEATURE_STATISTICS, feature_generator, generated_features, train_features
 from algorithms.losses import cross_entropy, kl, one_hot
 
@@ -45,26 +46,27 @@ class FedGen(Algorithm):
     `fedgen_prior` (C,), the clients' label prior.
 
     Args:
-        objective: of the generator, with a_{k,c} client k's share of the round's samples of class c, NLL_k the negative
-            log-likelihood under client k's head, and means over the B generated samples b with labels y_b.
-            `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ), what the authors' code sets out to compute.
-            `broadcast`: sum_k mean_b( a_{k,y_b} ) mean_b( NLL_k(b) ), what that code computes, because it multiplies
-            shapes (B,) and (B, 1): weights no longer follow their samples.
-            `printed` (Eq. 4): the cross entropy of the softmax of the heads' mean logits, weighted by examples; clients
-            take generated samples from round 1 on.
-        hard_weight: a_1 >= 0. The authors' code has 10, FedGKD tunes it in {0.1, 1, 10}.
-        soft_weight: b_1 >= 0; 0 as printed, 1 in the code for EMNIST, 10 for MNIST. Both 0: FedAvg.
-        annealing: factor on both after each round, in (0, 1], down to 1e-4; the code has 0.98.
+        objective: the generator's loss, with a_{k,c} client k's share of the round's samples of class c, NLL_k the
+            negative log-likelihood under client k's head, and means over the B generated samples b with labels y_b.
+            `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ), what the authors' code sets out to compute. `broadcast`:
+            sum_k mean_b( a_{k,y_b} ) mean_b( NLL_k(b) ), what that code computes, because it multiplies shapes (B,) and
+            (B, 1): weights no longer follow their samples. `printed` (Eq. 4): the cross entropy of the softmax of the
+            heads' mean logits, weighted by examples; clients take generated samples from round 1 on.
+        hard_weight: a_1, weight of the generated samples' cross entropy. The authors' code has 10, FedGKD tunes it in
+            {0.1, 1, 10}.
+        soft_weight: b_1, weight of the distillation from generated samples; 0 as printed, 1 in the code for EMNIST, 10
+            for MNIST. Both 0: FedAvg.
+        annealing: factor on both weights after each round, down to 1e-4; the code has 0.98.
         label_prior: how clients draw labels. `counts`: as often as the last round's clients hold them; `seen`: all
             classes that they hold alike; `uniform` (both codes): all classes of the data set alike. The server draws
             the labels of its steps by `counts` or, with the other two, by `seen`.
-        diversity_weight: >= 0.
-        generator_steps: server steps a round.
-        generator_lr: Adam's learning rate; the code has 3e-4 for MNIST.
-        generator_lr_decay: factor after each round.
-        generator_weight_decay: L2 coefficient.
-        hidden_dim: width of the hidden layer; FedGKD's code has 512 on CIFAR.
-        noise_dim: length of eps; FedGKD's code has 64 on CIFAR.
+        diversity_weight: weight of the generator's diversity term.
+        generator_steps: generator steps of the server in a round.
+        generator_lr: learning rate of the generator's Adam; the code has 3e-4 for MNIST.
+        generator_lr_decay: factor on generator_lr after each round.
+        generator_weight_decay: L2 coefficient of the generator's Adam.
+        hidden_dim: width of the generator's hidden layer; FedGKD's code has 512 on CIFAR.
+        noise_dim: length of eps, the generator's noise; FedGKD's code has 64 on CIFAR.
         label_embedding: labels enter the generator embedded, instead of one-hot.
 
     Differences from the paper:
@@ -73,7 +75,16 @@ class FedGen(Algorithm):
         3. What the paper does not print of the generator's training is the authors' code's.
     """
 
-    defaults_follow = "the paper; `objective` what its authors' code intends, the generator's training that code"
+    about = About(
+        name="fedgen",
+        paper="Zhu et al. 2021",
+        equations="Eqs. 4-5, Algorithm 1",
+        summary="the server learns a generator of features; clients train their last layer on its samples",
+        defaults_follow="the paper; `objective` what its authors' code intends, the generator's training that code",
+        down="P + G + C + 2",
+        up="P + C",
+    )
+    version = 2
 
     objective: str = hyper("intended", choices=("intended", "broadcast", "printed"), packable=False)
     hard_weight: float = hyper(1.0, 0)

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf, fedkf_printed
-from search_spaces.base import Grid, Paper, Range, Space, Table, combinations, holds, names_in
-from search_spaces.bounds import Bounds, Value, cast, check
+from search_spaces.base import Grid, Paper, Range, Space, Table, combinations
+from search_spaces.bounds import Bounds, Value, cast, check, holds, names_in
 from search_spaces.setting import Setting, crossed, setting_fields
 
 K = TypeVar("K")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 from search_spaces.bounds import Value
 from search_spaces.setting import Setting
@@ -73,45 +70,6 @@ class Range:
 
 def _show(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-_RELATION = re.compile(r"\s*(\w+)\s*(<=|>=|==|!=|<|>)\s*(\w+)\s*")
-
-
-def names_in(relation: str) -> set[str]:
-    """The two names of a relation.
-
-    Raises:
-        ValueError: as of `holds`.
-    """
-    left, _, right = _parts(relation)
-    return {left, right}
-
-
-def holds(relation: str, values: Mapping[str, Value]) -> bool:
-    """Whether `name op name` holds, for instance `beta <= gamma`.
-
-    Raises:
-        ValueError: the relation is not of that form.
-    """
-    left, sign, right = _parts(relation)
-    return _RELATIONS[sign](values[left], values[right])
-
-
-def _parts(relation: str) -> tuple[str, str, str]:
-    match = _RELATION.fullmatch(relation)
-    if not match:
-        raise ValueError(f"a relation is 'name op name' with op in {' '.join(_RELATIONS)}, got {relation!r}")
-    left, sign, right = match.groups()
-    return left, sign, right
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,10 @@ def test_the_registry_needs_no_torch() -> None:
     assert done.stdout.split() == ["False", "False"]
 
 
-def test_names_are_those_of_the_table() -> None:
-    assert all(key == found.name for key, found in ALGORITHMS.items())
+def test_the_index_names_rows_that_there_are_and_says_what_each_value_means() -> None:
+    for entry in ALGORITHMS.values():
+        assert set(entry.rows.values()) <= set(ALGORITHMS)
+        assert all(field.meaning != "–" for field in entry.fields)
 
 
 def test_reference_rows_are_those_that_the_leaderboards_do_not_rank() -> None:

@@ -374,9 +374,8 @@ def test_a_declaration_that_is_not_kept_is_told_in_numbers() -> None:
     [
         ({"keeps": "its model, P"}, "it keeps nothing"),
         ({"down": "P + X"}, "cannot read 'X' in 'P + X'"),
-        ({"needs": frozenset()}, "the algorithm needs ['auxiliary'], which its entry does not say"),
     ],
-    ids=["keeps", "letters", "needs"],
+    ids=["keeps", "letters"],
 )
 def test_an_entry_that_is_wrong_is_told(entry: dict, words: str) -> None:
     candidate = Candidate.of("fedcad")

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
-from algorithms.sources import fingerprint
+from algorithms.fingerprint import fingerprint
 from bench import outside
 from bench.data import paths
 from bench.data.dataset import MissingData, Source

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from algorithms import ALGORITHMS, Entry, build, entry
-from algorithms.base import Algorithm
-from algorithms.statements import layers
+from algorithms.base import Algorithm, layers
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.selftest.toy import SHORT, SIZES, simulate, supplied

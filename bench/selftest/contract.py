@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms.base import Algorithm, Plugin
-from algorithms.statements import layers, methods, misspelt
+from algorithms.base import Algorithm, Plugin, layers
+from algorithms.contract_checks import methods, misspelt
 from bench.selftest.candidate import Candidate
 from bench.selftest.outcome import Finding
-from bench.selftest.registration import check_registration
 from bench.selftest.witness import Witness, watch
 
 HOOKS = methods(Algorithm)
@@ -30,7 +29,6 @@ def check(candidate: Candidate, finding: Finding) -> None:
     for layer in layers(made):
         _check_class(type(layer), finding)
     _check_value(candidate, made, finding)
-    check_registration(candidate, made, finding)
     _check_hooks(candidate, finding)
     overridden = [hook for hook in HOOKS if any(hook in vars(type(layer)) for layer in layers(made))]
     count = len(candidate.entry.fields)
