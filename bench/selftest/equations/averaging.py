@@ -24,7 +24,7 @@ from bench.selftest.equations.builders import (
     loss_check,
     mean_check,
 )
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import NO_BATCHNORM, ONE_CLIENT, Check, Limit, Make, gap
 from bench.selftest.equations.formulas import log_softmax, masked, softmax, sum_of, weighted
 from bench.selftest.equations.lab import FEATURES, NORM, SHAPES, SIZES, batch, forward, model
 from bench.selftest.equations.run import Run, slope_gap, slope_of
@@ -132,4 +132,12 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedbn": (fedbn_check(),),
     "centralized": (ALONE,),
     "local": (ALONE,),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedprox": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "prox_reduction": "mean_per_tensor"})),
+    "fedmax": (Limit({"beta": 0.0}), Limit({"beta": 0.0, "fedmax_direction": "u_a"})),
+    "fedbn": (Limit({}, models=NO_BATCHNORM, exact_models=True),),
+    "centralized": (Limit({}, other_sizes=ONE_CLIENT),),
+    "local": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
 }

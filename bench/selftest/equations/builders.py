@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import Check, Make, gap
 from bench.selftest.equations.formulas import cross_entropy, masked, weighted
 from bench.selftest.equations.lab import SIZES, batch, forward, model
 from bench.selftest.equations.run import Run, slope_gap, slope_of

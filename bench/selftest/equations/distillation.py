@@ -30,7 +30,7 @@ from bench.selftest.equations.builders import (
     loss_check,
     mean_check,
 )
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import Check, Limit, Make, gap
 from bench.selftest.equations.fedgkd import student, teacher
 from bench.selftest.equations.formulas import kl, masked, softmax
 from bench.selftest.equations.lab import CLASSES, batch, forward, model, server_samples
@@ -205,4 +205,15 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedcad": fedcad_checks(),
     "fedntd": fedntd_checks(),
     "moon": moon_checks(),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedlsd": (Limit({"distillation_weight": 0.0}),),
+    "fedcad": (
+        Limit({"beta": 0.0, "gamma": 0.0}),
+        Limit({"beta": 0.3, "gamma": 0.3}, "fedlsd", {"distillation_weight": 0.3}),
+        Limit({"beta": 0.5, "gamma": 0.5}, "fedlsd", {"distillation_weight": 0.5}),
+    ),
+    "fedntd": (Limit({"beta": 0.0}),),
+    "moon": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "first_previous": "random"})),
 }

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.builders import TWO, Loss, Past, ce, fedavg_loss, look, loss_check, mean_check
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import Check, Limit, Make
 from bench.selftest.equations.formulas import kl, weighted
 from bench.selftest.equations.lab import CLASSES, SIZES, batch, forward, model
 from bench.selftest.equations.run import Run
@@ -107,4 +107,8 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         table_check("sums over all rounds", 0.7, 2.0, add_up=True),
         mean_check({"distillation_weight": 0.5}),
     )
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "feddistill": (Limit({"distillation_weight": 0.0}),),
 }

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.builders import ONE, TWO, Cohorts, Options, ce, drive, fedavg_loss, loss_check, mean_check
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import Check, Limit, Make
 from bench.selftest.equations.formulas import cross_entropy, kl, log_softmax
 from bench.selftest.equations.lab import BATCH_SIZE, CLASSES, LabNet, batch, forward, model
 from bench.selftest.equations.run import Run, Slope, slope_gap, slope_of
@@ -207,4 +207,8 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         Check("the soft term's features have the batch's labels", CODE, _soft_features_follow_the_batch),
         mean_check({"generator_steps": 1}),
     ),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedgen": (Limit({"hard_weight": 0.0, "soft_weight": 0.0}),),
 }

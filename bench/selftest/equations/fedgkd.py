@@ -31,7 +31,7 @@ from bench.selftest.equations.builders import (
     loss_check,
     mean_check,
 )
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import ROUNDING, Check, Limit, Make
 from bench.selftest.equations.formulas import cross_entropy, kl, masked, plain, softmax, sum_of
 from bench.selftest.equations.lab import CLASSES, batch, forward, model, server_samples
 from bench.selftest.equations.run import Run, slope_gap, slope_of
@@ -162,4 +162,14 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedgkd_plus": fedgkd_checks(fedgkd_loss, EQ_4),
     "fedgkd_mse": fedgkd_checks(fedgkd_mse_loss, TABLE_9),
     "fedgkd_vote": vote_checks(),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedgkd": (Limit({"gamma": 0.0}),),
+    "fedgkd_vote": (
+        Limit({"distillation_weight": 0.0}),
+        Limit({"buffer": 1}, "fedgkd", {"gamma": 0.2, "buffer": 1}, tolerance=ROUNDING),
+    ),
+    "fedgkd_plus": (Limit({"gamma": 0.0}), Limit({}, "fedgkd")),
+    "fedgkd_mse": (Limit({"gamma": 0.0}),),
 }

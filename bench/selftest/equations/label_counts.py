@@ -13,7 +13,7 @@ from torch import Tensor
 
 from algorithms.base import Params
 from bench.selftest.equations.builders import TWO, Past, drive, look, mean_check
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import Check, Limit, Make
 from bench.selftest.equations.formulas import cross_entropy
 from bench.selftest.equations.lab import CLASSES, forward
 from bench.selftest.equations.run import Run
@@ -81,4 +81,9 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         count_check("loss and gradient, alpha=0", FEDRS, restricted(0.0), {"missing_scale": 0.0}),
         mean_check({"missing_scale": 0.5}),
     ),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedlc": (Limit({"tau": 0.0}),),
+    "fedrs": (Limit({"missing_scale": 1.0}),),
 }
