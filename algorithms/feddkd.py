@@ -100,14 +100,14 @@ class DKD(Plugin):
         server = self.base.server_step(fed, server, uploads, cohort)
         for j in range(steps):
             among = self._answering(fed, server.round, j, cohort)
-            slopes = cohort.gradients(
+            grads = cohort.gradients(
                 self.distillation, server.params, self.batch_size, augmented=self.dkd_augmented, among=among
             )
             if among is not None and not among.any():
                 continue
             scale = lr * self.step_decay**j
-            mean = self._mean(slopes, cohort, among)
-            moved = {name: server.params[name] - scale * slope for name, slope in mean.items()}
+            mean = self._mean(grads, cohort, among)
+            moved = {name: server.params[name] - scale * grad for name, grad in mean.items()}
             server = replace(server, params=server.params | moved)
         return server
 
@@ -117,12 +117,12 @@ class DKD(Plugin):
             return None
         return torch.rand(len(cohort.ids), generator=fed.stream("dkd_dropout", round, request)) >= self.dkd_dropout
 
-    def _mean(self, slopes: Params, cohort: Cohort, among: Tensor | None) -> Params:
+    def _mean(self, grads: Params, cohort: Cohort, among: Tensor | None) -> Params:
         """sum_k q_k gradient_k over the clients that answered."""
         if self.dkd_weights == "examples":
-            mean: Params = cohort.mean(slopes, among)
+            mean: Params = cohort.mean(grads, among)
             return mean
-        return {name: (slope if among is None else slope[among]).mean(0) for name, slope in slopes.items()}
+        return {name: (grad if among is None else grad[among]).mean(0) for name, grad in grads.items()}
 
 
 feddkd = Variant(DKD, FedAvg, name="feddkd")

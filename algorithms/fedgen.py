@@ -178,18 +178,18 @@ class FedGen(Algorithm):
     def _generator_step(self, net: Net, state: Any, drawn: Any, given: Any) -> dict[str, Any]:
         """One Adam step of the generator."""
         theta, noise, labels = state["theta"], drawn["noise"], _draw_labels(given["asked"], drawn["uniform"])
-        slopes, running = self._slopes(net, theta, given, noise, labels)
-        moved, adam = adam_step(_trained(theta), slopes, state["adam"], given["lr"], self.generator_weight_decay)
+        grads, running = self._gradients(net, theta, given, noise, labels)
+        moved, adam = adam_step(_trained(theta), grads, state["adam"], given["lr"], self.generator_weight_decay)
         return {"theta": {**moved, **running}, "adam": adam}
 
-    def _slopes(self, net: Net, theta: Params, given: Any, noise: Tensor, labels: Tensor) -> tuple[Params, Params]:
+    def _gradients(self, net: Net, theta: Params, given: Any, noise: Tensor, labels: Tensor) -> tuple[Params, Params]:
         """The gradient of the generator's objective, and the running statistics after the step."""
         leaves = {name: value.detach().requires_grad_() for name, value in _trained(theta).items()}
         fakes, running = train_features({**theta, **leaves}, noise, labels, net.num_classes)
         logits = torch.func.vmap(net.head, in_dims=(0, None))(given["heads"], fakes)  # (m, B, C)
         risk = self._risk(logits, labels, given["shares"], given["sizes"])
-        slopes = torch.autograd.grad(risk + self.diversity_weight * _diversity(noise, fakes), list(leaves.values()))
-        return dict(zip(leaves, slopes, strict=True)), running
+        grads = torch.autograd.grad(risk + self.diversity_weight * _diversity(noise, fakes), list(leaves.values()))
+        return dict(zip(leaves, grads, strict=True)), running
 
     def _risk(self, logits: Tensor, labels: Tensor, shares: Tensor, sizes: Tensor) -> Tensor:
         """The generator's objective, a scalar in nats.

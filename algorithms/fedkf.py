@@ -180,8 +180,8 @@ class FedKF(Algorithm):
                 value = value - self.gamma * kl(out.logits.detach(), student).mean()
             return value
 
-        slopes = torch.func.grad(objective)(local["theta"])
-        theta, adam = adam_step(local["theta"], slopes, local["adam"], self.generator_lr)
+        grads = torch.func.grad(objective)(local["theta"])
+        theta, adam = adam_step(local["theta"], grads, local["adam"], self.generator_lr)
         return {**local, "theta": theta, "adam": adam}
 
     def _objective(self, logits: Tensor, features: Tensor) -> Tensor:

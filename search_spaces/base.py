@@ -86,9 +86,6 @@ class Space:
         chosen: the value that the paper reports with, for each name of `grid` where it says so; a sweep ignores it.
         chosen_at: the same for single values of the setting's alpha, where they differ.
         tuned: values tried of setting fields, such as `lr`; the setting has those that the paper reports with.
-
-    Raises:
-        ValueError: a name is both tried and fixed, or a value that the paper reports with was not tried.
     """
 
     algorithm: str
@@ -100,20 +97,6 @@ class Space:
     chosen: Mapping[str, Value] = field(default_factory=dict)
     chosen_at: Mapping[float, Mapping[str, Value]] = field(default_factory=dict)
     tuned: Mapping[str, Grid] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        twice = sorted(set(self.grid) & set(self.fixed))
-        if twice:
-            raise ValueError(f"{self.algorithm}.{twice[0]} is both in grid and in fixed: keep one of them")
-        for values in (self.chosen, *self.chosen_at.values()):
-            for name, value in values.items():
-                if name not in self.grid or value not in self.grid[name]:
-                    tried = self.grid.get(name, "nothing")
-                    raise ValueError(f"{self.algorithm}.{name}: chosen is {value!r}, but the grid has {tried}")
-        for name, grid in self.tuned.items():
-            reported = getattr(self.setting, name, None)
-            if reported not in grid:
-                raise ValueError(f"{self.algorithm}: the setting's {name} is {reported!r}, but {grid} were tried")
 
     def reported(self, alpha: float | None = None) -> dict[str, Value]:
         """The values that the paper's results stand for: the fixed and the chosen ones.

@@ -118,7 +118,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         feddf_check("the search ends without a better checkpoint for 3 steps", 12, patience=3),
         feddf_check("max_steps=0 is the mean", 0, max_steps=0),
         Check("8 batches of 5 auxiliary samples", SOURCE, _small_batches),
-        loss_check("loss and gradient, round 1", SOURCE, fedavg_loss, {"max_steps": 0}),
+        loss_check("loss and gradient, round 1", SOURCE, fedavg_loss, max_steps=0),
     )
 }
 

@@ -100,12 +100,12 @@ def table_check(
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "feddistill": (
-        loss_check("round 1 is without distillation", SOURCE, fedavg_loss, {"distillation_weight": 0.5}),
+        loss_check("round 1 is without distillation", SOURCE, fedavg_loss, distillation_weight=0.5),
         table_check("lambda=0.1, T=1", 0.1, 1.0),
         table_check("lambda=0.7, T=3", 0.7, 3.0),
         table_check("own table included", 0.7, 2.0, exclude_self=False),
         table_check("sums over all rounds", 0.7, 2.0, add_up=True),
-        mean_check({"distillation_weight": 0.5}),
+        mean_check(distillation_weight=0.5),
     )
 }
 

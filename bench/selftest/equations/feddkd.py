@@ -142,8 +142,8 @@ PLAIN, MAX, PERSONAL = Base({}), Base({"beta": 3.0}), Base({}, personal=True)
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "feddkd": (loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss), *dkd_checks(PLAIN)),
-    "feddkd_max": (*fedmax_losses({"steps": 0}), *dkd_checks(MAX)),
-    "feddkd_bn": (fedbn_check({"steps": 0}), *dkd_checks(PERSONAL)),
+    "feddkd_max": (*fedmax_losses(steps=0), *dkd_checks(MAX)),
+    "feddkd_bn": (fedbn_check(steps=0), *dkd_checks(PERSONAL)),
 }
 
 LIMITS: dict[str, tuple[Limit, ...]] = {

@@ -194,7 +194,7 @@ FADING = {"hard_weight": 1e-3, "soft_weight": 2e-3, "annealing": 0.1}
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedgen": (
-        loss_check("round 1 is without generated features", SOURCE, fedavg_loss, {**SMALL, **BOTH}),
+        loss_check("round 1 is without generated features", SOURCE, fedavg_loss, **SMALL, **BOTH),
         client_check("loss and gradient, round 2, hard_weight=0.8", SOURCE, ONE, Terms(0.8), {"hard_weight": 0.8}),
         client_check("both terms, round 2", CODE, ONE, Terms(0.8, 0.6), BOTH),
         client_check("both terms, round 3, annealing=0.5", CODE, TWO, Terms(0.2, 0.15), {**BOTH, "annealing": 0.5}),
@@ -205,7 +205,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         proportion_check("seen", SOURCE, (1 / 3, 1 / 3, 1 / 3, 0)),
         proportion_check("uniform", CODE, (1 / 4, 1 / 4, 1 / 4, 1 / 4)),
         Check("the soft term's features have the batch's labels", CODE, _soft_features_follow_the_batch),
-        mean_check({"generator_steps": 1}),
+        mean_check(generator_steps=1),
     ),
 }
 

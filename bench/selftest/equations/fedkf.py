@@ -276,7 +276,7 @@ def _one_first_generator(make: Make) -> float:
     return gap(story.first_generator(CLIENT), story.first_generator(4))
 
 
-WITHOUT = loss_check("code: round 1 is without distillation", CODE, fedavg_loss, {"variant": "code"}, Scene(norm=False))
+WITHOUT = loss_check("code: round 1 is without distillation", CODE, fedavg_loss, Scene(norm=False), variant="code")
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedkf": (

@@ -74,12 +74,12 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedlc": (
         count_check("loss and gradient, tau=1", FEDLC, margins(1.0), {"tau": 1.0}),
         count_check("loss and gradient, tau=0.3", FEDLC, margins(0.3), {"tau": 0.3}),
-        mean_check({"tau": 1.0}),
+        mean_check(tau=1.0),
     ),
     "fedrs": (
         count_check("loss and gradient, alpha=0.5", FEDRS, restricted(0.5), {"missing_scale": 0.5}),
         count_check("loss and gradient, alpha=0", FEDRS, restricted(0.0), {"missing_scale": 0.0}),
-        mean_check({"missing_scale": 0.5}),
+        mean_check(missing_scale=0.5),
     ),
 }
 

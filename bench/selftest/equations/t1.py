@@ -45,7 +45,7 @@ def t1_checks(options: Options) -> tuple[Check, ...]:
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    "fedavg_t1": (loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, scene=ROUND_3), *t1_checks({})),
+    "fedavg_t1": (loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, ROUND_3), *t1_checks({})),
     "fedprox_t1": (*fedprox_checks(), *t1_checks({"mu": 0.5})),
     "fedgkd_t1": (*fedgkd_checks(fedgkd_loss, EQ_4), *t1_checks({"gamma": 0.2, "buffer": 2})),
 }
