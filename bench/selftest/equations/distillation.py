@@ -184,7 +184,8 @@ def moon_checks() -> tuple[Check, ...]:
         loss = partial(moon_loss, lambda past: past.locals[last - 1][CLIENT])
         return loss_check(title, MOON, loss, Scene(cohorts), **options)
 
-    waiting, newcomer = {"mu": 2.0, "first_previous": "none"}, Scene(((0, 2), (0, 3)), client=1)
+    waiting: dict[str, Any] = {"mu": 2.0, "first_previous": "none"}
+    newcomer = Scene(((0, 2), (0, 3)), client=1)
     return (
         loss_check("round 1 is without the term", MOON, fedavg_loss, **waiting),
         loss_check("a client's first round is without the term, round 3", MOON, fedavg_loss, newcomer, **waiting),

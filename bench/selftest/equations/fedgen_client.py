@@ -188,7 +188,7 @@ def _soft_features_follow_the_batch(make: Make) -> float:
     return 0.0 if moved == [[False] * 5, [False, False, True, True, True]] else math.inf
 
 
-BOTH = {"hard_weight": 0.8, "soft_weight": 0.6}
+BOTH: Options = {"hard_weight": 0.8, "soft_weight": 0.6}
 PRINTED = {"hard_weight": 0.8, "objective": "printed"}
 FADING = {"hard_weight": 1e-3, "soft_weight": 2e-3, "annealing": 0.1}
 

@@ -6,6 +6,7 @@ B batch, C classes, M buffer. Teachers run in evaluation mode and are constants;
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,7 +75,7 @@ def fedgkd_mse_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> L
 
 def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
     """Both starts of the buffer, a buffer that fills, one that is full, one of a single model, and the server."""
-    w0 = {"gamma": 0.8, "buffer_start": "w0"}
+    w0: dict[str, Any] = {"gamma": 0.8, "buffer_start": "w0"}
     return (
         loss_check("round 1 is without distillation", source, fedavg_loss, gamma=0.8, buffer=5),
         loss_check("loss and gradient, round 2, gamma=0.2", source, form, ROUND_2, gamma=0.2, buffer=5),
@@ -118,8 +119,8 @@ def vote_loss(distillation_weight: float, buffer: int, beta: float | None = None
 
 def vote_checks() -> tuple[Check, ...]:
     """Warm-up, one voter, two, a buffer that is full, another beta, and the sum of all weights."""
-    weight = {"distillation_weight": 0.4}
-    w0 = {**weight, "buffer_start": "w0"}
+    weight: dict[str, Any] = {"distillation_weight": 0.4}
+    w0: dict[str, Any] = {**weight, "buffer_start": "w0"}
     return (
         loss_check("round 1 is without distillation", EQ_5, fedavg_loss, **weight),
         loss_check(
