@@ -1,23 +1,23 @@
-"""The registry: what this suite can run, as a table. Imports neither torch nor ray.
+"""The registry: what this suite can run. Imports neither torch nor ray.
 
-`ALGORITHMS` maps a name to an `Entry` (the table itself is `algorithms/table.py`); `entry(name)` also finds algorithms
-of other packages (`algorithms/outside.py`). `build(name, **hyperparameters)` makes the algorithm itself and is what
-first imports torch. Adding an algorithm here: one file in this folder, one row of the table, one `Space` in
-`search_spaces`, one equation check.
+`ALGORITHMS` maps a name to an `Entry`, as `index.json` has it, which `python docs/make.py` writes from the classes;
+`entry(name)` also finds algorithms of other packages (`plugins.py`). `build(name, **hyperparameters)` makes the
+algorithm itself and is what first imports torch.
 """
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithms.entry import Entry, Field, nearest
-from algorithms.table import ENTRIES
+from algorithms.entry import Entry, Field, from_json, nearest
 
 if TYPE_CHECKING:
     from algorithms.base import Algorithm
 
-ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in ENTRIES}
+INDEX = Path(__file__).with_name("index.json")
+ALGORITHMS: dict[str, Entry] = {entry.name: entry for entry in from_json(INDEX.read_text(encoding="utf-8"))}
 
 
 def entry(name: str) -> Entry:
@@ -29,13 +29,13 @@ def entry(name: str) -> Entry:
     """
     if name in ALGORITHMS:
         return ALGORITHMS[name]
-    from algorithms import outside  # looks into installed packages, which few commands need
+    from algorithms import plugins  # looks into installed packages, which few commands need
 
-    found = outside.find(name)
-    if found is None:
-        known = dict.fromkeys([*ALGORITHMS, *outside.names()])
+    plugin = plugins.find(name)
+    if plugin is None:
+        known = dict.fromkeys([*ALGORITHMS, *plugins.names()])
         raise KeyError(f"no algorithm {name!r}; known: {', '.join(known)}{nearest(name, known)}")
-    return found
+    return plugin
 
 
 def build(name: str, **hyperparameters: Any) -> Algorithm:
@@ -45,10 +45,10 @@ def build(name: str, **hyperparameters: Any) -> Algorithm:
         KeyError: no such algorithm.
         ValueError: an unknown hyper-parameter, or a value that is not allowed.
     """
-    found = entry(name)
-    module, _, function = found.factory.partition(":")
-    made: Algorithm = getattr(importlib.import_module(module), function)(**found.resolve(hyperparameters))
-    return made
+    listed = entry(name)
+    module, _, factory = listed.factory.partition(":")
+    algorithm: Algorithm = getattr(importlib.import_module(module), factory)(**listed.resolve(hyperparameters))
+    return algorithm
 
 
 __all__ = ["ALGORITHMS", "Entry", "Field", "build", "entry"]

@@ -25,27 +25,27 @@ def adam_init(params: Params) -> AdamState:
 
 
 def adam_step(
-    params: Params, slopes: Params, state: AdamState, lr: float | Tensor, weight_decay: float | Tensor = 0.0
+    params: Params, grads: Params, state: AdamState, lr: float | Tensor, weight_decay: float | Tensor = 0.0
 ) -> tuple[Params, AdamState]:
     """The parameters and the state after one step.
 
     Args:
         params: what is trained, at least one, all of one type.
-        slopes: the gradient, by the same names.
+        grads: the gradient, by the same names.
         state: before the step.
         lr: learning rate.
         weight_decay: L2 coefficient, added to the gradient.
     """
     # All in one vector: an operation for each tensor of a small model costs more than its arithmetic.
-    value, slope, mean, square = (_flat(tree, params) for tree in (params, slopes, state["mean"], state["square"]))
+    value, grad, mean, square = (_flat(tree, params) for tree in (params, grads, state["mean"], state["square"]))
     steps = state["steps"] + 1
     # In double precision: 1 - 0.999 ** 1 in float32 is off by 1e-5.
-    begun1, begun2 = ((1 - beta ** steps.double()).to(steps.dtype) for beta in (BETA1, BETA2))
-    slope = slope + weight_decay * value
-    mean = BETA1 * mean + (1 - BETA1) * slope
-    square = BETA2 * square + (1 - BETA2) * slope.square()
-    moved = value - lr * mean / begun1 / ((square / begun2).sqrt() + EPS)
-    return _like(moved, params), {"mean": _like(mean, params), "square": _like(square, params), "steps": steps}
+    bias_correction1, bias_correction2 = ((1 - beta ** steps.double()).to(steps.dtype) for beta in (BETA1, BETA2))
+    grad = grad + weight_decay * value
+    mean = BETA1 * mean + (1 - BETA1) * grad
+    square = BETA2 * square + (1 - BETA2) * grad.square()
+    value = value - lr * mean / bias_correction1 / ((square / bias_correction2).sqrt() + EPS)
+    return _like(value, params), {"mean": _like(mean, params), "square": _like(square, params), "steps": steps}
 
 
 def _flat(tree: Params, names: Iterable[str]) -> Tensor:

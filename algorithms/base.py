@@ -15,15 +15,16 @@ Four rules make backends interchangeable:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from algorithms.entry import About
 from algorithms.losses import cross_entropy
-from search_spaces.bounds import Bounds, cast, check, kind_of
+from search_spaces.bounds import Bounds, cast, check, check_relation, kind_of
 
 Params = dict[str, Tensor]
 Message = dict[str, Any]
@@ -314,7 +315,7 @@ def hyper(
     """A hyper-parameter's field: its default and range, checked at construction.
 
     Args:
-        default: the printed equation's value, or what the class's `defaults_follow` says.
+        default: the printed equation's value, or what `About.defaults_follow` says.
         low: smallest value, or None.
         high: largest value, or None.
         open_low: the smallest value itself is not allowed.
@@ -331,15 +332,15 @@ class Algorithm:
     """One federated algorithm. Fields are its hyper-parameters; the hooks below are FedAvg.
 
     Raises:
-        ValueError: a hyper-parameter has the wrong type or lies outside its range.
+        ValueError: a hyper-parameter has the wrong type or lies outside its range, or two break a relation.
     """
 
+    about: ClassVar[About] = About()
     needs: ClassVar[frozenset[str]] = frozenset()
-    communicates: ClassVar[bool] = True  # clients upload their model as `params`: what DKD and T1 build on
+    uploads_model: ClassVar[bool] = True  # clients upload their model as `params`: what DKD and T1 build on
     rows: ClassVar[tuple[str, ...]] = ("",)  # the suffixes that `evaluated` gives
-    defaults_follow: ClassVar[str] = "the paper"  # or its authors' code, and in what
     tracked: ClassVar[tuple[str, ...]] = ()  # small tensors of the message, of one shape, kept by `--track message`
-    version: ClassVar[int | None] = None  # of one outside the registry; None: a number that changes with its source
+    version: ClassVar[int | None] = None  # None: 1; of another package's, a number that changes with its source
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -347,6 +348,8 @@ class Algorithm:
                 value = cast(item.name, getattr(self, item.name), kind_of(item.type))
                 check(item.name, value, item.metadata["bounds"])
                 object.__setattr__(self, item.name, value)
+        for relation in self.about.where:
+            check_relation(relation, vars(self))
 
     # Server: ordinary Python, once a round.
 
@@ -413,9 +416,9 @@ class Plugin(Algorithm):
         return self.base.needs
 
     @property
-    def communicates(self) -> bool:  # type: ignore[override]
+    def uploads_model(self) -> bool:  # type: ignore[override]
         """The base's."""
-        return self.base.communicates
+        return self.base.uploads_model
 
     @property
     def rows(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -472,3 +475,11 @@ class Plugin(Algorithm):
     ) -> tuple[Upload, Memory]:
         """The base's."""
         return self.base.upload(net, local, data, message, memory, plan)
+
+
+def layers(algorithm: Algorithm) -> Iterator[Algorithm]:
+    """The algorithm, and those it wraps, inwards."""
+    yield algorithm
+    base = getattr(algorithm, "base", None)
+    if isinstance(base, Algorithm):
+        yield from layers(base)

@@ -1,24 +1,64 @@
-"""What the registry says of an algorithm, without importing it: `Entry` and its `Field`s."""
+"""What is said of an algorithm: `About` on its class, and the registry's `Entry` with its `Field`s.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field as _field
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
 from search_spaces.bounds import Bounds, Value, cast, check
 
+ANY = Bounds()
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """Facts of an algorithm beside its hyper-parameters, stated on its class or its `Variant`.
+
+    Sizes count floats: P the model's, C classes, D features, G a generator's, M buffer, J steps, t the round.
+
+    Args:
+        name: of the algorithm and its result row, lower snake case; empty for a class that only its variants register.
+        paper: key of its own paper in `search_spaces`, or authors and year.
+        equations: where the paper defines it.
+        summary: one line.
+        defaults_follow: the paper, or its authors' code, and in what.
+        down: sent to each client in a round.
+        up: sent back by each client.
+        keeps: what a client keeps between rounds, and after a comma its size.
+        needs: what the engine must supply (`algorithms.base.NEEDS`) beside what the class needs.
+        where: relations between hyper-parameters that every configuration keeps, such as `beta <= gamma`.
+        rows: suffix of each result row that one run yields -> the registry name that the row stands under.
+        reference: a row to compare with, not a competitor: it is shown, and not ranked.
+    """
+
+    name: str = ""
+    paper: str = ""
+    equations: str = "–"
+    summary: str = ""
+    defaults_follow: str = "the paper"
+    down: str = "P"
+    up: str = "P"
+    keeps: str = "nothing"
+    needs: frozenset[str] = frozenset()
+    where: tuple[str, ...] = ()
+    rows: Mapping[str, str] = field(default_factory=dict)
+    reference: bool = False
+
 
 @dataclass(frozen=True)
 class Field:
-    """One hyper-parameter, as the registry knows it.
+    """One hyper-parameter, as its class states it.
 
     Args:
-        name: as in the dataclass.
+        name: of the dataclass's field.
         kind: `bool`, `int`, `float` or `str`, with `| None` where it may be empty.
-        default: as in the dataclass.
+        default: its value unless given.
         bounds: what is allowed.
         meaning: what it does, and what its limits are.
         packable: whether configurations that differ in it may train in one program.
@@ -27,8 +67,8 @@ class Field:
     name: str
     kind: str
     default: Value
-    bounds: Bounds
-    meaning: str
+    bounds: Bounds = ANY
+    meaning: str = "–"
     packable: bool = True
 
     @property
@@ -37,40 +77,18 @@ class Field:
         return "true or false" if self.kind == "bool" else str(self.bounds)
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One registered algorithm.
+@dataclass(frozen=True, kw_only=True)
+class Entry(About):
+    """One algorithm in the registry: what `About` says, and what is read from the code.
 
     Args:
-        name: lower snake case; also the name of its result row.
-        factory: `module:function`, called with the hyper-parameters.
-        paper: key of its own paper in `search_spaces`, or authors and year.
-        equations: where the paper defines it.
-        summary: one line.
+        factory: `module:name` of a class or function, called with the hyper-parameters.
         fields: hyper-parameters.
-        down: floats sent to each client in a round, P being the model's size and C the classes.
-        up: floats each client sends back.
-        keeps: what a client keeps between rounds.
-        needs: what the engine must supply (`algorithms.base.NEEDS`).
-        where: relations between hyper-parameters that every configuration keeps.
-        rows: suffix of each result row that one run yields -> the registry name that the row stands under.
-        reference: a row to compare with, not a competitor: it is shown, and not ranked.
         version: raised when results change.
     """
 
-    name: str
     factory: str
-    paper: str
-    equations: str
-    summary: str
     fields: tuple[Field, ...] = ()
-    down: str = "P"
-    up: str = "P"
-    keeps: str = "nothing"
-    needs: frozenset[str] = frozenset()
-    where: tuple[str, ...] = ()
-    rows: Mapping[str, str] = _field(default_factory=dict)
-    reference: bool = False
     version: int = 1
 
     def __post_init__(self) -> None:
@@ -94,11 +112,41 @@ class Entry:
                 f"{', '.join(field.name for field in self.fields) or 'none'}{nearest(unknown[0], self.defaults())}"
             )
         values: dict[str, Value] = {}
-        for field in self.fields:
-            value = cast(f"{self.name}.{field.name}", given.get(field.name, field.default), field.kind)
-            check(f"{self.name}.{field.name}", value, field.bounds)
-            values[field.name] = value
+        for item in self.fields:
+            value = cast(f"{self.name}.{item.name}", given.get(item.name, item.default), item.kind)
+            check(f"{self.name}.{item.name}", value, item.bounds)
+            values[item.name] = value
         return values
+
+
+def as_json(entries: tuple[Entry, ...]) -> str:
+    """The index of these entries; what is at its default is left out."""
+    return json.dumps(entries, default=_plain, indent=1, ensure_ascii=False) + "\n"
+
+
+def from_json(text: str) -> tuple[Entry, ...]:
+    """The entries of an index."""
+    return tuple(_entry(item) for item in json.loads(text))
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, frozenset):
+        return sorted(item)
+    values = {each.name: getattr(item, each.name) for each in fields(item)}
+    defaults = {each.name: each.default for each in fields(item)}
+    if isinstance(item, Entry):
+        defaults["rows"] = {"": item.name}
+    return {name: value for name, value in values.items() if value != defaults[name]}
+
+
+def _entry(item: dict[str, Any]) -> Entry:
+    lists = {"needs": frozenset(item.get("needs", ())), "where": tuple(item.get("where", ()))}
+    return Entry(**{**item, **lists, "fields": tuple(_field(each) for each in item.get("fields", ()))})
+
+
+def _field(item: dict[str, Any]) -> Field:
+    bounds = item.get("bounds", {})
+    return Field(**{**item, "bounds": Bounds(**{**bounds, "choices": tuple(bounds.get("choices", ()))})})
 
 
 def nearest(name: str, known: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from algorithms.base import Algorithm
+from algorithms.entry import About
 
 
 @dataclass(frozen=True)
@@ -20,3 +21,10 @@ class FedAvg(Algorithm):
         1. The weights are normalised over the round's clients (the authors' revised version does the same), so that
            partial participation keeps the model's scale.
     """
+
+    about = About(
+        name="fedavg",
+        paper="McMahan et al. 2017",
+        equations="Algorithm 1",
+        summary="local cross entropy, models averaged by examples",
+    )

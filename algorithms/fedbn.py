@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from algorithms.base import Algorithm, Data, Fed, Local, Memory, Message, Net, Params, Plan, Server, Upload
+from algorithms.entry import About
 
 
 def shared_names(net: Net) -> list[str]:
@@ -29,6 +30,15 @@ class FedBN(Algorithm):
         2. Layers are told by their type, not by their name.
     """
 
+    about = About(
+        name="fedbn",
+        paper="Li et al. 2021, FedBN",
+        equations="Algorithm 1",
+        summary="clients keep their BatchNorm layers; one personal model a client",
+        down="P without BatchNorm",
+        up="P without BatchNorm",
+        keeps="its BatchNorm layers",
+    )
     needs = frozenset({"batchnorm"})
 
     def init_server(self, fed: Fed, params: Params) -> Server:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, Params, Plan, Server, hyper
+from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import cross_entropy, kl, one_hot
 
@@ -41,13 +42,20 @@ class FedLSD(Algorithm):
     """Local self-distillation: (1 - a) CE + a KL( p^g(x; T) || p(x; T) ), p^g the received global model.
 
     Args:
-        distillation_weight: a in [0, 1]; 0 is FedAvg, 1 never sees a label.
-        temperature: T > 0 of both softmax functions in the distillation term.
+        distillation_weight: a in (1 - a) CE + a KL; 0 is FedAvg, 1 never sees a label.
+        temperature: T of both softmax functions in the distillation term.
         kd_t_squared: multiply that term by T^2, which the printed formula does not.
 
     Differences from the paper:
         1. T^2: FedCAD prints the term without it, the default here; the one public implementation found has it.
     """
+
+    about = About(
+        name="fedlsd",
+        paper="Lee et al. 2021, version 1",
+        equations="FedCAD, Experiments",
+        summary="distils from the received global model with a constant weight",
+    )
 
     distillation_weight: float = hyper(0.3, 0, 1)
     temperature: float = hyper(2.0, 0, open_low=True)
@@ -75,8 +83,8 @@ class FedCAD(Algorithm):
     Args:
         beta: weight of a class the global model never gets right, in [0, gamma].
         gamma: weight of a class it is certain of, in [beta, 1). beta = gamma is FedLSD, beta = gamma = 0 FedAvg.
-        temperature: T > 0 of the distillation term.
-        phi_temperature: T of p^g in phi; none takes `temperature`, as Eq. 2 literally does.
+        temperature: T of both softmax functions in the distillation term.
+        phi_temperature: T of p^g in phi (Eq. 6); none takes `temperature`, as Eq. 2 literally does.
         kd_t_squared: multiply the distillation term by T^2, which the printed formula does not.
 
     Differences from the paper:
@@ -89,6 +97,14 @@ class FedCAD(Algorithm):
            the training data before clients get theirs, for every algorithm of a comparison.
     """
 
+    about = About(
+        name="fedcad",
+        paper="fedcad",
+        equations="Eqs. 3-6",
+        summary="distils from the received global model, more on the classes it knows well",
+        down="P + C",
+        where=("beta <= gamma",),
+    )
     needs = frozenset({"auxiliary"})
     tracked = ("class_weights",)
 
@@ -97,11 +113,6 @@ class FedCAD(Algorithm):
     temperature: float = hyper(2.0, 0, open_low=True)
     phi_temperature: float | None = hyper(None, 0, open_low=True, packable=False)
     kd_t_squared: bool = hyper(False, packable=False)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.beta > self.gamma:
-            raise ValueError(f"beta <= gamma must hold, got beta={self.beta}, gamma={self.gamma}")
 
     def class_weights(self, fed: Fed, params: Params) -> Tensor:
         """a_y of every class, (C,), in [beta, gamma]: Eq. 6 in closed form."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from algorithms.adam import adam_init, adam_step
 from algorithms.base import Algorithm, Cohort, Data, Fed, Net, Params, Server, Upload, hyper
+from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import kl
 
@@ -27,10 +28,10 @@ class FedDF(Algorithm):
     with Adam, and keeps the model of the best validation accuracy.
 
     Args:
-        server_lr: Adam's learning rate.
-        server_batch_size: samples of a step; at most all auxiliary samples.
-        max_steps: steps a round at most; 0 is FedAvg.
-        check_every: steps between validations.
+        server_lr: learning rate of the server's Adam.
+        server_batch_size: samples of a server step; at most all auxiliary samples.
+        max_steps: server steps in a round at most; 0 is FedAvg.
+        check_every: server steps between validations.
         patience: the distillation ends after so many steps without a better validation accuracy.
 
     Differences from the paper:
@@ -38,6 +39,12 @@ class FedDF(Algorithm):
         2. The paper's learning rate falls by cosine annealing in some runs; here it is constant.
     """
 
+    about = About(
+        name="feddf",
+        paper="Lin et al. 2020",
+        equations="Algorithm 1",
+        summary="the server distils the ensemble of local models on its own unlabelled samples",
+    )
     needs = frozenset({"auxiliary", "validation"})
 
     server_lr: float = hyper(1e-3, 0, open_low=True)

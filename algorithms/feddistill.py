@@ -27,6 +27,7 @@ from algorithms.base import (
     Upload,
     hyper,
 )
+from algorithms.entry import About
 from algorithms.losses import cross_entropy, kl, one_hot
 
 
@@ -40,8 +41,9 @@ class FedDistill(Algorithm):
     and which labels it holds (`feddistill_reported`, (K, C)).
 
     Args:
-        distillation_weight: lambda >= 0; 0 is FedAvg. FedGKD prints 0.1, FedGen's code has 1.
-        temperature: T > 0.
+        distillation_weight: lambda, weight of the distillation term; 0 is FedAvg. FedGKD prints 0.1, FedGen's code
+            has 1.
+        temperature: T of both softmax functions; the term carries T^2.
         fd_exclude_self: leave the client's own table out of zbar, as federated distillation defines it.
         fd_cumulative: sum logits over all rounds of a client instead of the round's alone.
 
@@ -53,7 +55,16 @@ class FedDistill(Algorithm):
         2. Logits are taken in evaluation mode, on the model before each step.
     """
 
-    defaults_follow = "FedGKD's text for the weight and its code for `temperature` and `fd_exclude_self`"
+    about = About(
+        name="feddistill",
+        paper="Zhu et al. 2021, baseline FedDistill+",
+        equations="FedGKD, section 5.1",
+        summary="distils from the other clients' mean logits of each label, models averaged too",
+        defaults_follow="FedGKD's text for the weight and its code for `temperature` and `fd_exclude_self`",
+        down="P + C^2 + C",
+        up="P + C^2 + C",
+        keeps="its table, C^2 + C",
+    )
 
     distillation_weight: float = hyper(0.1, 0)
     temperature: float = hyper(1.0, 0, open_low=True)

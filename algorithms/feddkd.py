@@ -6,16 +6,17 @@ Li, Chen, Lu 2022, Algorithms 1-5. https://arxiv.org/abs/2205.00706
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Cohort, Fed, Net, Params, Plugin, Server, Upload, hyper
+from algorithms.entry import About
 from algorithms.fedavg import FedAvg
 from algorithms.fedbn import FedBN
 from algorithms.fedmax import FedMAX
 from algorithms.losses import soft_cross_entropy
+from algorithms.variant import Variant
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,17 @@ class DKD(Plugin):
 
     Args:
         base: what clients train and the server averages: FedAvg, FedMAX, FedBN, or any other.
-        steps: J >= 0; 0 is the base.
-        lr: gamma_0 >= 0 (eta_d in the paper's CIFAR section); 0 is the base at J times the traffic.
-        lr_decay: factor after each round, in (0, 1].
-        step_decay: factor after each request, in (0, 1], restarted every round; 0.97 on the digits, else 1.
-        batch_size: samples of a mini-batch.
+        steps: J, gradient requests after each averaging; 0 is the base.
+        lr: gamma_0, the server's learning rate in a request (eta_d in the paper's CIFAR section); 0 is the base at J
+            times the traffic.
+        lr_decay: factor on lr after each round.
+        step_decay: factor on lr after each request, restarted every round; 0.97 on the digits, else 1.
+        batch_size: samples that a client answers a request with.
         warmup_rounds: first rounds without requests; 30 on CIFAR-100.
-        dkd_student_mode: `eval` or `train`, the mode of the student; only gradients leave a client either way.
+        dkd_student_mode: of the student while clients take its gradient, `eval` or `train`; they differ with BatchNorm
+            or dropout. Only gradients leave a client either way.
         dkd_weights: q_k of Eq. 8: `mean` is 1 / |S_t| as in Algorithm 1, `examples` n_k over their sum.
-        dkd_dropout: probability in [0, 1) that a client does not answer a request; 0 as in Algorithm 1.
+        dkd_dropout: probability that a client does not answer a request; 0 as in Algorithm 1.
         dkd_augmented: whether the mini-batches of requests are augmented as those of local training are.
 
     Differences from the paper:
@@ -54,6 +57,14 @@ class DKD(Plugin):
         ValueError: the base's clients send no model.
     """
 
+    about = About(
+        paper="feddkd",
+        equations="Algorithms 1-2",
+        summary="after averaging, the server distils all local models by gradients asked of the clients",
+        down="(1 + J) P",
+        up="(1 + J) P",
+    )
+
     steps: int = hyper(3, 0, packable=False)
     lr: float = hyper(0.08, 0)
     lr_decay: float = hyper(0.99, 0, 1, open_low=True)
@@ -67,7 +78,7 @@ class DKD(Plugin):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.base.communicates:
+        if not self.base.uploads_model:
             raise ValueError(
                 f"DKD distils clients' models, and {type(self.base).__name__} sends none: take another base"
             )
@@ -89,14 +100,14 @@ class DKD(Plugin):
         server = self.base.server_step(fed, server, uploads, cohort)
         for j in range(steps):
             among = self._answering(fed, server.round, j, cohort)
-            slopes = cohort.gradients(
+            grads = cohort.gradients(
                 self.distillation, server.params, self.batch_size, augmented=self.dkd_augmented, among=among
             )
             if among is not None and not among.any():
                 continue
             scale = lr * self.step_decay**j
-            mean = self._mean(slopes, cohort, among)
-            moved = {name: server.params[name] - scale * slope for name, slope in mean.items()}
+            mean = self._mean(grads, cohort, among)
+            moved = {name: server.params[name] - scale * grad for name, grad in mean.items()}
             server = replace(server, params=server.params | moved)
         return server
 
@@ -106,34 +117,29 @@ class DKD(Plugin):
             return None
         return torch.rand(len(cohort.ids), generator=fed.stream("dkd_dropout", round, request)) >= self.dkd_dropout
 
-    def _mean(self, slopes: Params, cohort: Cohort, among: Tensor | None) -> Params:
+    def _mean(self, grads: Params, cohort: Cohort, among: Tensor | None) -> Params:
         """sum_k q_k gradient_k over the clients that answered."""
         if self.dkd_weights == "examples":
-            mean: Params = cohort.mean(slopes, among)
+            mean: Params = cohort.mean(grads, among)
             return mean
-        return {name: (slope if among is None else slope[among]).mean(0) for name, slope in slopes.items()}
+        return {name: (grad if among is None else grad[among]).mean(0) for name, grad in grads.items()}
 
 
-feddkd = partial(DKD, FedAvg())  # FedDKD
-feddkd_bn = partial(DKD, FedBN())  # FedDKD_BN: clients keep their BatchNorm layers
-
-
-def feddkd_max(
-    beta: float = 10.0,
-    fedmax_direction: str = "a_u",
-    fedmax_reduction: str = "batchmean",
-    steps: int = 3,
-    lr: float = 0.08,
-    lr_decay: float = 0.99,
-    step_decay: float = 1.0,
-    batch_size: int = 64,
-    warmup_rounds: int = 0,
-    dkd_student_mode: str = "eval",
-    dkd_weights: str = "mean",
-    dkd_dropout: float = 0.0,
-    dkd_augmented: bool = False,
-) -> DKD:
-    """FedDKD_MAX: clients train FedMAX's objective; the requests are FedDKD's."""
-    base = FedMAX(beta, fedmax_direction, fedmax_reduction)
-    requests = (steps, lr, lr_decay, step_decay, batch_size, warmup_rounds, dkd_student_mode)
-    return DKD(base, *requests, dkd_weights, dkd_dropout, dkd_augmented)
+feddkd = Variant(DKD, FedAvg, name="feddkd")
+feddkd_max = Variant(
+    DKD,
+    FedMAX,
+    name="feddkd_max",
+    equations="Algorithms 1-3",
+    summary="FedDKD whose clients train FedMAX's objective",
+)
+feddkd_bn = Variant(
+    DKD,
+    FedBN,
+    name="feddkd_bn",
+    equations="Algorithms 4-5",
+    summary="FedDKD whose clients keep their BatchNorm layers",
+    down="(1 + J) P without BatchNorm",
+    up="(1 + J) P without BatchNorm",
+    keeps="its BatchNorm layers",
+)

@@ -25,6 +25,7 @@ from algorithms.base import (
     Upload,
     hyper,
 )
+from algorithms.entry import About
 from algorithms.losses import cross_entropy
 from algorithms.params import inner_product, squared_distance, zeros_like
 
@@ -37,11 +38,19 @@ class FedDyn(Algorithm):
     mean. Server state: `feddyn_h`.
 
     Args:
-        alpha_dyn: the paper's alpha > 0, tried at 0.1, 0.01 and 0.001.
+        alpha_dyn: weight of the regulariser, the paper's alpha, tried at 0.1, 0.01 and 0.001.
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
     """
+
+    about = About(
+        name="feddyn",
+        paper="Acar et al. 2021",
+        equations="Algorithm 1",
+        summary="aligns local and global stationary points by a dynamic regulariser",
+        keeps="its gradient state, P",
+    )
 
     alpha_dyn: float = hyper(0.1, 0, open_low=True)
 

@@ -28,6 +28,7 @@ from algorithms.base import (
     Upload,
     hyper,
 )
+from algorithms.entry import About
 from algorithms.generators import FEATURE_STATISTICS, feature_generator, generated_features, train_features
 from algorithms.losses import cross_entropy, kl, one_hot
 
@@ -45,26 +46,27 @@ class FedGen(Algorithm):
     `fedgen_prior` (C,), the clients' label prior.
 
     Args:
-        objective: of the generator, with a_{k,c} client k's share of the round's samples of class c, NLL_k the negative
-            log-likelihood under client k's head, and means over the B generated samples b with labels y_b.
-            `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ), what the authors' code sets out to compute.
-            `broadcast`: sum_k mean_b( a_{k,y_b} ) mean_b( NLL_k(b) ), what that code computes, because it multiplies
-            shapes (B,) and (B, 1): weights no longer follow their samples.
-            `printed` (Eq. 4): the cross entropy of the softmax of the heads' mean logits, weighted by examples; clients
-            take generated samples from round 1 on.
-        hard_weight: a_1 >= 0. The authors' code has 10, FedGKD tunes it in {0.1, 1, 10}.
-        soft_weight: b_1 >= 0; 0 as printed, 1 in the code for EMNIST, 10 for MNIST. Both 0: FedAvg.
-        annealing: factor on both after each round, in (0, 1], down to 1e-4; the code has 0.98.
+        objective: the generator's loss, with a_{k,c} client k's share of the round's samples of class c, NLL_k the
+            negative log-likelihood under client k's head, and means over the B generated samples b with labels y_b.
+            `intended`: sum_k mean_b( a_{k,y_b} NLL_k(b) ), what the authors' code sets out to compute. `broadcast`:
+            sum_k mean_b( a_{k,y_b} ) mean_b( NLL_k(b) ), what that code computes, because it multiplies shapes (B,) and
+            (B, 1): weights no longer follow their samples. `printed` (Eq. 4): the cross entropy of the softmax of the
+            heads' mean logits, weighted by examples; clients take generated samples from round 1 on.
+        hard_weight: a_1, weight of the generated samples' cross entropy. The authors' code has 10, FedGKD tunes it in
+            {0.1, 1, 10}.
+        soft_weight: b_1, weight of the distillation from generated samples; 0 as printed, 1 in the code for EMNIST, 10
+            for MNIST. Both 0: FedAvg.
+        annealing: factor on both weights after each round, down to 1e-4; the code has 0.98.
         label_prior: how clients draw labels. `counts`: as often as the last round's clients hold them; `seen`: all
             classes that they hold alike; `uniform` (both codes): all classes of the data set alike. The server draws
             the labels of its steps by `counts` or, with the other two, by `seen`.
-        diversity_weight: >= 0.
-        generator_steps: server steps a round.
-        generator_lr: Adam's learning rate; the code has 3e-4 for MNIST.
-        generator_lr_decay: factor after each round.
-        generator_weight_decay: L2 coefficient.
-        hidden_dim: width of the hidden layer; FedGKD's code has 512 on CIFAR.
-        noise_dim: length of eps; FedGKD's code has 64 on CIFAR.
+        diversity_weight: weight of the generator's diversity term.
+        generator_steps: generator steps of the server in a round.
+        generator_lr: learning rate of the generator's Adam; the code has 3e-4 for MNIST.
+        generator_lr_decay: factor on generator_lr after each round.
+        generator_weight_decay: L2 coefficient of the generator's Adam.
+        hidden_dim: width of the generator's hidden layer; FedGKD's code has 512 on CIFAR.
+        noise_dim: length of eps, the generator's noise; FedGKD's code has 64 on CIFAR.
         label_embedding: labels enter the generator embedded, instead of one-hot.
 
     Differences from the paper:
@@ -73,7 +75,16 @@ class FedGen(Algorithm):
         3. What the paper does not print of the generator's training is the authors' code's.
     """
 
-    defaults_follow = "the paper; `objective` what its authors' code intends, the generator's training that code"
+    about = About(
+        name="fedgen",
+        paper="Zhu et al. 2021",
+        equations="Eqs. 4-5, Algorithm 1",
+        summary="the server learns a generator of features; clients train their last layer on its samples",
+        defaults_follow="the paper; `objective` what its authors' code intends, the generator's training that code",
+        down="P + G + C + 2",
+        up="P + C",
+    )
+    version = 2
 
     objective: str = hyper("intended", choices=("intended", "broadcast", "printed"), packable=False)
     hard_weight: float = hyper(1.0, 0)
@@ -167,18 +178,18 @@ class FedGen(Algorithm):
     def _generator_step(self, net: Net, state: Any, drawn: Any, given: Any) -> dict[str, Any]:
         """One Adam step of the generator."""
         theta, noise, labels = state["theta"], drawn["noise"], _draw_labels(given["asked"], drawn["uniform"])
-        slopes, running = self._slopes(net, theta, given, noise, labels)
-        moved, adam = adam_step(_trained(theta), slopes, state["adam"], given["lr"], self.generator_weight_decay)
+        grads, running = self._gradients(net, theta, given, noise, labels)
+        moved, adam = adam_step(_trained(theta), grads, state["adam"], given["lr"], self.generator_weight_decay)
         return {"theta": {**moved, **running}, "adam": adam}
 
-    def _slopes(self, net: Net, theta: Params, given: Any, noise: Tensor, labels: Tensor) -> tuple[Params, Params]:
+    def _gradients(self, net: Net, theta: Params, given: Any, noise: Tensor, labels: Tensor) -> tuple[Params, Params]:
         """The gradient of the generator's objective, and the running statistics after the step."""
         leaves = {name: value.detach().requires_grad_() for name, value in _trained(theta).items()}
         fakes, running = train_features({**theta, **leaves}, noise, labels, net.num_classes)
         logits = torch.func.vmap(net.head, in_dims=(0, None))(given["heads"], fakes)  # (m, B, C)
         risk = self._risk(logits, labels, given["shares"], given["sizes"])
-        slopes = torch.autograd.grad(risk + self.diversity_weight * _diversity(noise, fakes), list(leaves.values()))
-        return dict(zip(leaves, slopes, strict=True)), running
+        grads = torch.autograd.grad(risk + self.diversity_weight * _diversity(noise, fakes), list(leaves.values()))
+        return dict(zip(leaves, grads, strict=True)), running
 
     def _risk(self, logits: Tensor, labels: Tensor, shares: Tensor, sizes: Tensor) -> Tensor:
         """The generator's objective, a scalar in nats.

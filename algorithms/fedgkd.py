@@ -26,9 +26,11 @@ from algorithms.base import (
     Upload,
     hyper,
 )
+from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import cross_entropy, kl
 from algorithms.params import mean_of
+from algorithms.variant import Variant
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,9 @@ class FedGKD(Algorithm):
     Server state: `fedgkd_history`, the last M global models, oldest first.
 
     Args:
-        gamma: distillation weight, >= 0; 0 is FedAvg. The authors' `distillation_coefficient` is gamma / 2.
-        buffer: M >= 1, global models in the teacher; 1 distils from the received model, which costs no traffic.
+        gamma: distillation weight, halved in the loss; 0 is FedAvg. The authors' `distillation_coefficient` is gamma /
+            2.
+        buffer: M, global models in the teacher; 1 distils from the received model, which costs no traffic.
         buffer_start: what the buffer holds before round 1. `empty` (the authors' code): nothing, so round 1 has no
             distillation and w_0 is never a teacher. `w0` (Algorithm 1): w_0, which round 1 distils from;
             a second model then goes down from round 2 on.
@@ -53,7 +56,13 @@ class FedGKD(Algorithm):
         3. M of FedGKD+ is not printed: 5 is the default.
     """
 
-    defaults_follow = "the paper, but for `buffer_start`: the authors' code, which made the printed numbers"
+    about = About(
+        paper="fedgkd",
+        equations="Eq. 4",
+        summary="distils from the mean of the last M global models",
+        defaults_follow="the paper, but for `buffer_start`: the authors' code, which made the printed numbers",
+        down="P; 2P from round 3 if M > 1",
+    )
 
     gamma: float = hyper(0.2, 0)
     buffer: int = hyper(5, 1, packable=False)
@@ -86,19 +95,23 @@ class FedGKD(Algorithm):
         return cross_entropy(student, batch.y) + begun * self.gamma / 2 * term
 
 
-def fedgkd(gamma: float = 0.2, buffer: int = 5, buffer_start: str = "empty") -> FedGKD:
-    """FedGKD."""
-    return FedGKD(gamma, buffer, buffer_start)
-
-
-def fedgkd_plus(gamma: float = 0.2, buffer: int = 5, buffer_start: str = "empty") -> FedGKD:
-    """FedGKD+: the same objective on MOON's model, whose projection head the registry asks for."""
-    return FedGKD(gamma, buffer, buffer_start)
-
-
-def fedgkd_mse(gamma: float = 0.2, buffer: int = 1, buffer_start: str = "empty") -> FedGKD:
-    """FedGKD with the squared difference of logits."""
-    return FedGKD(gamma, buffer, buffer_start, "mse")
+fedgkd = Variant(FedGKD, fixed={"distance": "kl"}, name="fedgkd")
+fedgkd_plus = Variant(
+    FedGKD,
+    fixed={"distance": "kl"},
+    name="fedgkd_plus",
+    equations="Eq. 4, section 5.1",
+    summary="FedGKD on MOON's model, with the projection head",
+    needs=frozenset({"projection_head"}),
+)
+fedgkd_mse = Variant(
+    FedGKD,
+    fixed={"distance": "mse"},
+    defaults={"buffer": 1},
+    name="fedgkd_mse",
+    equations="Table 9",
+    summary="FedGKD with the mean squared difference of logits in place of KL",
+)
 
 
 @dataclass(frozen=True)
@@ -110,9 +123,9 @@ class FedGKDVote(Algorithm):
     last M global models and their L_m, oldest first.
 
     Args:
-        distillation_weight: lambda >= 0, the sum of all gamma_m / 2; 0 is FedAvg.
-        buffer: M >= 1, global models that vote; 1 is FedGKD with gamma = 2 lambda and M = 1.
-        beta: temperature > 0 of the vote; none takes 1/M, as printed.
+        distillation_weight: lambda, the sum of all gamma_m / 2; 0 is FedAvg.
+        buffer: M, global models that vote; 1 is FedGKD with gamma = 2 lambda and M = 1.
+        beta: temperature of the vote; none takes 1/M, as printed.
         buffer_start: who votes before round 1 has ended. `empty` (the authors' code): nobody, so round 1 has no
             distillation and w_0 never votes. `w0` (Algorithm 1): w_0.
 
@@ -121,8 +134,15 @@ class FedGKDVote(Algorithm):
         2. The authors' code takes this term inside a block without gradients, which would make it FedAvg: not so here.
     """
 
+    about = About(
+        name="fedgkd_vote",
+        paper="fedgkd",
+        equations="Eq. 5",
+        summary="distils from each of the last M global models, weighted by their validation losses",
+        defaults_follow="the paper, but for `buffer_start`: the authors' code, which made the printed numbers",
+        down="P in round 1, then min(t-1, M) (P + 1)",
+    )
     needs = frozenset({"validation"})
-    defaults_follow = "the paper, but for `buffer_start`: the authors' code, which made the printed numbers"
 
     distillation_weight: float = hyper(0.1, 0)
     buffer: int = hyper(5, 1, packable=False)

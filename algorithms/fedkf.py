@@ -29,9 +29,10 @@ from algorithms.base import (
     Upload,
     hyper,
 )
+from algorithms.entry import About
 from algorithms.generators import generated_images, image_generator
 from algorithms.losses import cross_entropy, kl
-from algorithms.slots import Slots
+from algorithms.model_cache import ModelCache
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,21 @@ class FedKF(Algorithm):
     Adam step of the generator on L_IE + lambda_1 L_CE + lambda_2 L_A through the teacher (Eqs. 1-4); a step of the
     student on CE + gamma KL( p^T(x_G) || p^S(x_G) ) (Eqs. 5-7). L_IE = sum_c pbar_c log pbar_c with pbar the batch's
     mean prediction, L_CE the cross entropy with the teacher's own decision, L_A = -mean ||f_T(x_G)||_1 of its features.
-    Server state: `fedkf_models`, `fedkf_counted` (the slots) and `fedkf_overall`, the OCA.
+    Server state: `fedkf_models`, `fedkf_counted` (the cache) and `fedkf_overall`, the OCA.
 
     Args:
-        gamma: weight of the distillation, >= 0; 0 trains as FedAvg does. 0.001 for CIFAR-10 at alpha = 1.
-        lambda_1: weight of L_CE, >= 0; tried at 0.001, 0.01 and 0.1.
-        lambda_2: weight of L_A, >= 0.
-        variant: `paper`: the generator made anew in every client update, a generator step before each student step.
-            `code` (the authors', of the later version): one common initial generator, which each client keeps with its
-            Adam state; the student's step first; L_IE = 1 + sum_c pbar_c log pbar_c / log C; L_A a mean over features
-            too; round 1 without generator and distillation.
-        generator_lr: learning rate of the generator's Adam, > 0.
-        noise_dim: length of z; the code has 1000 on CIFAR and 100 on EMNIST.
+        gamma: weight of the distillation on generated images; 0 trains as FedAvg does. 0.001 for CIFAR-10 at alpha = 1.
+        lambda_1: weight of the generator's confidence term L_CE; tried at 0.001, 0.01 and 0.1.
+        lambda_2: weight of the generator's activation term L_A.
+        variant: the printed method, or the authors' code. `paper`: the generator made anew in every client update, a
+            generator step before each student step. `code` (the authors', of the later version): one common initial
+            generator, which each client keeps with its Adam state; the student's step first; L_IE = 1 + sum_c pbar_c
+            log pbar_c / log C; L_A a mean over features too; round 1 without generator and distillation.
+        generator_lr: learning rate of the generator's Adam.
+        noise_dim: length of z, the generator's noise; the code has 1000 on CIFAR and 100 on EMNIST.
         adversarial: the generator also maximises gamma KL(p^T || p^S), as the code does on CIFAR.
-        teacher: `oca`, or `aca` for the ablation FedKF-, whose teacher is the round's mean.
+        teacher: mean of all clients' models, `oca`, or `aca` for the ablation FedKF-, whose teacher is the round's
+            mean.
         t1_unvisited: clients not yet drawn: left out of the OCA (`skip`, the code) or counted with w_0 (`w0`, Algorithm
             1). With few clients a round, `w0` keeps the teacher near w_0 for long.
 
@@ -69,8 +71,17 @@ class FedKF(Algorithm):
            units (`lenet5`), or the 120 that the code reads (`lenet5_120`).
     """
 
+    about = About(
+        name="fedkf",
+        paper="fedkf",
+        equations="Eqs. 1-7, Algorithm 1",
+        summary="clients train a generator through the mean of all clients' models and distil from it",
+        defaults_follow="the paper; the generator's network and first weights, and `t1_unvisited`, its authors' code",
+        down="P in round 1, then 2P",
+        keeps="nothing; with variant=code its generator and Adam state",
+    )
     needs = frozenset({"images"})
-    defaults_follow = "the paper; the generator's network and first weights, and `t1_unvisited`, its authors' code"
+    version = 2
 
     gamma: float = hyper(1.0, 0)
     lambda_1: float = hyper(0.1, 0)
@@ -83,9 +94,9 @@ class FedKF(Algorithm):
     t1_unvisited: str = hyper("skip", choices=("skip", "w0"), packable=False)
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """Every slot, ACA and OCA at w_0."""
-        slots = Slots.of(params, fed.num_clients, self.t1_unvisited)
-        return Server(params, extra=_state(slots, params))
+        """Every client's model, ACA and OCA at w_0."""
+        cache = ModelCache.of(params, fed.num_clients, self.t1_unvisited)
+        return Server(params, extra=_state(cache, params))
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """ACA and teacher (Algorithm 1, s4)."""
@@ -94,10 +105,10 @@ class FedKF(Algorithm):
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """ACA and OCA (Algorithm 1, s5-s7)."""
-        slots = Slots(server.extra["fedkf_models"], server.extra["fedkf_counted"])
-        slots = slots.filled(uploads["params"], cohort.ids)
-        overall = slots.mean(cohort, like=server.params)
-        return server.next(cohort.mean(uploads["params"]), **_state(slots, overall))
+        cache = ModelCache(server.extra["fedkf_models"], server.extra["fedkf_counted"])
+        cache = cache.updated(uploads["params"], cohort.ids)
+        overall = cache.mean(cohort, like=server.params)
+        return server.next(cohort.mean(uploads["params"]), **_state(cache, overall))
 
     def evaluated(self, server: Server) -> dict[str, Params]:
         """The OCA."""
@@ -169,8 +180,8 @@ class FedKF(Algorithm):
                 value = value - self.gamma * kl(out.logits.detach(), student).mean()
             return value
 
-        slopes = torch.func.grad(objective)(local["theta"])
-        theta, adam = adam_step(local["theta"], slopes, local["adam"], self.generator_lr)
+        grads = torch.func.grad(objective)(local["theta"])
+        theta, adam = adam_step(local["theta"], grads, local["adam"], self.generator_lr)
         return {**local, "theta": theta, "adam": adam}
 
     def _objective(self, logits: Tensor, features: Tensor) -> Tensor:
@@ -185,8 +196,8 @@ class FedKF(Algorithm):
         return information + self.lambda_1 * confidence + self.lambda_2 * activation
 
 
-def _state(slots: Slots, overall: Params) -> dict[str, Any]:
-    return {"fedkf_models": slots.models, "fedkf_counted": slots.counted, "fedkf_overall": overall}
+def _state(cache: ModelCache, overall: Params) -> dict[str, Any]:
+    return {"fedkf_models": cache.models, "fedkf_counted": cache.counted, "fedkf_overall": overall}
 
 
 def _choose(condition: Tensor, new: Any, old: Any) -> Any:

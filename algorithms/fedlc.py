@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, Plan, hyper
+from algorithms.entry import About
 from algorithms.losses import cross_entropy
 
 FEWEST = 1e-8  # samples of a class that a client lacks: its logit is lowered by 100 tau
@@ -23,13 +24,20 @@ class FedLC(Algorithm):
     Classes that a client rarely sees get a larger margin, so that local training does not push them down.
 
     Args:
-        tau: scale of the margins, >= 0; 0 is FedAvg.
+        tau: scale of the margins; 0 is FedAvg.
 
     Differences from the paper:
         1. The printed softmax leaves the true class out of its denominator. Here, as in public implementations, it is
            an ordinary softmax over all classes, so that tau = 0 is the cross entropy.
         2. n_c^(-1/4) is infinite for a class that a client lacks: n_c is taken as 1e-8 there.
     """
+
+    about = About(
+        name="fedlc",
+        paper="Zhang et al. 2022",
+        equations="Section 4",
+        summary="lowers each logit by a margin that grows as the client's samples of the class get fewer",
+    )
 
     tau: float = hyper(1.0, 0)
 

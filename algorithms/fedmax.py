@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Net, Plan, hyper
+from algorithms.entry import About
 from algorithms.losses import cross_entropy
 
 
@@ -35,14 +36,22 @@ class FedMAX(Algorithm):
     """Local objective CE + beta KL( softmax(a) || U ), a the input of the last linear layer, U uniform.
 
     Args:
-        beta: weight of the activation term, >= 0; 0 is FedAvg. FedDKD finds 10 best; FedMAX runs with 1000, which its
+        beta: weight of the activation term; 0 is FedAvg. FedDKD finds 10 best; FedMAX runs with 1000, which its
             code has to be told: the parser's default is 0.
-        fedmax_direction: `a_u` as printed, `u_a` as the authors' code.
-        fedmax_reduction: `batchmean` as printed; `elementmean` divides by D too, as the authors' code.
+        fedmax_direction: KL(a || U) as printed, `a_u`, or KL(U || a) as the authors' code, `u_a`.
+        fedmax_reduction: the sum over features as printed, `batchmean`, or their mean as the authors' code,
+            `elementmean`.
 
     Differences from the paper:
         1. Clients are averaged by examples; the authors' code takes the plain mean.
     """
+
+    about = About(
+        name="fedmax",
+        paper="Chen et al. 2020",
+        equations="FedDKD, Algorithm 3",
+        summary="keeps the last layer's input near the uniform distribution",
+    )
 
     beta: float = hyper(10.0, 0)
     fedmax_direction: str = hyper("a_u", choices=("a_u", "u_a"), packable=False)

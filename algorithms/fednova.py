@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.base import Algorithm, Cohort, Data, Fed, Local, Memory, Message, Net, Plan, Server, Upload
+from algorithms.entry import About
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,13 @@ class FedNova(Algorithm):
         2. There is no momentum on the server.
     """
 
+    about = About(
+        name="fednova",
+        paper="Wang et al. 2020",
+        equations="Section 4",
+        summary="averages updates normalised by each client's number of steps",
+        up="P + 1",
+    )
     needs = frozenset({"sgd"})
 
     def upload(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Net, Params, Plan, hyper
+from algorithms.entry import About
 from algorithms.losses import cross_entropy, not_true_kl
 
 
@@ -18,12 +19,19 @@ class FedNTD(Algorithm):
     """Local objective CE + beta tau^2 KL( p~^g(x; tau) || p~(x; tau) ), p~ over the classes other than the true one.
 
     Args:
-        beta: weight of the distillation term, >= 0; 0 is FedAvg.
-        temperature: tau > 0 of both softmax functions.
+        beta: weight of the distillation term; 0 is FedAvg.
+        temperature: tau of both softmax functions; the term carries tau^2.
 
     Differences from the paper:
         1. The term carries tau^2, as in the authors' code; at the published tau = 1 it makes no difference.
     """
+
+    about = About(
+        name="fedntd",
+        paper="Lee et al. 2022",
+        equations="Section 4",
+        summary="distils the classes other than the true one from the received global model",
+    )
 
     beta: float = hyper(1.0, 0)
     temperature: float = hyper(1.0, 0, open_low=True)

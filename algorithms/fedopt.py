@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from algorithms.base import Algorithm, Cohort, Fed, Params, Server, Upload, hyper
+from algorithms.entry import About
 from algorithms.params import zeros_like
 
 
@@ -21,12 +22,19 @@ class FedAvgM(Algorithm):
     Server state: `fedavgm_velocity`, v, zero at the start.
 
     Args:
-        server_lr: eta > 0.
-        server_momentum: beta in [0, 1); 0 with server_lr = 1 is FedAvg.
+        server_lr: eta, the server's learning rate.
+        server_momentum: beta; 0 with server_lr = 1 is FedAvg.
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
     """
+
+    about = About(
+        name="fedavgm",
+        paper="Hsu et al. 2019",
+        equations="Momentum on the server",
+        summary="FedAvg with momentum on the server",
+    )
 
     server_lr: float = hyper(1.0, 0, open_low=True)
     server_momentum: float = hyper(0.9, 0, 1, open_high=True)
@@ -52,15 +60,22 @@ class FedAdam(Algorithm):
     `fedadam_square`, v, tau^2 at the start; there is no bias correction.
 
     Args:
-        server_lr: eta > 0.
-        beta1: b1 in [0, 1).
-        beta2: b2 in [0, 1).
-        tau: degree of adaptivity, > 0.
+        server_lr: eta, the server's learning rate.
+        beta1: b1, decay of the mean update.
+        beta2: b2, decay of the mean squared update.
+        tau: adaptivity, added to the root; v starts at tau^2.
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
         2. Delta is weighted by examples, as in FedAvg; Algorithm 2 takes the plain mean of the clients.
     """
+
+    about = About(
+        name="fedadam",
+        paper="Reddi et al. 2021",
+        equations="Algorithm 2",
+        summary="FedAvg with Adam on the server",
+    )
 
     server_lr: float = hyper(0.01, 0, open_low=True)
     beta1: float = hyper(0.9, 0, 1, open_high=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Net, Plan, hyper
+from algorithms.entry import About
 from algorithms.losses import cross_entropy
 from algorithms.params import mean_squared_distance, squared_distance
 
@@ -19,9 +20,9 @@ class FedProx(Algorithm):
     """Local objective F_k(w) + mu/2 ||w - w_t||^2, w_t the received model.
 
     Args:
-        mu: weight of the proximal term, >= 0; 0 is FedAvg.
-        prox_reduction: `sum` is the printed squared norm; `mean_per_tensor` takes each tensor's mean squared
-            difference instead, as FedMAX's code does (needed for FedDKD's FEMNIST runs, whose mu is 10).
+        mu: weight of the proximal term; 0 is FedAvg.
+        prox_reduction: of the term: `sum` is the printed squared norm; `mean_per_tensor` takes each tensor's mean
+            squared difference instead, as FedMAX's code does (needed for FedDKD's FEMNIST runs, whose mu is 10).
 
     Differences from the paper:
         1. Every client runs all its local epochs: stragglers that stop early (the paper's gamma-inexactness) are not
@@ -29,6 +30,13 @@ class FedProx(Algorithm):
         2. Clients are averaged by examples, as in FedAvg, and drawn uniformly; the paper draws by examples and takes
            the plain mean.
     """
+
+    about = About(
+        name="fedprox",
+        paper="Li et al. 2020",
+        equations="Algorithm 2",
+        summary="keeps local models near the received one by an L2 term",
+    )
 
     mu: float = hyper(0.01, 0)
     prox_reduction: str = hyper("sum", choices=("sum", "mean_per_tensor"), packable=False)

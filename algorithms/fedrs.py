@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Fed, Local, Memory, Message, Net, Plan, hyper
+from algorithms.entry import About
 from algorithms.losses import cross_entropy
 
 
@@ -21,11 +22,18 @@ class FedRS(Algorithm):
     The restricted softmax slows the updates of classifier rows whose class a client never sees.
 
     Args:
-        missing_scale: the paper's alpha, in [0, 1]; 1 is FedAvg.
+        missing_scale: the paper's alpha, factor on the logits of classes that the client lacks; 1 is FedAvg.
 
     Differences from the paper:
         1. The paper scales w_c^T h, a classifier without bias; here the bias, which is part of z_c, is scaled too.
     """
+
+    about = About(
+        name="fedrs",
+        paper="Li and Zhan 2021",
+        equations="Section 4",
+        summary="scales down the logits of classes that the client lacks",
+    )
 
     missing_scale: float = hyper(0.5, 0, 1)
 

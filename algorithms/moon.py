@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Data, Fed, Local, Memory, Message, Net, Params, Plan, Upload, hyper
+from algorithms.entry import About
 from algorithms.losses import contrastive, cross_entropy
 
 
@@ -22,8 +23,8 @@ class MOON(Algorithm):
     round it took part in.
 
     Args:
-        mu: weight of l_con, >= 0; 0 is FedAvg.
-        temperature: tau > 0.
+        mu: weight of the contrastive term l_con; 0 is FedAvg.
+        temperature: tau of the cosine similarities.
         first_previous: a client's first round: `none` leaves l_con out; `random` takes as its previous model a newly
             initialised network of its own, as the authors' code does.
 
@@ -33,6 +34,13 @@ class MOON(Algorithm):
            as well, and the term's gradient is zero.
     """
 
+    about = About(
+        name="moon",
+        paper="Li et al. 2021",
+        equations="Eqs. 3-4",
+        summary="pulls features towards the global model's, away from the client's previous model's",
+        keeps="its previous model",
+    )
     needs = frozenset({"projection_head"})
 
     mu: float = hyper(5.0, 0)

@@ -23,6 +23,7 @@ from algorithms.base import (
     Upload,
     hyper,
 )
+from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import cross_entropy
 
@@ -35,7 +36,7 @@ class QFFL(Algorithm):
     h_k = q F_k^(q-1) ||dw_k||^2 + L F_k^q.
 
     Args:
-        q: exponent >= 0; 0 is the plain mean of the clients' models, which weighs clients alike.
+        q: exponent of the loss; 0 is the plain mean of the clients' models, which weighs clients alike.
 
     Differences from the paper:
         1. Clients are drawn uniformly, as FedKF's comparison does; the authors' code draws them by examples.
@@ -43,6 +44,13 @@ class QFFL(Algorithm):
         3. The rule moves parameters; buffers are averaged by examples.
     """
 
+    about = About(
+        name="qffl",
+        paper="Li et al. 2020, q-FFL",
+        equations="Algorithm 2 (q-FedAvg)",
+        summary="weights clients by a power of their loss, for fairness",
+        up="P + 1",
+    )
     needs = frozenset({"plain_sgd"})
 
     q: float = hyper(1e-4, 0)

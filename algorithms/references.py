@@ -21,6 +21,8 @@ from algorithms.base import (
     Server,
     Upload,
 )
+from algorithms.entry import About
+from algorithms.variant import Variant
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,16 @@ class LocalOnly(Algorithm):
     There is one model per client; accuracy is the unweighted mean over clients, w_0 for those never drawn.
     """
 
-    communicates = False
+    about = About(
+        name="local",
+        paper="reference",
+        summary="each client alone, no communication; one personal model a client",
+        down="0",
+        up="0",
+        keeps="its model, P",
+        reference=True,
+    )
+    uploads_model = False
 
     def init_server(self, fed: Fed, params: Params) -> Server:
         """A server without a model."""
@@ -61,7 +72,19 @@ class LocalOnly(Algorithm):
 
 @dataclass(frozen=True)
 class Pooled(Plugin):
-    """One client holds the union of all clients' training samples, and takes part in every round."""
+    """One client holds the union of all clients' training samples, and takes part in every round.
+
+    A round is E epochs over them, with an optimiser made anew each round as a client's is.
+    """
+
+    about = About(
+        paper="reference",
+        summary="all clients' data in one place",
+        down="0",
+        up="0",
+        keeps="the model, P",
+        reference=True,
+    )
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
@@ -69,6 +92,4 @@ class Pooled(Plugin):
         return self.base.needs | {"pooled"}
 
 
-def centralized() -> Algorithm:
-    """All data in one place: a round is E epochs over it, with an optimiser made anew each round as a client's is."""
-    return Pooled(LocalOnly())
+centralized = Variant(Pooled, LocalOnly, name="centralized")

@@ -25,6 +25,7 @@ from algorithms.base import (
     Upload,
     hyper,
 )
+from algorithms.entry import About
 from algorithms.losses import cross_entropy
 from algorithms.params import difference, inner_product, zeros_like
 
@@ -38,13 +39,22 @@ class SCAFFOLD(Algorithm):
     `scaffold_control`, c. With all c at zero, round 1 is the plain mean of local models.
 
     Args:
-        server_lr: eta_g > 0.
+        server_lr: eta_g, the server's learning rate.
 
     Differences from the paper:
         1. The rule is for parameters; buffers are averaged by examples.
         2. The correction enters the loss as <c - c_k, w>, whose gradient it is.
     """
 
+    about = About(
+        name="scaffold",
+        paper="Karimireddy et al. 2020",
+        equations="Algorithm 1, option II",
+        summary="corrects each local step by the difference of server and client control variates",
+        down="2P",
+        up="2P",
+        keeps="its control variate, P",
+    )
     needs = frozenset({"plain_sgd"})
 
     server_lr: float = hyper(1.0, 0, open_low=True)

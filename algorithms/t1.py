@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from algorithms.base import Cohort, Fed, Params, Plugin, Server, Upload, hyper
+from algorithms.entry import About
 from algorithms.fedavg import FedAvg
 from algorithms.fedgkd import FedGKD
 from algorithms.fedprox import FedProx
-from algorithms.slots import Slots
+from algorithms.model_cache import ModelCache
+from algorithms.variant import Variant
 
 
 @dataclass(frozen=True)
@@ -19,28 +21,32 @@ class T1(Plugin):
     """The base's run, with one more model evaluated: w^T_t = sum_{k=1..K} n_k w_k / sum_k n_k over all clients.
 
     w_k is client k's latest local model (the paper's OCA, overall clients' average). Training and traffic are the
-    base's. Server state: `t1_models`, `t1_counted` (the slots) and `t1_overall`, the mean.
+    base's. Server state: `t1_models`, `t1_counted` (the cache) and `t1_overall`, the mean.
 
     Args:
         base: any algorithm whose clients send their model.
         t1_unvisited: clients not yet drawn: `skip` leaves them out, `w0` counts them with the initial model.
 
     Differences from the paper:
-        1. The text starts all slots at w_0, which with few participants keeps the mean near w_0 for long; the authors'
-           code counts a slot from its first model on, which is the default.
+        1. The text starts all models at w_0, which with few participants keeps the mean near w_0 for long; the authors'
+           code counts a client from its first model on, which is the default.
         2. The text can be read as sending the overall mean to clients; as in the authors' code it is only evaluated.
 
     Raises:
         ValueError: the base's clients send no model.
     """
 
-    defaults_follow = "the authors' code"
+    about = About(
+        paper="fedkf",
+        equations="Section 4.1",
+        defaults_follow="the authors' code",
+    )
 
     t1_unvisited: str = hyper("skip", choices=("skip", "w0"), packable=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.base.communicates:
+        if not self.base.uploads_model:
             raise ValueError(
                 f"T1 averages clients' models, and {type(self.base).__name__} sends none: take another base"
             )
@@ -51,37 +57,47 @@ class T1(Plugin):
         return (*self.base.rows, "_t1")
 
     def init_server(self, fed: Fed, params: Params) -> Server:
-        """The base's, with every slot at its model."""
+        """The base's, with every client's at its model."""
         server = self.base.init_server(fed, params)
-        slots = Slots.of(server.params, fed.num_clients, self.t1_unvisited)
-        return _keep(server, slots, server.params)
+        cache = ModelCache.of(server.params, fed.num_clients, self.t1_unvisited)
+        return _keep(server, cache, server.params)
 
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """The base's, and the overall mean."""
-        slots = Slots(server.extra["t1_models"], server.extra["t1_counted"]).filled(uploads["params"], cohort.ids)
-        overall = slots.mean(cohort, like=server.params)
-        return _keep(self.base.server_step(fed, server, uploads, cohort), slots, overall)
+        cache = ModelCache(server.extra["t1_models"], server.extra["t1_counted"]).updated(uploads["params"], cohort.ids)
+        overall = cache.mean(cohort, like=server.params)
+        return _keep(self.base.server_step(fed, server, uploads, cohort), cache, overall)
 
     def evaluated(self, server: Server) -> dict[str, Params]:
         """The base's models, and the overall mean."""
         return self.base.evaluated(server) | {"_t1": server.extra["t1_overall"]}
 
 
-def _keep(server: Server, slots: Slots, overall: Params) -> Server:
-    added = {"t1_models": slots.models, "t1_counted": slots.counted, "t1_overall": overall}
+def _keep(server: Server, cache: ModelCache, overall: Params) -> Server:
+    added = {"t1_models": cache.models, "t1_counted": cache.counted, "t1_overall": overall}
     return replace(server, extra={**server.extra, **added})
 
 
-def fedavg_t1(t1_unvisited: str = "skip") -> T1:
-    """FedAvg+T1."""
-    return T1(FedAvg(), t1_unvisited)
-
-
-def fedprox_t1(mu: float = 0.01, prox_reduction: str = "sum", t1_unvisited: str = "skip") -> T1:
-    """FedProx+T1."""
-    return T1(FedProx(mu, prox_reduction), t1_unvisited)
-
-
-def fedgkd_t1(gamma: float = 0.2, buffer: int = 5, buffer_start: str = "empty", t1_unvisited: str = "skip") -> T1:
-    """FedGKD+T1."""
-    return T1(FedGKD(gamma, buffer, buffer_start), t1_unvisited)
+fedavg_t1 = Variant(
+    T1,
+    FedAvg,
+    name="fedavg_t1",
+    summary="FedAvg, evaluated by the mean of all clients' latest models",
+    rows={"": "fedavg", "_t1": "fedavg_t1"},
+)
+fedprox_t1 = Variant(
+    T1,
+    FedProx,
+    name="fedprox_t1",
+    summary="FedProx, evaluated by the mean of all clients' latest models",
+    rows={"": "fedprox", "_t1": "fedprox_t1"},
+)
+fedgkd_t1 = Variant(
+    T1,
+    FedGKD,
+    fixed={"distance": "kl"},
+    name="fedgkd_t1",
+    summary="FedGKD, evaluated by the mean of all clients' latest models",
+    down=FedGKD.about.down,
+    rows={"": "fedgkd", "_t1": "fedgkd_t1"},
+)

@@ -1,6 +1,6 @@
 """Data sets, models and partitions of other packages: an entry point's name, or `package.module:name`.
 
-Algorithms come the same way (`algorithms/outside.py`). Imports neither torch nor ray, nor numpy; what it loads may.
+Algorithms come the same way (`algorithms/plugins.py`). Imports neither torch nor ray, nor numpy; what it loads may.
 """
 
 from __future__ import annotations

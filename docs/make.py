@@ -12,15 +12,18 @@ import dataclasses
 import importlib
 import inspect
 import json
+import pkgutil
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from algorithms import ALGORITHMS, Entry, build
-from algorithms.base import NEEDS, Algorithm
-from algorithms.statements import layers
+import algorithms
+from algorithms import ALGORITHMS, INDEX, Entry, build
+from algorithms.base import NEEDS, Algorithm, layers
+from algorithms.entry import About, as_json, from_json
+from algorithms.plugins import read_entry
 from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
 from bench.models.table import MODELS
@@ -29,7 +32,7 @@ from leaderboards.folders import RowFile
 from leaderboards.published import printed_cells
 from leaderboards.reproduced import REPRODUCED
 from leaderboards.schema import CURVE_COLUMNS, as_markdown
-from search_spaces import PAPERS, find
+from search_spaces import PAPERS, digits, find
 
 DOCS = Path(__file__).resolve().parent
 README = DOCS.parent / "README.md"
@@ -59,6 +62,25 @@ accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
 what `leaderboards.confirmed.confirmed` leaves of them, it has a further column, `chosen_on`: the seed, and the cell if
 that is another one, on which `configurations` were tried ([sweeps.md](sweeps.md)).
 """
+
+
+def index() -> str:
+    """algorithms/index.json: all classes and variants whose `about` has a name, in the order of digits' spaces.
+
+    Raises:
+        ValueError: an algorithm has no space there, or a space has no algorithm.
+    """
+    entries: dict[str, Entry] = {}
+    for module in sorted(each.name for each in pkgutil.iter_modules(algorithms.__path__, "algorithms.")):
+        for key, value in vars(importlib.import_module(module)).items():
+            about = getattr(value, "__dict__", {}).get("about")
+            if isinstance(about, About) and about.name and value.__module__ == module:
+                entries[about.name] = read_entry(about.name, f"{module}:{key}")
+    listed = [space.algorithm for space in digits.SPACES]
+    unlisted = sorted(entries.keys() ^ set(listed))
+    if unlisted:
+        raise ValueError(f"{unlisted} must stand in both algorithms/ and search_spaces/digits.py")
+    return as_json(tuple(entries[name] for name in listed))
 
 
 def columns_page() -> str:
@@ -216,7 +238,7 @@ def _described(kind: type[Algorithm]) -> list[str]:
     body = re.split(r"\n\n(?:Args|Raises|Differences from the papers?):\n", text)[0]
     lines = [f"**{kind.__name__}.** {_escaped(_joined(body))}"]
     if any("bounds" in field.metadata for field in dataclasses.fields(kind)):
-        lines += ["", f"Defaults: {_escaped(kind.defaults_follow)}."]
+        lines += ["", f"Defaults: {_escaped(kind.about.defaults_follow)}."]
     found = re.search(r"Differences from the papers?:\n(.*?)(?:\n\n\S|\Z)", text, re.DOTALL)
     if found:
         points = re.split(r"\n\s*(?=\d+\. )", inspect.cleandoc(found[1]))
@@ -273,6 +295,9 @@ def _escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
+    INDEX.write_text(index(), encoding="utf-8")
+    ALGORITHMS.clear()
+    ALGORITHMS.update((entry.name, entry) for entry in from_json(INDEX.read_text(encoding="utf-8")))
     (DOCS / "columns.md").write_text(columns_page(), encoding="utf-8")
     README.write_text(readme(), encoding="utf-8")
     (DOCS / "algorithms.md").write_text(algorithms_page(), encoding="utf-8")

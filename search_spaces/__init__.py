@@ -6,46 +6,23 @@ used on a data set, `TABLES` what stands in each of its tables. Importing this p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
-
 from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf, fedkf_printed
-from search_spaces.base import Grid, Paper, Range, Space, Table, combinations, holds, names_in
-from search_spaces.bounds import Bounds, Value, cast, check
+from search_spaces.base import Grid, Paper, Range, Space, Table, combinations
+from search_spaces.bounds import Bounds, Value, cast, check, holds, names_in
 from search_spaces.setting import Setting, crossed, setting_fields
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def keyed(items: Iterable[tuple[K, V]]) -> dict[K, V]:
-    """The items as a mapping.
-
-    Raises:
-        ValueError: two have one key, of which a mapping would silently drop the first.
-    """
-    table: dict[K, V] = {}
-    for key, value in items:
-        if key in table:
-            raise ValueError(f"search_spaces has two entries for {key}: give one of them a key of its own")
-        table[key] = value
-    return table
-
 
 # Where several papers have a data set, the first here is asked first.
 _MODULES = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf_printed, digits)
-PAPERS: dict[str, Paper] = keyed((module.PAPER.key, module.PAPER) for module in _MODULES)
-SETTINGS: dict[tuple[str, str], Setting] = keyed(
-    ((module.PAPER.key, setting.dataset), setting) for module in _MODULES for setting in module.SETTINGS
-)
-SPACES: dict[tuple[str, str, str], Space] = keyed(
-    ((module.PAPER.key, space.setting.dataset, space.algorithm), space)
-    for module in _MODULES
-    for space in module.SPACES
-)
-TABLES: dict[tuple[str, str], Table] = keyed(
-    ((module.PAPER.key, table.name), table) for module in _MODULES for table in module.TABLES
-)
+PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
+SETTINGS: dict[tuple[str, str], Setting] = {
+    (module.PAPER.key, setting.dataset): setting for module in _MODULES for setting in module.SETTINGS
+}
+SPACES: dict[tuple[str, str, str], Space] = {
+    (module.PAPER.key, space.setting.dataset, space.algorithm): space for module in _MODULES for space in module.SPACES
+}
+TABLES: dict[tuple[str, str], Table] = {
+    (module.PAPER.key, table.name): table for module in _MODULES for table in module.TABLES
+}
 
 
 def find(algorithm: str, dataset: str, paper: str | None = None) -> Space | None:
@@ -95,7 +72,6 @@ __all__ = [
     "find",
     "find_table",
     "holds",
-    "keyed",
     "names_in",
     "own_space",
     "setting_fields",

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 from search_spaces.bounds import Value
 from search_spaces.setting import Setting
@@ -75,45 +72,6 @@ def _show(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    ">": operator.gt,
-}
-_RELATION = re.compile(r"\s*(\w+)\s*(<=|>=|==|!=|<|>)\s*(\w+)\s*")
-
-
-def names_in(relation: str) -> set[str]:
-    """The two names of a relation.
-
-    Raises:
-        ValueError: as of `holds`.
-    """
-    left, _, right = _parts(relation)
-    return {left, right}
-
-
-def holds(relation: str, values: Mapping[str, Value]) -> bool:
-    """Whether `name op name` holds, for instance `beta <= gamma`.
-
-    Raises:
-        ValueError: the relation is not of that form.
-    """
-    left, sign, right = _parts(relation)
-    return _RELATIONS[sign](values[left], values[right])
-
-
-def _parts(relation: str) -> tuple[str, str, str]:
-    match = _RELATION.fullmatch(relation)
-    if not match:
-        raise ValueError(f"a relation is 'name op name' with op in {' '.join(_RELATIONS)}, got {relation!r}")
-    left, sign, right = match.groups()
-    return left, sign, right
-
-
 @dataclass(frozen=True)
 class Space:
     """What one paper tried for one algorithm in one setting.
@@ -128,9 +86,6 @@ class Space:
         chosen: the value that the paper reports with, for each name of `grid` where it says so; a sweep ignores it.
         chosen_at: the same for single values of the setting's alpha, where they differ.
         tuned: values tried of setting fields, such as `lr`; the setting has those that the paper reports with.
-
-    Raises:
-        ValueError: a name is both tried and fixed, or a value that the paper reports with was not tried.
     """
 
     algorithm: str
@@ -142,20 +97,6 @@ class Space:
     chosen: Mapping[str, Value] = field(default_factory=dict)
     chosen_at: Mapping[float, Mapping[str, Value]] = field(default_factory=dict)
     tuned: Mapping[str, Grid] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        twice = sorted(set(self.grid) & set(self.fixed))
-        if twice:
-            raise ValueError(f"{self.algorithm}.{twice[0]} is both in grid and in fixed: keep one of them")
-        for values in (self.chosen, *self.chosen_at.values()):
-            for name, value in values.items():
-                if name not in self.grid or value not in self.grid[name]:
-                    tried = self.grid.get(name, "nothing")
-                    raise ValueError(f"{self.algorithm}.{name}: chosen is {value!r}, but the grid has {tried}")
-        for name, grid in self.tuned.items():
-            reported = getattr(self.setting, name, None)
-            if reported not in grid:
-                raise ValueError(f"{self.algorithm}: the setting's {name} is {reported!r}, but {grid} were tried")
 
     def reported(self, alpha: float | None = None) -> dict[str, Value]:
         """The values that the paper's results stand for: the fixed and the chosen ones.

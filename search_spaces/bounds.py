@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -106,3 +108,48 @@ def check(name: str, value: Value, bounds: Bounds) -> None:
         return
     near = get_close_matches(str(value), bounds.choices, n=1)
     raise ValueError(f"{name} must be {bounds}, got {value!r}" + (f" (did you mean {near[0]}?)" if near else ""))
+
+
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+def names_in(relation: str) -> set[str]:
+    """The two names of a relation `name op name`, for instance `beta <= gamma`.
+
+    Raises:
+        ValueError: the relation is not of that form.
+    """
+    left, _, right = _parts(relation)
+    return {left, right}
+
+
+def holds(relation: str, values: Mapping[str, Any]) -> bool:
+    """Whether a relation `name op name` holds.
+
+    Raises:
+        ValueError: the relation is not of that form.
+    """
+    left, sign, right = _parts(relation)
+    return _RELATIONS[sign](values[left], values[right])
+
+
+def check_relation(relation: str, values: Mapping[str, Any]) -> None:
+    """Raise ValueError, with both values, unless the relation holds."""
+    if not holds(relation, values):
+        left, _, right = _parts(relation)
+        raise ValueError(f"{relation} must hold, got {left}={values[left]}, {right}={values[right]}")
+
+
+def _parts(relation: str) -> tuple[str, str, str]:
+    match = re.fullmatch(r"\s*(\w+)\s*(<=|>=|==|!=|<|>)\s*(\w+)\s*", relation)
+    if not match:
+        raise ValueError(f"a relation is 'name op name' with op in {' '.join(_RELATIONS)}, got {relation!r}")
+    left, sign, right = match.groups()
+    return left, sign, right

@@ -11,8 +11,7 @@ import torch
 
 from algorithms import ALGORITHMS, generators
 from bench.selftest.candidate import candidate
-from bench.selftest.certify import run_check
-from bench.selftest.outcome import NOT_APPLICABLE, PASSED
+from bench.selftest.certify import NOT_APPLICABLE, PASSED, run_check
 from bench.selftest.toy import INFO, TINY, identical, largest_gap, simulate, toy_dataset, toy_split
 
 __all__ = ["INFO", "TINY", "holds", "identical", "largest_gap", "simulate", "toy_dataset", "toy_split"]

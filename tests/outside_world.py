@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from algorithms import outside as outside_algorithms
+from algorithms import plugins
 from bench import data
 from bench.data import outside as outside_data
 from bench.data import outside_partitions
@@ -21,7 +21,7 @@ from bench.models import outside as outside_models
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
 EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
 CACHES = (
-    outside_algorithms.find,
+    plugins.find,
     outside_data.find,
     outside_data.source,
     outside_data.version,

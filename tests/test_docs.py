@@ -12,14 +12,14 @@ from types import ModuleType
 import pytest
 from conftest import LONGEST
 
-from algorithms import ALGORITHMS, build
-from algorithms.statements import layers
+from algorithms import ALGORITHMS, INDEX, build
+from algorithms.base import layers
 from bench.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 PACKAGES = ("algorithms", "search_spaces", "leaderboards", "bench")
-WHOLE = {"charts", "data", "equations", "figures", "models", "perf", "report", "selftest"}
+WHOLE = {"algorithms", "charts", "data", "equations", "figures", "models", "perf", "report", "selftest"}
 
 
 def make() -> ModuleType:
@@ -35,6 +35,7 @@ def make() -> ModuleType:
 def test_generated_pages_are_up_to_date() -> None:
     """`python docs/make.py` writes them."""
     pages = make()
+    assert INDEX.read_text(encoding="utf-8") == pages.index(), "stale: run `python docs/make.py`"
     assert (ROOT / "docs" / "columns.md").read_text() == pages.columns_page()
     assert (ROOT / "docs" / "algorithms.md").read_text() == pages.algorithms_page()
     assert (ROOT / "docs" / "extending.md").read_text() == pages.extending_page()

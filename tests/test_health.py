@@ -18,7 +18,7 @@ from bench.errors import own_line, without_variables
 from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.selftest.outcome import cause_of
+from bench.selftest.certify import cause_of
 from bench.tuning.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS

@@ -12,7 +12,7 @@ from commands import command
 from conftest import largest_gap, simulate
 from outside_world import install, place
 
-from algorithms import build, entry, outside
+from algorithms import build, entry, plugins
 from bench.errors import LONGEST, UsageError
 from bench.planning.request import find_algorithm
 from bench.planning.unit import Unit
@@ -37,7 +37,7 @@ def test_the_readmes_example_is_fedprox(place: Path) -> None:
     found = entry("my_methods:MyProx")
     (field,) = found.fields
     assert (field.name, field.kind, field.default, str(field.bounds)) == ("mu", "float", 0.01, ">= 0")
-    assert field.meaning == "weight of the proximal term; 0 is FedAvg."
+    assert field.meaning == "weight of the proximal term; 0 is FedAvg"
     own, built_in = simulate(build("my_methods:MyProx", mu=0.5)), simulate(build("fedprox", mu=0.5))
     own.advance(2)
     built_in.advance(2)
@@ -107,7 +107,7 @@ def test_a_failure_of_many_lines_is_told_in_one() -> None:
 def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "my_methods.py").write_text(readme_example())
     install(place, monkeypatch, algorithms="myprox = my_methods:MyProx")
-    assert outside.names() == ("myprox",)
+    assert plugins.names() == ("myprox",)
     assert entry("myprox").factory == "my_methods:MyProx"
     assert build("myprox", mu=0.5).mu == 0.5
     with pytest.raises(KeyError, match=r"myprax.*did you mean myprox\?"):
@@ -120,11 +120,11 @@ def test_an_edited_algorithm_is_another_one(place: Path) -> None:
     unit = Unit("edited:A", {}, Setting(), 0)
     before = unit.rows[""]
     file.write_text(file.read_text() + "# another thought\n")
-    outside.find.cache_clear()
+    plugins.find.cache_clear()
     assert Unit("edited:A", {}, Setting(), 0).rows[""] != before
     file.write_text(file.read_text().replace("    pass", "    version = 3"))
     del sys.modules["edited"]
-    outside.find.cache_clear()
+    plugins.find.cache_clear()
     assert entry("edited:A").version == 3
 
 
@@ -138,7 +138,7 @@ def test_what_it_is_made_of_counts_too(place: Path) -> None:
     versions = [entry("child:Child").version]
     for file, text in (("unrelated.py", "X = 1\n"), ("weights.py", "W = 2\n"), ("family.py", None)):
         (place / file).write_text(text or (place / "family.py").read_text() + "# changed\n")
-        outside.find.cache_clear()
+        plugins.find.cache_clear()
         versions.append(entry("child:Child").version)
     assert versions[0] == versions[1]
     assert len(set(versions)) == 3
@@ -150,7 +150,7 @@ def test_files_named_like_this_suites_packages_do_not_count(place: Path) -> None
     (place / "beside.py").write_text(f"import leaderboards\n{HEAD}class A(Algorithm):\n    pass\n")
     before = entry("beside:A").version
     (place / "leaderboards.py").write_text("X = 2\n")
-    outside.find.cache_clear()
+    plugins.find.cache_clear()
     assert entry("beside:A").version == before
 
 

@@ -8,11 +8,12 @@ from itertools import product
 import paper_tables
 import pytest
 
+import search_spaces
 from algorithms import ALGORITHMS, entry
 from bench.data import DATASETS
 from bench.data.partition import PARTITIONS
 from bench.data.splits import share_of
-from bench.models import MODELS, check_model
+from bench.models import check_model
 from bench.planning.plan import Request, make_plan
 from search_spaces import (
     PAPERS,
@@ -28,40 +29,11 @@ from search_spaces import (
     check,
     combinations,
     crossed,
-    find,
     holds,
-    keyed,
 )
 
-# Names that a setting may have, registered or to come.
-DATASET_NAMES = {"digits", "digits5", "emnist_letters", "femnist", "cifar10", "cifar100", "tiny_imagenet", "ag_news"}
-DATASET_NAMES |= {"sst5", "femnist_letters", "femnist_digits"}
-MODEL_NAMES = {
-    "mlp",
-    "cnn_cifar",
-    "lenet5",
-    "lenet5_120",
-    "vgg9",
-    "cnn_femnist",
-    "cnn_fedgen",
-    "cnn_digits5",
-    "resnet8",
-}
-MODEL_NAMES |= {"resnet8_wide", "resnet50", "distilbert"}
-PARTITION_NAMES = {"lda", "fedgkd_groups", "fedkf", "fedgen", "pathological", "by_source", "by_writer_2000"}
 PRINTED = {key: space for key, space in SPACES.items() if key[0] != "fedkd"}
 MOST_ON_DIGITS = 55
-
-
-def unregistered(setting: Setting) -> str:
-    """The first name of a setting that this suite does not have yet; empty if it has all."""
-    if setting.dataset not in DATASETS:
-        return f"data set {setting.dataset}"
-    if setting.normalization not in DATASETS[setting.dataset].normalizations:
-        return f"normalization {setting.normalization} of {setting.dataset}"
-    if setting.model.partition("+")[0] not in MODELS:
-        return f"model {setting.model}"
-    return "" if setting.partition in PARTITIONS else f"partition {setting.partition}"
 
 
 def configurations(space: Space) -> list[dict]:
@@ -90,8 +62,7 @@ def test_shares_give_the_printed_numbers_of_samples(key: tuple[str, str]) -> Non
     classes = {"cifar10": 10, "cifar100": 100}.get(setting.dataset, 0)
     shared = kept - held_out - setting.auxiliary_per_class * classes
     assert (shared - share_of(setting.local_test_fraction, shared), held_out) == (trained, validating)
-    if setting.dataset in DATASETS:
-        assert DATASETS[setting.dataset].train_size == pool
+    assert DATASETS[setting.dataset].train_size == pool
 
 
 @pytest.mark.parametrize("key", PRINTED, ids="-".join)
@@ -119,18 +90,13 @@ def test_a_space_resolves_and_names_what_there_is(key: tuple[str, str, str]) -> 
     entry(algorithm).resolve(space.reported())
     main = SETTINGS[paper, dataset]
     assert dataclasses.replace(space.setting, model=main.model) == main, "only the model may be an algorithm's own"
-    assert dataset in DATASET_NAMES
-    assert space.setting.model.partition("+")[0] in MODEL_NAMES
-    assert space.setting.partition in PARTITION_NAMES
-    if not unregistered(space.setting):
-        check_model(space.setting.model, DATASETS[dataset].sized(space.setting.image_size).input_shape)
+    assert space.setting.normalization in DATASETS[dataset].normalizations
+    assert space.setting.partition in PARTITIONS
+    check_model(space.setting.model, DATASETS[dataset].sized(space.setting.image_size).input_shape)
 
 
 @pytest.mark.parametrize("key", SETTINGS, ids="-".join)
 def test_a_sweep_of_a_paper_runs_its_grids_and_nothing_else(key: tuple[str, str]) -> None:
-    missing = unregistered(SETTINGS[key])
-    if missing:
-        pytest.skip(f"{missing} is not registered")
     for space in (space for (paper, dataset, _), space in SPACES.items() if (paper, dataset) == key):
         plan = make_plan(Request((space.algorithm,), dataset=key[1], paper=key[0]))
         tried = list(product(combinations(space.tuned), configurations(space)))
@@ -145,10 +111,6 @@ def test_all_algorithms_on_the_embedded_data_are_some_fifty_runs() -> None:
     plan = make_plan(Request(("all",)))
     assert len(ALGORITHMS) <= len(plan.units) <= MOST_ON_DIGITS
     assert {suffixed for unit in plan.units for suffixed in ALGORITHMS[unit.algorithm].rows.values()} == set(ALGORITHMS)
-
-
-def test_every_algorithm_has_a_space_on_the_embedded_data(name: str) -> None:
-    assert find(name, "digits", "fedkd") is not None
 
 
 @pytest.mark.parametrize(("key", "values"), paper_tables.REPORTED_AT.items(), ids=str)
@@ -178,27 +140,18 @@ def test_resnet50_has_batchnorm_for_projection_heads_alone() -> None:
     assert set(models.values()) == {"resnet50", "resnet50+bn"}
 
 
-def test_two_entries_of_one_key_are_refused() -> None:
-    assert keyed([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
-    with pytest.raises(ValueError, match=r"two entries for \('fedcad', 'cifar10'\)"):
-        keyed([(("fedcad", "cifar10"), 1), (("fedcad", "cifar10"), 1)])
+@pytest.mark.parametrize("space", SPACES.values(), ids=lambda space: f"{space.algorithm}-{space.setting.dataset}")
+def test_what_a_paper_reports_with_is_among_what_it_tried(space: Space) -> None:
+    assert not set(space.grid) & set(space.fixed)
+    for values in (space.chosen, *space.chosen_at.values()):
+        assert all(value in space.grid[name] for name, value in values.items())
+    assert all(getattr(space.setting, name) in grid for name, grid in space.tuned.items())
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"grid": {"mu": Grid(1.0)}, "fixed": {"mu": 1.0}}, "fedprox.mu is both in grid and in fixed"),
-        ({"grid": {"mu": Grid(1.0, 2.0)}, "chosen": {"mu": 3.0}}, "chosen is 3.0, but the grid has {1, 2}"),
-        ({"chosen": {"mu": 3.0}}, "chosen is 3.0, but the grid has nothing"),
-        ({"grid": {"mu": Range(1, 2)}, "chosen_at": {0.1: {"mu": 3.0}}}, "chosen is 3.0, but the grid has [1, 2]"),
-        ({"tuned": {"lr": Grid(2.0, 3.0)}}, "fedprox: the setting's lr is 0.01, but {2, 3} were tried"),
-        ({"tuned": {"rate": Grid(2.0)}}, "fedprox: the setting's rate is None, but {2} were tried"),
-    ],
-)
-def test_a_space_that_contradicts_itself_is_refused(fields: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=r".") as caught:
-        Space("fedprox", Setting(), **fields)
-    assert message in str(caught.value)
+def test_no_two_entries_have_one_key() -> None:
+    for name, table in (("SETTINGS", SETTINGS), ("SPACES", SPACES), ("TABLES", TABLES)):
+        assert len(table) == sum(len(getattr(module, name)) for module in search_spaces._MODULES)
+    assert len(PAPERS) == len(search_spaces._MODULES)
 
 
 def test_crossed_settings_vary_the_last_value_fastest() -> None:
@@ -208,21 +161,20 @@ def test_crossed_settings_vary_the_last_value_fastest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "name"),
     [
-        ({"participation": 0}, "participation must be in (0, 1], got 0.0"),
-        ({"lr": float("inf")}, "lr must be > 0, got inf"),
-        ({"rounds": 2.5}, "rounds must be a whole number, got 2.5"),
-        ({"optimizer": "sdg"}, "optimizer must be one of sgd, adam, got 'sdg'"),
-        ({"nesterov": True}, "nesterov needs momentum > 0"),
-        ({"evaluate_every": 101}, "evaluate_every must be <= rounds"),
-        ({"dataset": None}, "dataset must be text, got None"),
+        ({"participation": 0}, "participation"),
+        ({"lr": float("inf")}, "lr"),
+        ({"rounds": 2.5}, "rounds"),
+        ({"optimizer": "sdg"}, "optimizer"),
+        ({"nesterov": True}, "nesterov"),
+        ({"evaluate_every": 101}, "evaluate_every"),
+        ({"dataset": None}, "dataset"),
     ],
 )
-def test_a_setting_is_checked_in_the_users_words(values: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=r".") as caught:
+def test_a_setting_is_checked_by_name(values: dict, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
         Setting(**values)
-    assert message in str(caught.value)
 
 
 def test_one_and_one_point_zero_are_one_setting() -> None:
@@ -243,23 +195,12 @@ def test_cohorts_round_half_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "kind", "message"),
-    [
-        ("maybe", "bool", "x must be true or false, got 'maybe'"),
-        (True, "float", "x must be a number, got True"),
-        ("y", "float | None", "x must be a number, or none, got 'y'"),
-        ("1.5", "int", "x must be a whole number, got '1.5'"),
-        ("inf", "int | None", "x must be a whole number, or none, got 'inf'"),
-        (2, "bool | None", "x must be true or false, or none, got 2"),
-        (None, "str", "x must be text, got None"),
-        (None, "int", "x must be a whole number, got None"),
-        ("1", "list", "x must be of type list, got '1'"),
-    ],
+    ("value", "kind"),
+    [("maybe", "bool"), (True, "float"), ("y", "float | None"), ("1.5", "int"), ("inf", "int | None"), (None, "str")],
 )
-def test_what_cannot_be_cast_is_said_without_pythons_types(value: object, kind: str, message: str) -> None:
-    with pytest.raises(ValueError, match=r".") as caught:
+def test_what_cannot_be_cast_is_refused_by_name(value: object, kind: str) -> None:
+    with pytest.raises(ValueError, match=r"^x must be "):
         cast("x", value, kind)
-    assert str(caught.value) == message
 
 
 def test_casting_and_relations() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from algorithms.sources import fingerprint
+from algorithms.fingerprint import fingerprint
 from bench import outside
 from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source

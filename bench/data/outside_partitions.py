@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from algorithms.sources import fingerprint
+from algorithms.fingerprint import fingerprint
 from bench import outside
 from bench.data.dealing import Partition, PartitionError, Wanted
 from bench.data.table import GROUPS

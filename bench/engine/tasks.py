@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload
+from algorithms.base import Algorithm, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload, layers
 from algorithms.forward import Answers
-from algorithms.statements import layers
 from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from algorithms.sources import fingerprint
+from algorithms.fingerprint import fingerprint
 from bench import outside
 from bench.models.table import ModelInfo
 

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from algorithms.base import Algorithm
-from algorithms.statements import layers
+from algorithms.base import Algorithm, layers
 from bench.engine.simulation import Simulation
 from bench.perf.workload import Workload
 

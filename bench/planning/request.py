@@ -102,9 +102,9 @@ def find_algorithm(name: str) -> Entry:
     try:
         return entry(name)
     except KeyError:
-        from algorithms import outside
+        from algorithms import plugins
 
-        raise unknown("algorithm", name, [*ALGORITHMS, *outside.names()], importable=True) from None
+        raise unknown("algorithm", name, [*ALGORITHMS, *plugins.names()], importable=True) from None
     except ValueError as error:
         raise UsageError(str(error)) from error
 

@@ -1,6 +1,6 @@
 """The conformance suite: it certifies an algorithm, built in or from outside, on a tiny federation.
 
-`python -m bench.selftest` runs it. The checks are listed in `checks.py`, each a module of its own; the tests of this
+`python -m bench.selftest` runs it. The checks are listed in `certify.py`, each a module of its own; the tests of this
 project call the same ones.
 """
 

@@ -12,9 +12,9 @@ from bench.engine.stacked.captures import traced
 from bench.engine.stacked.probe import Preparer
 from bench.engine.stacked.programs import Captured
 from bench.selftest.candidate import Candidate, Values
-from bench.selftest.outcome import Finding
+from bench.selftest.certify import Finding
+from bench.selftest.hyperparameters import alternatives
 from bench.selftest.toy import largest_gap
-from bench.selftest.values import alternatives
 
 TOLERANCE = 1e-10  # float64, three rounds
 # A bias before BatchNorm has no gradient but rounding, which an Adam (FedDF's server has one) turns into steps.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,7 +10,6 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, build, entry
 from algorithms.base import Algorithm
-from algorithms.statements import layers
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.selftest.toy import SHORT, SIZES, simulate, supplied
@@ -19,7 +17,6 @@ from search_spaces import Value
 
 PLAIN = "mlp"
 Values = Mapping[str, Value]
-Owner = tuple[Algorithm, dataclasses.Field[Any]]
 
 
 @dataclass(frozen=True)
@@ -146,13 +143,3 @@ class Candidate:
 def candidate(name: str) -> Candidate:
     """The algorithm of this name as other checks have used it before, its runs included."""
     return Candidate.of(name)
-
-
-def owners_of(made: Algorithm) -> dict[str, Owner]:
-    """Each hyper-parameter's field, and the layer of the plug-in that has it, the outermost first."""
-    found: dict[str, Owner] = {}
-    for layer in layers(made):
-        for item in dataclasses.fields(layer):
-            if item.name != "base":
-                found.setdefault(item.name, (layer, item))
-    return found

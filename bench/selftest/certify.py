@@ -1,30 +1,187 @@
-"""Runs the checks of one algorithm and says what came of each."""
+"""Runs the checks of an algorithm, and says what came of each. Imports neither torch nor ray by itself."""
 
 from __future__ import annotations
 
 import importlib
+import re
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from bench.selftest.candidate import Candidate
-from bench.selftest.checks import CHECKS
-from bench.selftest.outcome import (
-    FAILED,
-    NOT_APPLICABLE,
-    PASSED,
-    SAME_ERROR,
-    Cause,
-    Certificate,
-    Finding,
-    NotApplicable,
-    Outcome,
-    cause_of,
-)
+from bench.errors import chain, own_line
+
+if TYPE_CHECKING:
+    from bench.selftest.candidate import Candidate
+
+PASSED, FAILED, SAME_ERROR, NOT_APPLICABLE = "passed", "failed", "same error", "not applicable"
+Cause = tuple[str, str, str, int | None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A property that every algorithm must have; the module of its name here has `check(candidate, finding)`.
+
+    Args:
+        summary: what holds.
+        look: where to look when it does not.
+    """
+
+    summary: str
+    look: str
+
+
+CHECKS = {
+    "contract": Check(
+        "the dataclass and every hook are what the contract says",
+        "algorithms/base.py, which describes each hook, and the algorithm's fields",
+    ),
+    "backends": Check(
+        "clients one by one and stacked give the same models and the same traffic",
+        "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
+    ),
+    "reductions": Check(
+        "at its limits it is another algorithm, bit for bit where the arithmetic is the same",
+        "what is added when its weight is 0: a term that is not multiplied by it, a draw that moves the data",
+    ),
+    "resume": Check(
+        "two rounds, a save and two rounds more equal four rounds bit for bit",
+        "state outside server.extra and memories, or draws from anything but `generator` and fed.stream(...)",
+    ),
+    "learns": Check(
+        "it beats guessing clearly on a toy problem, and stays finite",
+        "the sign and the size of each term of the loss, and the server's step",
+    ),
+    "communication": Check(
+        "messages, uploads and gradient requests are what `about` states, round by round",
+        "`down` and `up` of `about`; tensors sent twice as copies, where one object would travel once",
+    ),
+    "hyperparameters": Check(
+        "each one changes the result, and values out of range are refused in plain words",
+        "whether the field is read at all, and its bounds in `hyper(...)`",
+    ),
+    "memory": Check(
+        "what is kept and sent is bounded and holds nobody's data",
+        "server.extra and what `upload` returns",
+    ),
+    "equations": Check(
+        "losses, gradients and server steps equal the printed formulas, written anew",
+        "the formula's source, named with each difference",
+    ),
+}
+
+
+@dataclass
+class Finding:
+    """Collects what one check measures and what is wrong.
+
+    Args:
+        measured: the figure that shows it, such as `largest gap 3.1e-15 <= 1e-10`.
+        problems: whatever is wrong, in plain words; none is a pass.
+        errors: exceptions among them.
+        causes: of the problems that are errors of the algorithm's own, equal for one error met on different ways.
+    """
+
+    measured: str = ""
+    problems: list[str] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+    causes: dict[str, Cause] = field(default_factory=dict)
+
+    def expect(self, holds: bool, problem: str) -> None:
+        """Note a problem unless it holds."""
+        if not holds and problem not in self.problems:
+            self.problems.append(problem)
+
+    def failed(self, error: Exception, problem: str) -> None:
+        """Note an error, in these words, as a problem."""
+        self.errors.append(error)
+        self.expect(False, problem)
+        cause = cause_of(error)
+        if cause:
+            self.causes[problem] = cause
+
+    @contextmanager
+    def case(self, where: str = "") -> Iterator[None]:
+        """One of several cases: an error in it is a problem, and the next case still runs."""
+        try:
+            yield
+        except NotApplicable:
+            raise
+        except Exception as error:
+            own = own_line(error)
+            place = f" ({Path(own.filename).name}, line {own.lineno})" if own else ""
+            self.failed(error, f"{where}{': ' * bool(where)}{type(error).__name__}: {error}{place}")
+
+
+class NotApplicable(Exception):
+    """A check that says nothing of this algorithm; the message says why."""
+
+
+def cause_of(error: Exception) -> Cause | None:
+    """What raised it first, its words without their numbers, and the algorithm's line; None if it has no part in it."""
+    own, first = own_line(error), chain(error)[-1]
+    return own and (type(first).__name__, re.sub(r"\d+", "#", str(first)), own.filename, own.lineno)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One line of a certificate.
+
+    Args:
+        check: its name.
+        status: `passed`, `failed`, `same error` or `not applicable`.
+        measured: the figure; or why it is not applicable, or which check failed by the same error.
+        problems: of a failure.
+        look: where to look after a failure.
+        seconds: that it took.
+    """
+
+    check: str
+    status: str
+    measured: str
+    problems: tuple[str, ...] = ()
+    look: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """All outcomes of one algorithm.
+
+    Args:
+        algorithm: the name that was asked for.
+        factory: `module:function`.
+        version: of the registry's entry.
+        judged_as: the built-in algorithm whose equations and limits it was held to, or None.
+        outcomes: in the order of the checks.
+    """
+
+    algorithm: str
+    factory: str
+    version: int
+    judged_as: str | None
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(outcome.status != FAILED for outcome in self.outcomes)
+
+    @property
+    def seconds(self) -> float:
+        """That all checks took."""
+        return sum(outcome.seconds for outcome in self.outcomes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "passed": self.passed, "seconds": self.seconds}
 
 
 def certify(candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose: bool = False) -> Certificate:
-    """All of these checks, whatever some of them find.
+    """Run all of these checks, whatever some of them find.
 
     Args:
         candidate: the algorithm.
@@ -38,7 +195,7 @@ def certify(candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose
 
 
 def run_check(candidate: Candidate, name: str, verbose: bool = False, told: dict[Cause, str] | None = None) -> Outcome:
-    """One check; an error inside it is a failure that names where it came from.
+    """Run one check; an error inside it is a failure that names where it came from.
 
     Args:
         candidate: the algorithm.
@@ -47,10 +204,10 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False, told: dict
         told: errors of the algorithm's own that checks before this one failed by, each with the first of them; they are
             not told again. Takes up those of this check.
     """
-    check, began, finding = CHECKS[name], time.perf_counter(), Finding()
+    began, finding = time.perf_counter(), Finding()
     try:
         with finding.case():
-            importlib.import_module(f"bench.selftest.{check.module}").check(candidate, finding)
+            importlib.import_module(f"bench.selftest.{name}").check(candidate, finding)
     except NotApplicable as reason:
         return Outcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
     seconds, known = time.perf_counter() - began, dict(told or {})
@@ -59,7 +216,7 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False, told: dict
     problems, elsewhere = _news(finding, known, verbose)
     if problems:
         told_there = [f"and an error: {elsewhere}"] if elsewhere else []
-        return Outcome(name, FAILED, finding.measured, (*problems, *told_there), check.look, seconds)
+        return Outcome(name, FAILED, finding.measured, (*problems, *told_there), CHECKS[name].look, seconds)
     if elsewhere:
         return Outcome(name, SAME_ERROR, elsewhere, seconds=seconds)
     return Outcome(name, PASSED, finding.measured, seconds=seconds)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
 from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
-from bench.selftest.checks import CHECKS
-from bench.selftest.outcome import Certificate
+from bench.selftest.certify import CHECKS, Certificate
 from bench.selftest.report import as_json, line_of, print_certificates, print_checks
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.names import unknown

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 import pickle
 import random
@@ -13,11 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from algorithms.base import Algorithm, Plugin
-from algorithms.statements import layers, methods, misspelt
+from algorithms.base import Algorithm, Plugin, layers
+from algorithms.contract_checks import methods
 from bench.selftest.candidate import Candidate
-from bench.selftest.outcome import Finding
-from bench.selftest.registration import check_registration
+from bench.selftest.certify import Finding
 from bench.selftest.witness import Witness, watch
 
 HOOKS = methods(Algorithm)
@@ -30,7 +28,6 @@ def check(candidate: Candidate, finding: Finding) -> None:
     for layer in layers(made):
         _check_class(type(layer), finding)
     _check_value(candidate, made, finding)
-    check_registration(candidate, made, finding)
     _check_hooks(candidate, finding)
     overridden = [hook for hook in HOOKS if any(hook in vars(type(layer)) for layer in layers(made))]
     count = len(candidate.entry.fields)
@@ -38,7 +35,7 @@ def check(candidate: Candidate, finding: Finding) -> None:
 
 
 def _check_class(kind: type[Algorithm], finding: Finding) -> None:
-    """Depth one; hooks of the contract's shape, which call no other hook; nothing that looks like a misspelt hook."""
+    """Depth one; a frozen dataclass; hooks of the contract's shape, which call no other hook."""
     if kind is Algorithm:
         return
     direct = kind.__bases__ in ((Algorithm,), (Plugin,))
@@ -65,7 +62,6 @@ def _check_calls(kind: type[Algorithm], finding: Finding) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):  # made at run time: there is no text to read
         return
-    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     calls = {
         node.func.attr
         for node in ast.walk(tree)
@@ -78,12 +74,10 @@ def _check_calls(kind: type[Algorithm], finding: Finding) -> None:
     finding.expect(
         not called, f"{kind.__name__} calls its own hook {called[:1]}: a plug-in around it would be passed by"
     )
-    for name, near in misspelt(kind):
-        finding.expect(name in used, f"{kind.__name__}.{name} is no hook and never used; did you mean {near}?")
 
 
 def _check_value(candidate: Candidate, made: Algorithm, finding: Finding) -> None:
-    """An algorithm is a value: frozen, equal to another of the same hyper-parameters, hashable and picklable."""
+    """An algorithm is a value: equal to another of the same hyper-parameters, hashable and picklable."""
     again = candidate.build()
     finding.expect(made == again, "two algorithms made alike are not equal")
     try:
@@ -94,12 +88,6 @@ def _check_value(candidate: Candidate, made: Algorithm, finding: Finding) -> Non
         finding.expect(pickle.loads(pickle.dumps(made)) == made, "it is not equal to itself after pickling")
     except Exception as error:  # whatever a class's own pickling raises
         finding.expect(False, f"it cannot be pickled, which Ray's workers need: {error}")
-    for item in dataclasses.fields(made):
-        try:
-            setattr(made, item.name, getattr(made, item.name))
-            finding.expect(False, f"{item.name} can be assigned to: the dataclass must be frozen")
-        except dataclasses.FrozenInstanceError:
-            continue
 
 
 def _check_hooks(candidate: Candidate, finding: Finding) -> None:
@@ -118,8 +106,6 @@ def _check_hooks(candidate: Candidate, finding: Finding) -> None:
     finding.expect(held == _contents(witness.base), "a run changes the algorithm itself: keep state in the server")
     suffixes, listed = set(witness.evaluated(simulation.server)), set(candidate.entry.rows)
     finding.expect(suffixes == listed, f"evaluated gives the rows {sorted(suffixes)}, the entry lists {sorted(listed)}")
-    said = set(witness.base.rows)
-    finding.expect(suffixes == said, f"evaluated gives the rows {sorted(suffixes)}, `rows` says {sorted(said)}")
 
 
 def _contents(made: Algorithm) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from algorithms import Field
+from algorithms.base import layers
 from bench.engine.simulation import Simulation
-from bench.selftest.candidate import Candidate, Values, owners_of
-from bench.selftest.outcome import Finding, NotApplicable
+from bench.selftest.candidate import Candidate, Values
+from bench.selftest.certify import Finding, NotApplicable
 from bench.selftest.toy import gap, models_of
-from bench.selftest.values import alternatives, forbidden
 from search_spaces import Value, names_in
 
 ROUNDS = 4
@@ -33,15 +34,20 @@ def check(candidate: Candidate, finding: Finding) -> None:
     _is_refused("build", candidate.build, {"no_such_field": 1}, ["no_such_field"], finding)
     if not fields and not finding.problems:
         raise NotApplicable("it has no hyper-parameters")
-    owners, acting, refused = owners_of(candidate.build()), 0, 0
+    acting = refused = 0
+    bounded = {
+        item.name
+        for layer in layers(candidate.build())
+        for item in dataclasses.fields(layer)
+        if "bounds" in item.metadata
+    }
     for item in fields:
         problem = _effect(candidate, item, finding)
         acting += not problem
         finding.expect(not problem, problem)
-        checked = item.name in owners and "bounds" in owners[item.name][1].metadata
         for value in forbidden(item):
             words = [item.name, _word(value)]
-            refused += _is_refused_everywhere(candidate, {item.name: value}, words, checked, finding)
+            refused += _is_refused_everywhere(candidate, {item.name: value}, words, item.name in bounded, finding)
     for relation in candidate.entry.where:
         _relation_is_kept(candidate, relation, finding)
     finding.measured = f"{acting} of {len(fields)} change the result; {refused} values out of range are refused"
@@ -66,23 +72,11 @@ def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
     if tried:
         shown = ", ".join(dict.fromkeys(tried))
         return f"{item.name} changes nothing: the same models with {candidate.defaults()[item.name]} and with {shown}"
-    refusals = list(_refusals(candidate, item))
-    if refusals and all(item.name in words for words in refusals):
-        return ""  # it has one value in this form of the algorithm, and says so
     return f"{item.name} could not be set to any value but its default"
 
 
 def _listed(setting: dict[str, Any]) -> str:
     return "".join(f" with {name}={value}" for name, value in setting.items())
-
-
-def _refusals(candidate: Candidate, item: Field) -> Iterator[str]:
-    choices: tuple[Value, ...] = item.bounds.choices or ((True, False) if item.kind == "bool" else ())
-    for choice in choices:
-        try:
-            candidate.make(**{item.name: choice})
-        except ValueError as error:
-            yield str(error)
 
 
 def _differ(one: Simulation, other: Simulation) -> bool:
@@ -142,3 +136,53 @@ def _relation_is_kept(candidate: Candidate, relation: str, finding: Finding) -> 
     defaults = candidate.entry.defaults()
     swapped = {left: defaults[right], right: defaults[left]}
     _is_refused_everywhere(candidate, swapped, [left, right], True, finding)
+
+
+def alternatives(candidate: Candidate, item: Field) -> Iterator[dict[str, Value]]:
+    """Configurations that differ from the default in this field alone and are allowed, the most telling first."""
+    default = candidate.defaults()[item.name]
+    for value in dict.fromkeys(_others(item, default)):
+        if value != default and item.bounds.allows(value) and candidate.allows({item.name: value}):
+            yield {item.name: value}
+
+
+def _others(item: Field, default: Value) -> Iterator[Value]:
+    if item.bounds.choices:
+        yield from item.bounds.choices
+    elif item.kind.startswith("bool"):
+        yield from (True, False)
+    elif not item.kind.startswith("str"):
+        start = default or 1
+        assert isinstance(start, int | float)
+        half = start // 2 if item.kind.startswith("int") else start / 2
+        yield from (half, start * 2, start + 1, *_ends(item))
+    if item.kind.endswith("| None"):
+        yield None
+
+
+def _ends(item: Field) -> Iterator[Value]:
+    """The ends of the range, and its middle."""
+    low, high = item.bounds.low, item.bounds.high
+    kind = int if item.kind.startswith("int") else float
+    yield from (kind(end) for end in (low, high) if end is not None)
+    if low is not None and high is not None and kind is float:
+        yield (low + high) / 2
+
+
+def forbidden(item: Field) -> Iterator[Value]:
+    """Values outside the range or of the wrong type."""
+    low, high = item.bounds.low, item.bounds.high
+    if item.bounds.choices:
+        yield "no_such_choice"
+    elif item.kind.startswith("bool"):
+        yield "perhaps"
+    elif not item.kind.startswith("str"):
+        yield "many"
+        if low is not None:
+            yield low if item.bounds.open_low else low - 1
+        if high is not None:
+            yield high if item.bounds.open_high else high + 1
+        if item.kind.startswith("float"):
+            yield float("nan")
+        else:
+            yield 1.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bench.selftest.candidate import Candidate
-from bench.selftest.outcome import Finding
+from bench.selftest.certify import Finding
 from bench.selftest.toy import INFO, TEST_SAMPLES
 from bench.tuning.results import at_chance
 

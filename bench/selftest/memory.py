@@ -10,10 +10,9 @@ from torch import Tensor
 
 from bench.engine.simulation import Simulation
 from bench.engine.trees import leaves
-from bench.selftest.amounts import amount
 from bench.selftest.candidate import Candidate
-from bench.selftest.communication import letters_of
-from bench.selftest.outcome import Finding
+from bench.selftest.certify import Finding
+from bench.selftest.communication import amount, letters_of
 from bench.selftest.witness import Log, Witness, watch
 
 ROUNDS = 12  # more than any buffer holds by default

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bench.engine.simulation import Simulation
 from bench.selftest.candidate import Candidate, candidate
-from bench.selftest.limits import LIMITS, Limit
-from bench.selftest.outcome import Finding, NotApplicable
+from bench.selftest.certify import Finding, NotApplicable
+from bench.selftest.equations import LIMITS, Limit
 from bench.selftest.toy import gap, models_of
 
 SMALLEST_EFFECT = 1e-9

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench import __version__
-from bench.selftest.checks import CHECKS
-from bench.selftest.outcome import FAILED, NOT_APPLICABLE, PASSED, SAME_ERROR, Certificate, Outcome
+from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, SAME_ERROR, Certificate, Outcome
 from bench.terminal.words import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.engine.state import StateFolder
 from bench.selftest.candidate import Candidate, Values
-from bench.selftest.outcome import Finding
+from bench.selftest.certify import Finding
 from bench.selftest.toy import identical, largest_gap
 
 FIELDS: dict[str, Any] = {"precision": "fp32", "model": "mlp+bn"}

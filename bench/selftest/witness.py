@@ -27,7 +27,7 @@ from algorithms.base import (
     Upload,
 )
 from bench.engine.trees import leaves, tree_map
-from bench.selftest.outcome import Finding
+from bench.selftest.certify import Finding
 
 NUMBERS = (bool, int, float)
 AS_TENSORS = (

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from algorithms import ALGORITHMS, Entry, Field, outside
+from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
 from bench.planning.plan import Plan
 from bench.planning.request import find_algorithm
@@ -57,7 +57,7 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
     if names:
         return [find_algorithm(name) for name in names], []
     entries, broken = list(ALGORITHMS.values()), []
-    for name in outside.names():
+    for name in plugins.names():
         try:
             entries += [] if name in ALGORITHMS else [find_algorithm(name)]
         except UsageError as problem:

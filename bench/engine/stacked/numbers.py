@@ -9,8 +9,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm
-from algorithms.statements import layers
+from algorithms.base import Algorithm, layers
 from bench.engine.tasks import Job
 
 Place = tuple[int, str]  # a layer of the algorithm, a plug-in before its base, and a field of it

@@ -19,8 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
-from algorithms.statements import layers
+from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan, layers
 from bench.engine.loop import masked_mean
 from bench.engine.stacked.convolutions import ONE_BY_ONE, WAYS, computed
 from bench.engine.stacked.lowered import lowered

@@ -1,55 +1,59 @@
-"""Equation checks: what each algorithm computes, against the printed formulas written anew.
+"""Check `equations`: what each algorithm computes, against the printed formulas written anew.
 
-A check sees an algorithm through the hooks of the contract alone. It drives rounds (`run.py`) in a laboratory whose
-every number is known (`lab.py`), and compares losses, gradients, broadcast and evaluated models with plain tensor
+A comparison sees an algorithm through the hooks of the contract alone. It drives rounds (`run.py`) in a laboratory
+whose every number is known (`lab.py`), and compares losses, gradients, broadcast and evaluated models with plain tensor
 arithmetic in float64 (`formulas.py`), which shares no code with `algorithms/` but the contract's types.
 
-`CHECKS` holds them by registered name: `CHECKS["fedprox"][0].outcome(make)` for a factory `make(**hyperparameters)`.
+Each module here may have `CHECKS` and `LIMITS`, by registered name: `CHECKS["fedprox"][0].outcome(make)` for a factory
+`make(**hyperparameters)`.
 """
 
 from __future__ import annotations
 
-from bench.selftest.equations import (
-    averaging,
-    baselines,
-    distillation,
-    feddf,
-    feddistill,
-    feddkd,
-    fedgen_client,
-    fedgen_server,
-    fedgkd,
-    fedkf,
-    label_counts,
-    t1,
-)
-from bench.selftest.equations.check import TOLERANCE, Check, Make, Outcome
+import importlib
+import pkgutil
+from typing import Any
 
-FAMILIES = (
-    averaging,
-    distillation,
-    feddistill,
-    fedgen_client,
-    fedgen_server,
-    fedgkd,
-    feddkd,
-    fedkf,
-    t1,
-    baselines,
-    feddf,
-    label_counts,
-)
+from algorithms.base import Algorithm
+from bench.selftest.candidate import Candidate
+from bench.selftest.certify import Finding, NotApplicable
+from bench.selftest.equations.checks import TOLERANCE, Check, Limit, Make, Outcome
+
+CHECKS: dict[str, tuple[Check, ...]] = {}
+LIMITS: dict[str, tuple[Limit, ...]] = {}
+for _name in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{__name__}.")):
+    _module = importlib.import_module(_name)
+    for _algorithm, _checks in getattr(_module, "CHECKS", {}).items():
+        CHECKS[_algorithm] = CHECKS.get(_algorithm, ()) + _checks
+    LIMITS |= getattr(_module, "LIMITS", {})
 
 
-def _collected() -> dict[str, tuple[Check, ...]]:
-    """All families' checks by algorithm; one that several families look at has those of all."""
-    found: dict[str, tuple[Check, ...]] = {}
-    for family in FAMILIES:
-        for name, checks in family.CHECKS.items():
-            found[name] = found.get(name, ()) + checks
-    return found
+def check(candidate: Candidate, finding: Finding) -> None:
+    """Every comparison that is written for the built-in algorithm it is held to.
+
+    Raises:
+        NotApplicable: an algorithm from outside that is held to none.
+    """
+    if candidate.judged_as is None:
+        raise NotApplicable("no paper of this suite prints it; --as NAME takes a built-in's formulas")
+    largest, compared, lacking = 0.0, 0, set[str]()
+    for item in CHECKS.get(candidate.judged_as, ()):
+        asked = set[str]()
+
+        def make(asked: set[str] = asked, **hyperparameters: Any) -> Algorithm:
+            asked.update(hyperparameters)
+            return candidate.build(**hyperparameters)
+
+        outcome = item.outcome(make)
+        if missing := candidate.lacks(asked):
+            lacking |= missing
+            continue
+        compared, largest = compared + 1, max(largest, outcome.gap)
+        wrong = outcome.reason or f"differs by {outcome.gap:.1e} > {TOLERANCE:g}"
+        finding.expect(outcome.passed, f"{item.title} ({item.source}): {wrong}")
+    finding.expect(bool(compared), f"nothing could be compared with {candidate.judged_as}")
+    left_out = f"; left out what asks for {', '.join(sorted(lacking))}" if lacking else ""
+    finding.measured = f"largest gap {largest:.1e} <= {TOLERANCE:g}; {compared} compared{left_out}"
 
 
-CHECKS = _collected()
-
-__all__ = ["CHECKS", "TOLERANCE", "Check", "Make", "Outcome"]
+__all__ = ["CHECKS", "LIMITS", "TOLERANCE", "Check", "Limit", "Make", "Outcome", "check"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 from torch import Tensor
 
@@ -17,14 +18,13 @@ from bench.selftest.equations.builders import (
     ROUND_3,
     TWO,
     Loss,
-    Options,
     Past,
     ce,
     fedavg_loss,
     loss_check,
     mean_check,
 )
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import NO_BATCHNORM, ONE_CLIENT, Check, Limit, Make, gap
 from bench.selftest.equations.formulas import log_softmax, masked, softmax, sum_of, weighted
 from bench.selftest.equations.lab import FEATURES, NORM, SHAPES, SIZES, batch, forward, model
 from bench.selftest.equations.run import Run, slope_gap, slope_of
@@ -33,10 +33,11 @@ TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm
 FEDBN_SOURCE = "Li et al. 2021 (FedBN), Algorithm 1"
 
 
-def fedprox_loss(mu: float, per_tensor: bool = False) -> Loss:
+def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
     """FedProx: CE + mu/2 ||w - w_t||^2, or with each tensor's mean square in place of its sum."""
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
+        per_tensor = prox_reduction == "mean_per_tensor"
         squares = [(w[name] - past.received[name]) ** 2 for name in TRAINED]
         return ce(w, given) + mu / 2 * sum_of(square.mean() if per_tensor else square.sum() for square in squares)
 
@@ -45,37 +46,37 @@ def fedprox_loss(mu: float, per_tensor: bool = False) -> Loss:
 
 def fedprox_checks() -> tuple[Check, ...]:
     """The printed sum, and the mean of each tensor."""
-    source, per_tensor = "Li et al. 2020 (FedProx), Algorithm 2", {"mu": 10.0, "prox_reduction": "mean_per_tensor"}
+    source, code, per_tensor = "Li et al. 2020 (FedProx), Algorithm 2", "Chen et al. 2020, code", "mean_per_tensor"
     return (
-        loss_check("loss and gradient, round 1, mu=0.5", source, fedprox_loss(0.5), {"mu": 0.5}),
-        loss_check("loss and gradient, round 2, mu=0.01", source, fedprox_loss(0.01), {"mu": 0.01}, ROUND_2),
-        loss_check("mean_per_tensor, mu=10", "Chen et al. 2020, code", fedprox_loss(10.0, True), per_tensor, ROUND_2),
-        mean_check({"mu": 0.5}),
+        loss_check("loss and gradient, round 1, mu=0.5", source, fedprox_loss, mu=0.5),
+        loss_check("loss and gradient, round 2, mu=0.01", source, fedprox_loss, ROUND_2, mu=0.01),
+        loss_check("mean_per_tensor, mu=10", code, fedprox_loss, ROUND_2, mu=10.0, prox_reduction=per_tensor),
+        mean_check(mu=0.5),
     )
 
 
-def fedmax_loss(beta: float, direction: str, reduction: str) -> Loss:
+def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **others: Any) -> Loss:
     """FedMAX: CE + beta KL between the softmax a of the last layer's input and the uniform U over its D entries."""
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
         a, log_u = forward(w, given.x).features, -math.log(FEATURES)
-        if direction == "a_u":
+        if fedmax_direction == "a_u":
             terms = softmax(a) * (log_softmax(a) - log_u)
         else:
             terms = math.exp(log_u) * (log_u - log_softmax(a))
-        return ce(w, given) + beta * (terms.sum(1) if reduction == "batchmean" else terms.mean(1))
+        return ce(w, given) + beta * (terms.sum(1) if fedmax_reduction == "batchmean" else terms.mean(1))
 
     return loss
 
 
-def fedmax_losses(others: Options | None = None) -> tuple[Check, ...]:
+def fedmax_losses(**others: Any) -> tuple[Check, ...]:
     """Both directions and both reductions; `others` are further hyper-parameters."""
     sources = {"a_u": "FedDKD, section III-B", "u_a": "Chen et al. 2020, code"}
     checks = []
     for direction, reduction in itertools.product(sources, ("batchmean", "elementmean")):
-        options = {"beta": 3.0, "fedmax_direction": direction, "fedmax_reduction": reduction, **(others or {})}
-        title, loss = f"loss and gradient, {direction}, {reduction}, beta=3", fedmax_loss(3.0, direction, reduction)
-        checks.append(loss_check(title, sources[direction], loss, options, ROUND_2))
+        title = f"loss and gradient, {direction}, {reduction}, beta=3"
+        options = {"beta": 3.0, "fedmax_direction": direction, "fedmax_reduction": reduction, **others}
+        checks.append(loss_check(title, sources[direction], fedmax_loss, ROUND_2, **options))
     return tuple(checks)
 
 
@@ -91,11 +92,11 @@ def personal_gap(run: Run, client: int, expected: Params) -> float:
     return max(gap(dict(visit.local["params"]), expected), slope_gap(visit.slope(params, given), slope))
 
 
-def fedbn_check(options: Options | None = None) -> Check:
+def fedbn_check(**options: Any) -> Check:
     """What is sent, evaluated and started from, before the first round and after each."""
 
     def check(make: Make) -> float:
-        run = Run(make, options or {})
+        run = Run(make, options)
         own, gaps = dict.fromkeys(SIZES, run.initial), [run.model_gap(shared(run.initial))]
         for clients in TWO:
             ended = run.round(clients)
@@ -124,12 +125,20 @@ ALONE = Check("each client goes on from its own model, loss and gradient, 2 roun
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedavg": (
         loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss),
-        loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, scene=ROUND_3),
+        loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, ROUND_3),
         mean_check(),
     ),
     "fedprox": fedprox_checks(),
-    "fedmax": (*fedmax_losses(), mean_check({"beta": 3.0})),
+    "fedmax": (*fedmax_losses(), mean_check(beta=3.0)),
     "fedbn": (fedbn_check(),),
     "centralized": (ALONE,),
     "local": (ALONE,),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedprox": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "prox_reduction": "mean_per_tensor"})),
+    "fedmax": (Limit({"beta": 0.0}), Limit({"beta": 0.0, "fedmax_direction": "u_a"})),
+    "fedbn": (Limit({}, models=NO_BATCHNORM, exact_models=True),),
+    "centralized": (Limit({}, other_sizes=ONE_CLIENT),),
+    "local": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
 }

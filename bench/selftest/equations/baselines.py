@@ -6,13 +6,15 @@ rounds of different clients, step counts and learning rates. Running statistics 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from algorithms.base import Data, Params
 from bench.selftest.equations.averaging import TRAINED
-from bench.selftest.equations.builders import THREE, TWO, Options, ce, fedavg_loss, loss_check
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.builders import THREE, TWO, ce, fedavg_loss, loss_check
+from bench.selftest.equations.checks import ROUNDING, Check, Limit, Make, gap
 from bench.selftest.equations.formulas import cross_entropy, masked, plain, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, batch, forward, model
 from bench.selftest.equations.run import Run, slope_gap, slope_of
@@ -203,9 +205,9 @@ def _qffl_at_zero(make: Make) -> float:
 QFFL_AT_ZERO = Check("q=0 is the plain mean of the local models", "Li et al. 2020 (q-FFL), section 3", _qffl_at_zero)
 
 
-def _unchanged(options: Options | None = None) -> Check:
+def _unchanged(**options: Any) -> Check:
     """The local objective is FedAvg's."""
-    return loss_check("loss and gradient, round 1", "the cross entropy", fedavg_loss, options)
+    return loss_check("loss and gradient, round 1", "the cross entropy", fedavg_loss, **options)
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {
@@ -214,5 +216,12 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "feddyn": (feddyn(0.3),),
     "fedavgm": (fedavgm(0.7, 0.9), fedavgm(1.0, 0.0), _unchanged()),
     "fedadam": (fedadam(0.01, 0.9, 0.99, 1e-3), fedadam(0.3, 0.5, 0.8, 0.1), _unchanged()),
-    "qffl": (qffl(1.0), qffl(0.3), QFFL_AT_ZERO, _unchanged({"q": 1.0})),
+    "qffl": (qffl(1.0), qffl(0.3), QFFL_AT_ZERO, _unchanged(q=1.0)),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "scaffold": (Limit.of_equal_clients(rounds=1),),
+    "fednova": (Limit.of_equal_clients(),),
+    "fedavgm": (Limit({"server_momentum": 0.0}, tolerance=ROUNDING),),
+    "qffl": (Limit.of_equal_clients(q=0.0),),
 }

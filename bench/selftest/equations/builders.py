@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import Check, Make, gap
 from bench.selftest.equations.formulas import cross_entropy, masked, weighted
 from bench.selftest.equations.lab import SIZES, batch, forward, model
 from bench.selftest.equations.run import Run, slope_gap, slope_of
@@ -70,9 +70,9 @@ def ce(w: Params, given: Batch) -> Tensor:
     return cross_entropy(forward(w, given.x).logits, given.y)
 
 
-def fedavg_loss(w: Params, given: Batch, past: Past) -> Tensor:
-    """FedAvg's F_k: the cross entropy."""
-    return ce(w, given)
+def fedavg_loss(**options: Any) -> Loss:
+    """FedAvg's F_k, the cross entropy, whatever the hyper-parameters."""
+    return lambda w, given, past: ce(w, given)
 
 
 def drive(run: Run, cohorts: Cohorts) -> Past:
@@ -96,29 +96,29 @@ def look(run: Run, past: Past, client: int, loss: Loss) -> float:
     return max(started, slope_gap(visit.slope(params, given), slope_of(run.net, objective, params)))
 
 
-def loss_check(title: str, source: str, loss: Loss, options: Options | None = None, scene: Scene = ROUND_1) -> Check:
+def loss_check(title: str, source: str, loss: Callable[..., Loss], scene: Scene = ROUND_1, **options: Any) -> Check:
     """A client's start, loss and gradient.
 
     Args:
         title: what is compared.
         source: of the formula.
-        loss: the printed objective, (B,) per sample or a scalar.
-        options: hyper-parameters.
+        loss: the printed objective, (B,) per sample or a scalar, as a function of the hyper-parameters.
         scene: what happens before.
+        **options: hyper-parameters.
     """
 
     def check(make: Make) -> float:
-        run = Run(make, options or {}, scene.norm)
-        return look(run, drive(run, scene.cohorts), scene.client, loss)
+        run = Run(make, options, scene.norm)
+        return look(run, drive(run, scene.cohorts), scene.client, loss(**options))
 
     return Check(title, source, check)
 
 
-def mean_check(options: Options | None = None) -> Check:
+def mean_check(**options: Any) -> Check:
     """Two rounds of different clients: what is sent next and what is evaluated is their mean, weighted by examples."""
 
     def check(make: Make) -> float:
-        run = Run(make, options or {})
+        run = Run(make, options)
         return max(run.model_gap(weighted(run.round(clients), SIZES)) for clients in TWO)
 
     return Check("the server's mean, weighted by examples, 2 rounds", MEAN_SOURCE, check)

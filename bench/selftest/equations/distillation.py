@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from bench.selftest.equations.builders import (
     ROUND_1,
     ROUND_2,
     ROUND_3,
+    TWO,
+    Cohorts,
     Loss,
     Past,
     Scene,
@@ -30,7 +33,7 @@ from bench.selftest.equations.builders import (
     loss_check,
     mean_check,
 )
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import Check, Limit, Make, gap
 from bench.selftest.equations.fedgkd import student, teacher
 from bench.selftest.equations.formulas import kl, masked, softmax
 from bench.selftest.equations.lab import CLASSES, batch, forward, model, server_samples
@@ -41,19 +44,20 @@ FEDNTD, MOON = "Lee et al. 2022, Eqs. 4-6", "Li et al. 2021 (MOON), Eq. 3"
 MOON_CODE, RANDOM = "Li et al. 2021 (MOON), code", {"first_previous": "random"}
 
 
-def fedlsd_loss(weight: Tensor | float, temperature: float, t_squared: bool = False) -> Loss:
+def fedlsd_loss(distillation_weight: Tensor | float, temperature: float, kd_t_squared: bool = False) -> Loss:
     """Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T, the last term times T^2 where asked for.
 
     Args:
-        weight: a, or (C,) by class.
+        distillation_weight: a, or (C,) by class.
         temperature: T.
-        t_squared: whether the term carries T^2.
+        kd_t_squared: whether the term carries T^2.
     """
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        a = weight[given.y] if isinstance(weight, Tensor) else weight
+        a = distillation_weight
+        a = a[given.y] if isinstance(a, Tensor) else a
         term = kl(teacher(past.received, given), student(w, given), temperature)
-        return (1 - a) * ce(w, given) + a * (temperature**2 if t_squared else 1.0) * term
+        return (1 - a) * ce(w, given) + a * (temperature**2 if kd_t_squared else 1.0) * term
 
     return loss
 
@@ -61,15 +65,15 @@ def fedlsd_loss(weight: Tensor | float, temperature: float, t_squared: bool = Fa
 def fedlsd_checks() -> tuple[Check, ...]:
     """Weights, temperatures, and the factor T^2."""
 
-    def at(title: str, a: float, temperature: float, t_squared: bool = False) -> Check:
-        options = {"distillation_weight": a, "temperature": temperature, "kd_t_squared": t_squared}
-        return loss_check(title, FEDLSD, fedlsd_loss(a, temperature, t_squared), options, ROUND_2)
+    def at(title: str, **options: Any) -> Check:
+        return loss_check(title, FEDLSD, fedlsd_loss, ROUND_2, **options)
 
     return (
-        at("loss and gradient, a=0.3, T=2", 0.3, 2.0),
-        at("loss and gradient, a=0.5, T=3", 0.5, 3.0),
-        at("times T^2, a=0.3, T=3", 0.3, 3.0, True),  # 3: at 2, 2 T would pass for T^2
-        mean_check({"distillation_weight": 0.3}),
+        at("loss and gradient, a=0.3, T=2", distillation_weight=0.3, temperature=2.0),
+        at("loss and gradient, a=0.5, T=3", distillation_weight=0.5, temperature=3.0),
+        # 3: at 2, 2 T would pass for T^2
+        at("times T^2, a=0.3, T=3", distillation_weight=0.3, temperature=3.0, kd_t_squared=True),
+        mean_check(distillation_weight=0.3),
     )
 
 
@@ -85,54 +89,58 @@ def printed_weights(received: Params, beta: float, gamma: float, temperature: fl
     return torch.stack(weights)
 
 
+def fedcad_loss(
+    beta: float, gamma: float, temperature: float, phi_temperature: float | None = None, kd_t_squared: bool = False
+) -> Loss:
+    """Eq. 5: FedLSD's objective with the weights of Eq. 6, by the received model."""
+
+    def loss(w: Params, given: Batch, past: Past) -> Tensor:
+        weights = printed_weights(past.received, beta, gamma, phi_temperature or temperature)
+        return fedlsd_loss(weights, temperature, kd_t_squared)(w, given, past)
+
+    return loss
+
+
 def fedcad_checks() -> tuple[Check, ...]:
     """The printed Eq. 6 against whatever form of it runs; temperatures; the limits FedLSD and FedAvg."""
 
     def at(title: str, beta: float, gamma: float, scene: Scene = ROUND_2, **others: Any) -> Check:
-        temperature, squared = others.get("temperature", 2.0), others.get("kd_t_squared", False)
-        phi = others.get("phi_temperature", temperature)
+        return loss_check(title, FEDCAD, fedcad_loss, scene, beta=beta, gamma=gamma, **others)
 
-        def loss(w: Params, given: Batch, past: Past) -> Tensor:
-            weights = printed_weights(past.received, beta, gamma, phi)
-            return fedlsd_loss(weights, temperature, squared)(w, given, past)
+    def fedlsd(temperature: float, **options: Any) -> Loss:
+        return fedlsd_loss(0.5, temperature)
 
-        return loss_check(title, FEDCAD, loss, {"beta": beta, "gamma": gamma, **others}, scene)
-
-    limit, none = {"beta": 0.5, "gamma": 0.5, "temperature": 2.0}, {"beta": 0.0, "gamma": 0.0}
+    limit = {"beta": 0.5, "gamma": 0.5, "temperature": 2.0}
     return (
         at("loss and gradient, round 1, weights by w_0", 0.3, 0.7, ROUND_1, temperature=2.0),
         at("loss and gradient, beta=0.3, gamma=0.7, T=2", 0.3, 0.7, temperature=2.0),
         at("loss and gradient, beta=0, gamma=0.3, T=3", 0.0, 0.3, temperature=3.0),
         at("phi at its own temperature 1, T=2", 0.3, 0.7, temperature=2.0, phi_temperature=1.0),
         at("times T^2, T=3", 0.3, 0.7, temperature=3.0, kd_t_squared=True),
-        loss_check("beta=gamma=0.5 is FedLSD with a=0.5", FEDCAD, fedlsd_loss(0.5, 2.0), limit, ROUND_2),
-        loss_check("beta=gamma=0 is FedAvg", FEDCAD, fedavg_loss, none, ROUND_2),
-        mean_check({"beta": 0.3, "gamma": 0.7}),
+        loss_check("beta=gamma=0.5 is FedLSD with a=0.5", FEDCAD, fedlsd, ROUND_2, **limit),
+        loss_check("beta=gamma=0 is FedAvg", FEDCAD, fedavg_loss, ROUND_2, beta=0.0, gamma=0.0),
+        mean_check(beta=0.3, gamma=0.7),
     )
 
 
-def fedntd_loss(beta: float, tau: float) -> Loss:
+def fedntd_loss(beta: float, temperature: float) -> Loss:
     """FedNTD: CE + beta tau^2 KL( p^g || p ), both over the C - 1 classes other than the true one."""
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
         others = torch.tensor([[c for c in range(CLASSES) if c != y] for y in given.y.tolist()])
-        term = kl(teacher(past.received, given).gather(1, others), student(w, given).gather(1, others), tau)
-        return ce(w, given) + beta * tau**2 * term
+        term = kl(teacher(past.received, given).gather(1, others), student(w, given).gather(1, others), temperature)
+        return ce(w, given) + beta * temperature**2 * term
 
     return loss
 
 
 def fedntd_checks() -> tuple[Check, ...]:
     """Two temperatures, and what the term must not see."""
-
-    def at(title: str, scene: Scene, beta: float, tau: float) -> Check:
-        return loss_check(title, FEDNTD, fedntd_loss(beta, tau), {"beta": beta, "temperature": tau}, scene)
-
     return (
-        at("loss and gradient, beta=1, tau=1", ROUND_2, 1.0, 1.0),
-        at("loss and gradient, beta=0.7, tau=3", ROUND_3, 0.7, 3.0),
+        loss_check("loss and gradient, beta=1, tau=1", FEDNTD, fedntd_loss, ROUND_2, beta=1.0, temperature=1.0),
+        loss_check("loss and gradient, beta=0.7, tau=3", FEDNTD, fedntd_loss, ROUND_3, beta=0.7, temperature=3.0),
         Check("the term ignores the true class's logit", FEDNTD, _blind_to_the_true_class),
-        mean_check({"beta": 1.0}),
+        mean_check(beta=1.0),
     )
 
 
@@ -152,13 +160,13 @@ def _blind_to_the_true_class(make: Make) -> float:
     return max(gap(term(moved, given), term(w, given)), gap(term(w, replace(given, teacher=raised)), term(w, given)))
 
 
-def moon_loss(mu: float, tau: float, previous: Callable[[Past], Params]) -> Loss:
+def moon_loss(previous: Callable[[Past], Params], mu: float, temperature: float = 0.5, **others: Any) -> Loss:
     """Eq. 3: CE - mu log( e^(s(z, z_g)/tau) / (e^(s(z, z_g)/tau) + e^(s(z, z_prev)/tau)) ), s the features' cosine."""
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
         z = forward(w, given.x).features
         frozen = [forward(v, given.x, training=False).features.detach() for v in (past.received, previous(past))]
-        near, far = ((_cosine(z, other) / tau).exp() for other in frozen)
+        near, far = ((_cosine(z, other) / temperature).exp() for other in frozen)
         return ce(w, given) - mu * (near / (near + far)).log()
 
     return loss
@@ -171,20 +179,22 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
 def moon_checks() -> tuple[Check, ...]:
     """First rounds under both rules, the previous model of the last round and of an older one."""
 
-    def at(title: str, scene: Scene, previous: Callable[[Past], Params], **options: Any) -> Check:
-        loss = moon_loss(options["mu"], options.get("temperature", 0.5), previous)
-        return loss_check(title, MOON, loss, options, scene)
+    def at(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check:
+        """The client's previous model is that of the round `last`."""
+        loss = partial(moon_loss, lambda past: past.locals[last - 1][CLIENT])
+        return loss_check(title, MOON, loss, Scene(cohorts), **options)
 
-    waiting, newcomer = {"mu": 2.0, "first_previous": "none"}, Scene(((0, 2), (0, 3)), client=1)
+    waiting: dict[str, Any] = {"mu": 2.0, "first_previous": "none"}
+    newcomer = Scene(((0, 2), (0, 3)), client=1)
     return (
-        loss_check("round 1 is without the term", MOON, fedavg_loss, waiting),
-        loss_check("a client's first round is without the term, round 3", MOON, fedavg_loss, waiting, newcomer),
-        at("loss and gradient, round 2, mu=5, tau=0.5", ROUND_2, lambda past: past.locals[0][CLIENT], mu=5.0),
-        at("round 3, mu=0.7, tau=0.9", ROUND_3, lambda past: past.locals[1][CLIENT], mu=0.7, temperature=0.9),
-        at("two rounds sat out", Scene(((0, 2), (1, 3), (0, 4))), lambda past: past.locals[0][CLIENT], mu=2.0),
+        loss_check("round 1 is without the term", MOON, fedavg_loss, **waiting),
+        loss_check("a client's first round is without the term, round 3", MOON, fedavg_loss, newcomer, **waiting),
+        at("loss and gradient, round 2, mu=5, tau=0.5", ONE, 1, mu=5.0),
+        at("round 3, mu=0.7, tau=0.9", TWO, 2, mu=0.7, temperature=0.9),
+        at("two rounds sat out", ((0, 2), (1, 3), (0, 4)), 1, mu=2.0),
         Check("a random network first, of each client its own, round 1", MOON_CODE, _random_previous),
-        at("a random network first, round 3", ROUND_3, lambda past: past.locals[1][CLIENT], mu=2.0, **RANDOM),
-        mean_check({"mu": 2.0}),
+        at("a random network first, round 3", TWO, 2, mu=2.0, **RANDOM),
+        mean_check(mu=2.0),
     )
 
 
@@ -195,7 +205,7 @@ def _random_previous(make: Make) -> float:
     for client in (0, CLIENT):
         run.visit(client)
         drawn.append(run.fed.handed[-1])
-        gaps.append(look(run, past, client, moon_loss(2.0, 0.5, lambda past: drawn[-1])))
+        gaps.append(look(run, past, client, moon_loss(lambda past: drawn[-1], 2.0)))
     unlike = min(gap(drawn[0], other) for other in (drawn[1], run.initial))
     return max(gaps) if unlike > 0 else math.inf
 
@@ -205,4 +215,15 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedcad": fedcad_checks(),
     "fedntd": fedntd_checks(),
     "moon": moon_checks(),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedlsd": (Limit({"distillation_weight": 0.0}),),
+    "fedcad": (
+        Limit({"beta": 0.0, "gamma": 0.0}),
+        Limit({"beta": 0.3, "gamma": 0.3}, "fedlsd", {"distillation_weight": 0.3}),
+        Limit({"beta": 0.5, "gamma": 0.5}, "fedlsd", {"distillation_weight": 0.5}),
+    ),
+    "fedntd": (Limit({"beta": 0.0}),),
+    "moon": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "first_previous": "random"})),
 }

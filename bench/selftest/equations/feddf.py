@@ -17,7 +17,7 @@ from torch import Tensor
 
 from algorithms.base import Data, Params
 from bench.selftest.equations.builders import TWO, fedavg_loss, loss_check
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import Check, Limit, Make
 from bench.selftest.equations.formulas import kl, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, LabNet, forward, moved_statistics
 from bench.selftest.equations.run import Run, slope_of
@@ -118,6 +118,10 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         feddf_check("the search ends without a better checkpoint for 3 steps", 12, patience=3),
         feddf_check("max_steps=0 is the mean", 0, max_steps=0),
         Check("8 batches of 5 auxiliary samples", SOURCE, _small_batches),
-        loss_check("loss and gradient, round 1", SOURCE, fedavg_loss, {"max_steps": 0}),
+        loss_check("loss and gradient, round 1", SOURCE, fedavg_loss, max_steps=0),
     )
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "feddf": (Limit({"max_steps": 0}),),
 }

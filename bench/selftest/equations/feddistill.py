@@ -13,7 +13,7 @@ from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.builders import TWO, Loss, Past, ce, fedavg_loss, look, loss_check, mean_check
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import Check, Limit, Make
 from bench.selftest.equations.formulas import kl, weighted
 from bench.selftest.equations.lab import CLASSES, SIZES, batch, forward, model
 from bench.selftest.equations.run import Run
@@ -100,11 +100,15 @@ def table_check(
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "feddistill": (
-        loss_check("round 1 is without distillation", SOURCE, fedavg_loss, {"distillation_weight": 0.5}),
+        loss_check("round 1 is without distillation", SOURCE, fedavg_loss, distillation_weight=0.5),
         table_check("lambda=0.1, T=1", 0.1, 1.0),
         table_check("lambda=0.7, T=3", 0.7, 3.0),
         table_check("own table included", 0.7, 2.0, exclude_self=False),
         table_check("sums over all rounds", 0.7, 2.0, add_up=True),
-        mean_check({"distillation_weight": 0.5}),
+        mean_check(distillation_weight=0.5),
     )
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "feddistill": (Limit({"distillation_weight": 0.0}),),
 }

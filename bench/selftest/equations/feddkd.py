@@ -15,7 +15,7 @@ import torch
 from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, shared
 from bench.selftest.equations.builders import MEAN_SOURCE, THREE, TWO, Cohorts, Options, fedavg_loss, loss_check
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import NO_BATCHNORM, Check, Limit, Make
 from bench.selftest.equations.formulas import log_softmax, plain, softmax, weighted
 from bench.selftest.equations.lab import SIZES, forward, model, requested
 from bench.selftest.equations.run import Run
@@ -142,6 +142,20 @@ PLAIN, MAX, PERSONAL = Base({}), Base({"beta": 3.0}), Base({}, personal=True)
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "feddkd": (loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss), *dkd_checks(PLAIN)),
-    "feddkd_max": (*fedmax_losses({"steps": 0}), *dkd_checks(MAX)),
-    "feddkd_bn": (fedbn_check({"steps": 0}), *dkd_checks(PERSONAL)),
+    "feddkd_max": (*fedmax_losses(steps=0), *dkd_checks(MAX)),
+    "feddkd_bn": (fedbn_check(steps=0), *dkd_checks(PERSONAL)),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "feddkd": (Limit({"steps": 0}), Limit({"lr": 0.0})),
+    "feddkd_max": (
+        Limit({"steps": 0}, "fedmax"),
+        Limit({"lr": 0.0}, "fedmax"),
+        Limit({"beta": 0.0}, "feddkd"),
+    ),
+    "feddkd_bn": (
+        Limit({"steps": 0}, "fedbn"),
+        Limit({"lr": 0.0}, "fedbn"),
+        Limit({}, "feddkd", models=NO_BATCHNORM, exact_models=True),
+    ),
 }

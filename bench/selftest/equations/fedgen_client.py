@@ -19,7 +19,7 @@ from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.builders import ONE, TWO, Cohorts, Options, ce, drive, fedavg_loss, loss_check, mean_check
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import Check, Limit, Make
 from bench.selftest.equations.formulas import cross_entropy, kl, log_softmax
 from bench.selftest.equations.lab import BATCH_SIZE, CLASSES, LabNet, batch, forward, model
 from bench.selftest.equations.run import Run, Slope, slope_gap, slope_of
@@ -188,13 +188,13 @@ def _soft_features_follow_the_batch(make: Make) -> float:
     return 0.0 if moved == [[False] * 5, [False, False, True, True, True]] else math.inf
 
 
-BOTH = {"hard_weight": 0.8, "soft_weight": 0.6}
+BOTH: Options = {"hard_weight": 0.8, "soft_weight": 0.6}
 PRINTED = {"hard_weight": 0.8, "objective": "printed"}
 FADING = {"hard_weight": 1e-3, "soft_weight": 2e-3, "annealing": 0.1}
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedgen": (
-        loss_check("round 1 is without generated features", SOURCE, fedavg_loss, {**SMALL, **BOTH}),
+        loss_check("round 1 is without generated features", SOURCE, fedavg_loss, **SMALL, **BOTH),
         client_check("loss and gradient, round 2, hard_weight=0.8", SOURCE, ONE, Terms(0.8), {"hard_weight": 0.8}),
         client_check("both terms, round 2", CODE, ONE, Terms(0.8, 0.6), BOTH),
         client_check("both terms, round 3, annealing=0.5", CODE, TWO, Terms(0.2, 0.15), {**BOTH, "annealing": 0.5}),
@@ -205,6 +205,10 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         proportion_check("seen", SOURCE, (1 / 3, 1 / 3, 1 / 3, 0)),
         proportion_check("uniform", CODE, (1 / 4, 1 / 4, 1 / 4, 1 / 4)),
         Check("the soft term's features have the batch's labels", CODE, _soft_features_follow_the_batch),
-        mean_check({"generator_steps": 1}),
+        mean_check(generator_steps=1),
     ),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedgen": (Limit({"hard_weight": 0.0, "soft_weight": 0.0}),),
 }

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from algorithms.base import Params
 from bench.selftest.equations.builders import TWO, Options
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import Check, Make, gap
 from bench.selftest.equations.fedgen_client import CODE, NOISE, SOURCE, head
 from bench.selftest.equations.formulas import log_softmax, sum_of
 from bench.selftest.equations.lab import CLASSES, FEATURES, SIZES

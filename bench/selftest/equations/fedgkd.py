@@ -15,7 +15,6 @@ from algorithms.base import Batch, Params
 from bench.selftest.equations.builders import (
     CLIENT,
     ONE,
-    ROUND_1,
     ROUND_2,
     ROUND_3,
     ROUND_4,
@@ -23,7 +22,6 @@ from bench.selftest.equations.builders import (
     TWO,
     Loss,
     Past,
-    Scene,
     ce,
     drive,
     fedavg_loss,
@@ -31,7 +29,7 @@ from bench.selftest.equations.builders import (
     loss_check,
     mean_check,
 )
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import ROUNDING, Check, Limit, Make
 from bench.selftest.equations.formulas import cross_entropy, kl, masked, plain, softmax, sum_of
 from bench.selftest.equations.lab import CLASSES, batch, forward, model, server_samples
 from bench.selftest.equations.run import Run, slope_gap, slope_of
@@ -50,26 +48,26 @@ def teacher(w: Params, given: Batch) -> Tensor:
     return forward(w, given.x, training=False).logits
 
 
-def buffered(past: Past, buffer: int, start: str = "empty") -> Params:
+def buffered(past: Past, buffer: int, buffer_start: str) -> Params:
     """The mean wbar_t of the last M global models; w_0 is one of them if the buffer starts with it."""
-    models = past.globals if start == "w0" else past.globals[1:]
+    models = past.globals if buffer_start == "w0" else past.globals[1:]
     return plain(dict(enumerate(models[-buffer:])))
 
 
-def fedgkd_loss(gamma: float, buffer: int, start: str = "empty") -> Loss:
+def fedgkd_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
     """Eq. 4: CE + gamma/2 KL( p(wbar_t) || p(w) )."""
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        return ce(w, given) + gamma / 2 * kl(teacher(buffered(past, buffer, start), given), student(w, given))
+        return ce(w, given) + gamma / 2 * kl(teacher(buffered(past, buffer, buffer_start), given), student(w, given))
 
     return loss
 
 
-def fedgkd_mse_loss(gamma: float, buffer: int, start: str = "empty") -> Loss:
+def fedgkd_mse_loss(gamma: float, buffer: int, buffer_start: str = "empty") -> Loss:
     """The squared difference in place of KL: CE + gamma/2 (1/C) sum_c (z_c - z^T_c)^2."""
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        difference = student(w, given) - teacher(buffered(past, buffer, start), given)
+        difference = student(w, given) - teacher(buffered(past, buffer, buffer_start), given)
         return ce(w, given) + gamma / 2 * (difference**2).sum(1) / CLASSES
 
     return loss
@@ -77,25 +75,22 @@ def fedgkd_mse_loss(gamma: float, buffer: int, start: str = "empty") -> Loss:
 
 def fedgkd_checks(form: Callable[..., Loss], source: str) -> tuple[Check, ...]:
     """Both starts of the buffer, a buffer that fills, one that is full, one of a single model, and the server."""
-
-    def printed(title: str, scene: Scene, buffer: int) -> Check:
-        options = {"gamma": 0.8, "buffer": buffer, "buffer_start": "w0"}
-        return loss_check(title, ALGORITHM_1, form(0.8, buffer, "w0"), options, scene)
-
-    def at(title: str, scene: Scene, gamma: float, buffer: int) -> Check:
-        return loss_check(title, source, form(gamma, buffer), {"gamma": gamma, "buffer": buffer}, scene)
-
+    w0: dict[str, Any] = {"gamma": 0.8, "buffer_start": "w0"}
     return (
-        loss_check("round 1 is without distillation", source, fedavg_loss, {"gamma": 0.8, "buffer": 5}),
-        at("loss and gradient, round 2, gamma=0.2", ROUND_2, 0.2, 5),
-        at("the mean of two models, without w_0, round 3, M=5", ROUND_3, 0.8, 5),
-        at("the mean of the last two models, round 6, M=2", ROUND_6, 0.8, 2),
-        at("the received model alone, round 4, M=1", ROUND_4, 0.2, 1),
-        printed("buffer_start=w0: round 1 distils from w_0", ROUND_1, 5),
-        printed("buffer_start=w0: the mean of w_1 and w_0, round 2, M=5", ROUND_2, 5),
-        printed("buffer_start=w0: w_0 has left the buffer, round 3, M=2", ROUND_3, 2),
+        loss_check("round 1 is without distillation", source, fedavg_loss, gamma=0.8, buffer=5),
+        loss_check("loss and gradient, round 2, gamma=0.2", source, form, ROUND_2, gamma=0.2, buffer=5),
+        loss_check("the mean of two models, without w_0, round 3, M=5", source, form, ROUND_3, gamma=0.8, buffer=5),
+        loss_check("the mean of the last two models, round 6, M=2", source, form, ROUND_6, gamma=0.8, buffer=2),
+        loss_check("the received model alone, round 4, M=1", source, form, ROUND_4, gamma=0.2, buffer=1),
+        loss_check("buffer_start=w0: round 1 distils from w_0", ALGORITHM_1, form, buffer=5, **w0),
+        loss_check(
+            "buffer_start=w0: the mean of w_1 and w_0, round 2, M=5", ALGORITHM_1, form, ROUND_2, buffer=5, **w0
+        ),
+        loss_check(
+            "buffer_start=w0: w_0 has left the buffer, round 3, M=2", ALGORITHM_1, form, ROUND_3, buffer=2, **w0
+        ),
         Check("no pull where student and teacher are one, M=1", source, _no_pull),
-        mean_check({"gamma": 0.2, "buffer": 2}),
+        mean_check(gamma=0.2, buffer=2),
     )
 
 
@@ -107,43 +102,45 @@ def _no_pull(make: Make) -> float:
     return slope_gap(run.visit(CLIENT).slope(w, given), expected)
 
 
-def vote_loss(total: float, buffer: int, beta: float | None = None, start: str = "empty") -> Loss:
+def vote_loss(distillation_weight: float, buffer: int, beta: float | None = None, buffer_start: str = "empty") -> Loss:
     """Eq. 5: CE + sum_m gamma_m/2 KL( p(w_m) || p(w) ), gamma_m/2 = lambda exp(-L_m/beta) / sum_j exp(-L_j/beta)."""
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
-        models, held = past.globals if start == "w0" else past.globals[1:], server_samples("validation")
+        models, held = past.globals if buffer_start == "w0" else past.globals[1:], server_samples("validation")
         voters = models[-buffer:]
         risks = [cross_entropy(forward(voter, held.x, training=False).logits, held.y).mean() for voter in voters]
         shares = softmax(-torch.stack(risks), 1 / buffer if beta is None else beta)
         terms = [kl(teacher(voter, given), student(w, given)) for voter in voters]
-        return ce(w, given) + total * sum_of(share * term for share, term in zip(shares, terms, strict=True))
+        vote = sum_of(share * term for share, term in zip(shares, terms, strict=True))
+        return ce(w, given) + distillation_weight * vote
 
     return loss
 
 
 def vote_checks() -> tuple[Check, ...]:
     """Warm-up, one voter, two, a buffer that is full, another beta, and the sum of all weights."""
-
-    def at(title: str, scene: Scene, total: float, buffer: int, beta: float | None = None) -> Check:
-        options: dict[str, Any] = {"distillation_weight": total, "buffer": buffer, "beta": beta}
-        return loss_check(title, EQ_5, vote_loss(total, buffer, beta), options, scene)
-
-    def printed(title: str, scene: Scene, buffer: int) -> Check:
-        options = {"distillation_weight": 0.4, "buffer": buffer, "buffer_start": "w0"}
-        return loss_check(title, ALGORITHM_1, vote_loss(0.4, buffer, start="w0"), options, scene)
-
-    single = {"distillation_weight": 0.1, "buffer": 1}
+    weight: dict[str, Any] = {"distillation_weight": 0.4}
+    w0: dict[str, Any] = {**weight, "buffer_start": "w0"}
     return (
-        loss_check("round 1 is without distillation", EQ_5, fedavg_loss, {"distillation_weight": 0.4}),
-        loss_check("M=1 is FedGKD with gamma=0.2", EQ_5, fedgkd_loss(0.2, 1), single, ROUND_3),
-        at("loss and gradient, two voters of M=3, round 3", ROUND_3, 0.4, 3),
-        at("the last three models vote, round 6, M=3", ROUND_6, 0.4, 3),
-        at("the last two models vote, beta=0.2", ROUND_6, 0.4, 2, 0.2),
-        printed("buffer_start=w0: w_0 votes alone in round 1", ROUND_1, 3),
-        printed("buffer_start=w0: w_0 and w_1 vote in round 2, M=3", ROUND_2, 3),
-        printed("buffer_start=w0: w_0 votes no more, round 3, M=2", ROUND_3, 2),
+        loss_check("round 1 is without distillation", EQ_5, fedavg_loss, **weight),
+        loss_check(
+            "M=1 is FedGKD with gamma=0.2",
+            EQ_5,
+            lambda **options: fedgkd_loss(0.2, 1),
+            ROUND_3,
+            distillation_weight=0.1,
+            buffer=1,
+        ),
+        loss_check("loss and gradient, two voters of M=3, round 3", EQ_5, vote_loss, ROUND_3, buffer=3, **weight),
+        loss_check("the last three models vote, round 6, M=3", EQ_5, vote_loss, ROUND_6, buffer=3, **weight),
+        loss_check("the last two models vote, beta=0.2", EQ_5, vote_loss, ROUND_6, buffer=2, beta=0.2, **weight),
+        loss_check("buffer_start=w0: w_0 votes alone in round 1", ALGORITHM_1, vote_loss, buffer=3, **w0),
+        loss_check(
+            "buffer_start=w0: w_0 and w_1 vote in round 2, M=3", ALGORITHM_1, vote_loss, ROUND_2, buffer=3, **w0
+        ),
+        loss_check("buffer_start=w0: w_0 votes no more, round 3, M=2", ALGORITHM_1, vote_loss, ROUND_3, buffer=2, **w0),
         Check("equal models: the weights add up to lambda=0.4", EQ_5, _vote_of_equals),
-        mean_check({"buffer": 2}),
+        mean_check(buffer=2),
     )
 
 
@@ -162,4 +159,14 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedgkd_plus": fedgkd_checks(fedgkd_loss, EQ_4),
     "fedgkd_mse": fedgkd_checks(fedgkd_mse_loss, TABLE_9),
     "fedgkd_vote": vote_checks(),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedgkd": (Limit({"gamma": 0.0}),),
+    "fedgkd_vote": (
+        Limit({"distillation_weight": 0.0}),
+        Limit({"buffer": 1}, "fedgkd", {"gamma": 0.2, "buffer": 1}, tolerance=ROUNDING),
+    ),
+    "fedgkd_plus": (Limit({"gamma": 0.0}), Limit({}, "fedgkd")),
+    "fedgkd_mse": (Limit({"gamma": 0.0}),),
 }

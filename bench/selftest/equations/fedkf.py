@@ -17,7 +17,7 @@ from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.builders import ONE, TWO, Cohorts, Scene, ce, drive, fedavg_loss, loss_check
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import EVERYONE, Check, Limit, Make, gap
 from bench.selftest.equations.formulas import cross_entropy, kl, softmax, weighted
 from bench.selftest.equations.lab import CLASSES, PIXEL_STD, SIDE, SIZES, batch, forward, model
 from bench.selftest.equations.run import Run, Slope, slope_gap, slope_of
@@ -276,7 +276,7 @@ def _one_first_generator(make: Make) -> float:
     return gap(story.first_generator(CLIENT), story.first_generator(4))
 
 
-WITHOUT = loss_check("code: round 1 is without distillation", CODE, fedavg_loss, {"variant": "code"}, Scene(norm=False))
+WITHOUT = loss_check("code: round 1 is without distillation", CODE, fedavg_loss, Scene(norm=False), variant="code")
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedkf": (
@@ -294,4 +294,8 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         Check("the generator's first weights and images", CODE, _first_weights),
         Check("code: one first generator for all clients, untrained in round 1", CODE, _one_first_generator),
     )
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedkf": (Limit({"gamma": 0.0}, fields=EVERYONE),),
 }

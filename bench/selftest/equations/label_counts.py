@@ -13,7 +13,7 @@ from torch import Tensor
 
 from algorithms.base import Params
 from bench.selftest.equations.builders import TWO, Past, drive, look, mean_check
-from bench.selftest.equations.check import Check, Make
+from bench.selftest.equations.checks import Check, Limit, Make
 from bench.selftest.equations.formulas import cross_entropy
 from bench.selftest.equations.lab import CLASSES, forward
 from bench.selftest.equations.run import Run
@@ -74,11 +74,16 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "fedlc": (
         count_check("loss and gradient, tau=1", FEDLC, margins(1.0), {"tau": 1.0}),
         count_check("loss and gradient, tau=0.3", FEDLC, margins(0.3), {"tau": 0.3}),
-        mean_check({"tau": 1.0}),
+        mean_check(tau=1.0),
     ),
     "fedrs": (
         count_check("loss and gradient, alpha=0.5", FEDRS, restricted(0.5), {"missing_scale": 0.5}),
         count_check("loss and gradient, alpha=0", FEDRS, restricted(0.0), {"missing_scale": 0.0}),
-        mean_check({"missing_scale": 0.5}),
+        mean_check(missing_scale=0.5),
     ),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedlc": (Limit({"tau": 0.0}),),
+    "fedrs": (Limit({"missing_scale": 1.0}),),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.selftest.equations.averaging import fedprox_checks
 from bench.selftest.equations.builders import MEAN_SOURCE, ROUND_3, TWO, Options, fedavg_loss, loss_check
-from bench.selftest.equations.check import Check, Make, gap
+from bench.selftest.equations.checks import EVERYONE, Check, Limit, Make, gap
 from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
 from bench.selftest.equations.formulas import weighted
 from bench.selftest.equations.lab import SIZES
@@ -45,7 +45,13 @@ def t1_checks(options: Options) -> tuple[Check, ...]:
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    "fedavg_t1": (loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, scene=ROUND_3), *t1_checks({})),
+    "fedavg_t1": (loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, ROUND_3), *t1_checks({})),
     "fedprox_t1": (*fedprox_checks(), *t1_checks({"mu": 0.5})),
     "fedgkd_t1": (*fedgkd_checks(fedgkd_loss, EQ_4), *t1_checks({"gamma": 0.2, "buffer": 2})),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedavg_t1": (Limit({}), Limit({}, rows=("_t1", ""), fields=EVERYONE)),
+    "fedprox_t1": (Limit({}, "fedprox"), Limit({"mu": 0.0}), Limit({}, "fedprox", rows=("_t1", ""), fields=EVERYONE)),
+    "fedgkd_t1": (Limit({}, "fedgkd"), Limit({"gamma": 0.0}), Limit({}, "fedgkd", rows=("_t1", ""), fields=EVERYONE)),
 }

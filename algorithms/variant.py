@@ -1,0 +1,63 @@
+"""Registered algorithms that are a class with some values fixed, or a plug-in around another class."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from algorithms.base import Algorithm
+from search_spaces.bounds import Value
+
+
+class Variant:
+    """A factory of one class, or of a plug-in around a base, whose hyper-parameters are those of both.
+
+    Args:
+        *kinds: the class; of a plug-in, then the class of its base.
+        fixed: values of hyper-parameters that the variant does not have.
+        defaults: defaults other than those of the classes.
+        **facts: of `About`, in place of those that the first class states.
+    """
+
+    def __init__(
+        self,
+        *kinds: type[Algorithm],
+        fixed: Mapping[str, Value] | None = None,
+        defaults: Mapping[str, Value] | None = None,
+        **facts: Any,
+    ) -> None:
+        self._kinds, self._fixed = kinds, dict(fixed or {})
+        self.about = dataclasses.replace(kinds[0].about, **facts)
+        self.__doc__, self.__module__ = kinds[0].__doc__, kinds[0].__module__
+        fields = [item for kind in reversed(kinds) for item in dataclasses.fields(kind)]
+        self.__signature__ = inspect.Signature(
+            [
+                inspect.Parameter(
+                    item.name,
+                    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                    default=(defaults or {}).get(item.name, item.default),
+                    annotation=item.type,
+                )
+                for item in fields
+                if item.name not in ("base", *self._fixed)
+            ]
+        )
+
+    def __call__(self, *args: Value, **values: Value) -> Algorithm:
+        """The algorithm with these hyper-parameters.
+
+        Raises:
+            TypeError: an unknown hyper-parameter.
+            ValueError: a value that is not allowed.
+        """
+        bound = self.__signature__.bind(*args, **values)
+        bound.apply_defaults()
+        given = {**bound.arguments, **self._fixed}
+        base: dict[str, Any] = {}
+        for kind in reversed(self._kinds):
+            own = {item.name: given[item.name] for item in dataclasses.fields(kind) if item.name in given}
+            base = {"base": kind(**base, **own)}
+        algorithm: Algorithm = base["base"]
+        return algorithm
