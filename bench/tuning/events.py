@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -14,11 +14,10 @@ from bench.terminal.words import spread
 
 @dataclass(frozen=True)
 class Watched:
-    """A trial as observers know it: its name, its runs, and what is varied of them."""
+    """A trial as observers know it: its name and its runs."""
 
     name: str
     units: tuple[Unit, ...]
-    varied: Varied
 
     @property
     def rounds(self) -> int:
@@ -105,29 +104,21 @@ class Events:
 
 
 def watched(units: Sequence[Unit], varied: Mapping[str, Varied]) -> Watched:
-    """The trial of these runs. `varied`: of the sweep, by algorithm."""
-    name = " ".join([trial_name(units, varied), *_inside(units)])
-    return Watched(name, tuple(units), varied.get(units[0].algorithm, Varied()))
-
-
-def _inside(units: Sequence[Unit]) -> list[str]:
-    """What tells the runs of a pack apart, in brackets, and with it this pack from others: `(mu=0.1,1 seeds 0-3)`."""
-    parts = differences(units)
-    if not parts:  # the seeds of one configuration
-        return []
-    seeds = sorted({unit.seed for unit in units})
-    return [f"({' '.join([*parts, *([f'seeds {seeds[0]}-{seeds[-1]}'] if len(seeds) > 1 else [])])})"]
-
-
-def differences(units: Sequence[Unit], but: Collection[str] = ()) -> list[str]:
-    """The values in which runs of one algorithm differ, by name: `mu=0.1,1`.
+    """Name the trial of these runs.
 
     Args:
-        units: the runs.
-        but: setting fields that are left out.
+        units: the runs, all of one algorithm.
+        varied: the names that differ in the sweep, by algorithm.
+
+    Returns:
+        The trial; the name of a pack ends with the values that differ in it: `(mu=0.1,1 seeds 0-3)`.
     """
+    name = trial_name(units, varied)
     inside = varied_names(units)[units[0].algorithm]
     fields = [unit.setting.as_dict() for unit in units]
-    values = [unit.hyperparameters for unit in units]
-    found = [f"{name}={spread(own[name] for own in fields)}" for name in inside.fields if name not in but]
-    return found + [f"{name}={spread(own[name] for own in values)}" for name in inside.hyperparameters]
+    parts = [f"{field}={spread(values[field] for values in fields)}" for field in inside.fields]
+    parts += [f"{field}={spread(unit.hyperparameters[field] for unit in units)}" for field in inside.hyperparameters]
+    seeds = sorted({unit.seed for unit in units})
+    if parts and len(seeds) > 1:
+        parts.append(f"seeds {seeds[0]}-{seeds[-1]}")
+    return Watched(f"{name} ({' '.join(parts)})" if parts else name, tuple(units))

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a live table on a terminal, plain lines elsewhere. All on stderr."""
+"""A sweep's progress on stderr: bars on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.terminal.words import counted, duration
 from bench.tuning.events import Display, Watched
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 PLAIN_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a sweep has to do.
+    """The work of a sweep.
 
     Args:
-        trials: how many.
-        work: that they take together, in a unit that is the same for all of them.
-        of: what one of them takes.
+        trials: how many there are.
+        work: of all trials together, in any unit.
+        of: the work of one trial, in the same unit.
     """
 
     trials: int
@@ -32,8 +35,8 @@ class Ahead:
 
 
 @dataclass
-class _Trial:
-    """A trial's work, and the shares of it that were done before, and are done now."""
+class _Work:
+    """The work of a trial, and the shares of it that were done before this command and are done now."""
 
     work: float
     before: float
@@ -41,10 +44,10 @@ class _Trial:
 
 
 class Tally:
-    """Counts shared by both displays: trials done, the best value so far, the time left.
+    """Trials done, the best value so far, and the time left.
 
     Args:
-        ahead: what the sweep has to do.
+        ahead: the work of the sweep.
     """
 
     def __init__(self, ahead: Ahead) -> None:
@@ -52,16 +55,16 @@ class Tally:
         self.done = self.failed = 0
         self.best, self.best_trial, self.best_of = math.nan, "", ""
         self._ahead = ahead
-        self._trials: dict[str, _Trial] = {}
+        self._trials: dict[str, _Work] = {}
         self._ended: set[str] = set()
-        self._dropped = 0.0  # work that nobody will do: of trials that failed or were stopped
-        # Time and work at the first report: what came before is start-up, and says nothing of what is left.
+        self._dropped = 0.0  # work that nobody will do, of trials that failed or were stopped
+        # Time and work at the first report: start-up before it says nothing about the pace.
         self._first: tuple[float, float] | None = None
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Note a report."""
         before = trial.share_before(report)
-        self._trials.setdefault(trial.name, _Trial(self._ahead.of(trial), before, before)).now = trial.share(report)
+        self._trials.setdefault(trial.name, _Work(self._ahead.of(trial), before, before)).now = trial.share(report)
         self._first = self._first or (time.monotonic(), self._worked)
         if report.get("status") == "failed":
             return
@@ -74,7 +77,7 @@ class Tally:
             self.best, self.best_trial, self.best_of = value, trial.name, of
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Note an end; what a sampler proposes again is the trial that it was."""
+        """Note an end, once for a trial that a sampler proposes again."""
         if report.get("status") == "interrupted" or trial.name in self._ended:
             return
         self._ended.add(trial.name)
@@ -85,13 +88,13 @@ class Tally:
 
     @property
     def fraction(self) -> float:
-        """Share of the whole work that is done, or that nobody will do."""
+        """Share of the whole work that is done or dropped."""
         over = self._dropped + sum(trial.work * trial.now for trial in self._trials.values())
         return min(1.0, over / self._ahead.work) if self._ahead.work else 1.0
 
     @property
     def seconds_left(self) -> float:
-        """Estimated from the work done here since the first report; NaN before there is any."""
+        """Time left at the pace since the first report; NaN before there is one."""
         if self._first is None or self._worked <= self._first[1]:
             return math.nan
         pace = (time.monotonic() - self._first[0]) / (self._worked - self._first[1])
@@ -103,7 +106,7 @@ class Tally:
         return sum(trial.work * (trial.now - trial.before) for trial in self._trials.values())
 
     def line(self, news: str = "") -> str:
-        """All of it in one line, what is new after the counts."""
+        """Describe the sweep in a line, with `news` after the counts."""
         parts = [f"{self.done}/{counted(self.total, 'trial')}", *([] if self._first or self.done else ["starting"])]
         if self.failed:
             parts.append(f"{self.failed} failed")
@@ -115,94 +118,166 @@ class Tally:
         return " · ".join(parts)
 
 
-class Plain:
-    """Lines on stderr: when a trial ends, and now and then in between."""
+class Quiet:
+    """A display of failures alone; the base of the others."""
 
     needs_curves = False
+
+    def started(self, trial: Watched) -> None:
+        """Show that a trial begins."""
+
+    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Show what a trial reached."""
+
+    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Show how a trial ended."""
+        if trouble(report):
+            self.say(trouble(report, trial.name))
+
+    def say(self, line: str) -> None:
+        """Write a line to stderr."""
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Leave stderr as it was."""
+
+
+class Plain(Quiet):
+    """Lines on stderr: when a trial ends, and every `PLAIN_SECONDS` in between.
+
+    Args:
+        ahead: the work of the sweep.
+    """
 
     def __init__(self, ahead: Ahead) -> None:
         self.tally = Tally(ahead)
         self._last = time.monotonic()
 
-    def started(self, trial: Watched) -> None:
-        """Nothing."""
-
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A line if the last one is a while ago."""
+        """Write a line if the last one is a while ago."""
         self.tally.reported(trial, report)
         if time.monotonic() - self._last >= PLAIN_SECONDS:
+            self._last = time.monotonic()
             self.say(self.tally.line(f"{trial.name} round {report.get('round')}"))
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A line; none of a trial that never began."""
+        """Write a line, but none for a trial that never began."""
         self.tally.ended(trial, report)
         if began(report):
+            self._last = time.monotonic()
             self.say(self.tally.line(f"{ending(report)}: {trial.name}"))
         if report.get("status") != "failed" and trouble(report):
             self.say(trouble(report, trial.name))
 
-    def say(self, line: str) -> None:
-        """A line."""
-        self._last = time.monotonic()
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
 
-    def close(self) -> None:
-        """Nothing to do."""
+class Live(Quiet):
+    """A bar for the sweep and one for each running trial, redrawn in place; other lines scroll above them.
 
+    Args:
+        ahead: the work of the sweep.
+    """
 
-class Quiet:
-    """Nothing but failures."""
+    def __init__(self, ahead: Ahead) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.table import Column
 
-    needs_curves = False
+        self.tally = Tally(ahead)
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)),
+            TextColumn("{task.fields[round]}"),
+            TextColumn("{task.fields[accuracy]}"),
+            BarColumn(bar_width=10),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True, highlight=False, emoji=False),
+            refresh_per_second=2,
+            speed_estimate_period=3600,  # a round may take minutes
+            redirect_stdout=False,  # the tables of results
+            expand=True,
+        )
+        self._sweep = self._add("starting")
+        self._tasks: dict[str, TaskID] = {}
+        self._progress.start()
+        self._progress.console.show_cursor()  # a killed sweep cannot bring a hidden cursor back
 
     def started(self, trial: Watched) -> None:
-        """Nothing."""
+        """Add the trial's bar."""
+        self._tasks[trial.name] = self._add(trial.name)
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """Renew the trial's bar and the sweep's."""
+        self.tally.reported(trial, report)
+        self._progress.update(
+            self._tasks[trial.name],
+            completed=trial.share(report),
+            round=f"{report['round']}/{trial.rounds}",
+            accuracy=_percent(report["accuracy"]),
+        )
+        self._renew()
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A line if it failed."""
-        if trouble(report):
-            self.say(trouble(report, trial.name))
+        """Replace the trial's bar by a line that stays; a trial that never began leaves none."""
+        self.tally.ended(trial, report)
+        if trial.name in self._tasks:
+            self._progress.remove_task(self._tasks.pop(trial.name))
+        self._renew()
+        if began(report):
+            values = {"accuracy": report.get("accuracy"), "best": report.get("best_accuracy")}
+            shown = [f", {name} {_percent(value)}" for name, value in values.items() if _percent(value)]
+            self.say(trouble(report, trial.name) or f"{ending(report)}{''.join(shown)}: {trial.name}")
 
     def say(self, line: str) -> None:
-        """A line."""
-        sys.stderr.write(line + "\n")
+        """Write a line above the bars."""
+        self._progress.console.print(line, markup=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Leave the sweep's bar, and the terminal as it was."""
+        self._progress.stop()
+
+    def _add(self, name: str) -> TaskID:
+        return self._progress.add_task(name, total=1.0, round="", accuracy="")
+
+    def _renew(self) -> None:
+        """Draw the sweep's bar as the tally stands."""
+        tally = self.tally
+        parts = [f"{tally.done}/{counted(tally.total, 'trial')}", *([f"{tally.failed} failed"] * bool(tally.failed))]
+        if tally.best_trial:
+            parts.append(f"best {tally.best_of} {_percent(tally.best)}")
+        self._progress.update(self._sweep, description=", ".join(parts), completed=tally.fraction)
+
+
+def _percent(value: float | None) -> str:
+    """`93.50 %`; empty without a value."""
+    return "" if value is None or math.isnan(value) else f"{100 * value:.2f} %"
 
 
 def trouble(report: Mapping[str, Any], trial: str = "") -> str:
-    """What went wrong in a trial, in a line; empty if nothing did."""
+    """Describe what went wrong in a trial in a line; empty if nothing did."""
     if report.get("status") == "failed":
         return f"failed: {trial}: {report.get('error')}"
     return f"diverged: {trial}: {report['diverged']}" if report.get("diverged") else ""
 
 
 def began(report: Mapping[str, Any]) -> bool:
-    """Whether a trial that ended had begun, of its last report: of those that had not there may be hundreds."""
+    """Whether a trial had begun when it ended: a sweep that is interrupted may end hundreds that had not."""
     return bool(report.get("round")) or report.get("status") not in ("interrupted", "environment")
 
 
 def ending(report: Mapping[str, Any]) -> str:
-    """How a trial ended, of its last report: `finished`, `finished, 3 of its runs stopped early`, `failed`."""
+    """Say how a trial ended, from its last report: `finished`, `stopped after 2 rounds`, `failed`."""
     status, rounds = str(report.get("status")), report.get("round")
     if status == "finished" and report.get("stopped"):
         return f"finished, {report['stopped']} of its runs stopped early"
-    if status == "environment":  # why is said at the end
+    if status == "environment":  # the reason is said when the sweep ends
         return "not all of it can go on"
     return f"{status} after {counted(rounds, 'round')}" if status == "stopped" and rounds else status
 
 
 def make_display(ahead: Ahead, quiet: bool) -> Display:
-    """The display that fits where stderr goes."""
+    """Choose the display that fits where stderr goes."""
     if quiet:
         return Quiet()
-    if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
-        return Plain(ahead)
-    from bench.tuning.live import Live
-
-    return Live(ahead)
+    terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return Live(ahead) if terminal else Plain(ahead)
