@@ -19,7 +19,6 @@ from bench.tuning.connect import concurrent, start
 from bench.tuning.contests import Contests, asha, contests_of
 from bench.tuning.events import Events
 from bench.tuning.interruption import Interruption
-from bench.tuning.logs import Feed
 from bench.tuning.runner import Outcome, Resources, scheduled
 from bench.tuning.search import decode, histories, proposed_first, remaining, varied
 from bench.tuning.tune_trial import SweepTrial
@@ -135,8 +134,6 @@ class _Sweep:
         root = Path(self.execution.out) / "state"
         name = f".tune-{uuid.uuid4().hex[:8]}"
         watcher = Watcher(trainable, self.execution, self.events, self.outcome)
-        if self.events.needs_curves:
-            trainable = type(trainable.__name__, (_WithCurves, trainable), {})
         tuner = tune.Tuner(
             tune.with_resources(trainable, {"cpu": self.resources.cpus, "gpu": self.resources.gpus}),
             param_space=dict(space),
@@ -153,16 +150,3 @@ class _Sweep:
             tuner.fit()
         finally:
             shutil.rmtree(root / name, ignore_errors=True)
-
-
-class _WithCurves(SweepTrial):
-    """Its reports carry what the curves gained."""
-
-    def setup(self, config: dict[str, Any]) -> None:
-        """Begin a trial, its curves from the first round on."""
-        super().setup(config)
-        self._feed = Feed(self.trial)
-
-    def step(self) -> dict[str, Any]:
-        """Some rounds, then a report."""
-        return self._feed.attach(super().step())

@@ -34,7 +34,7 @@ class Watched:
 
 
 class Observer(Protocol):
-    """Watches the trials of a sweep. `needs_curves`: reports shall carry what `bench.tuning.logs.Feed` attaches."""
+    """Watches the trials of a sweep. `needs_curves`: it reads the curves of reports (`Execution.report_curves`)."""
 
     needs_curves: bool
 

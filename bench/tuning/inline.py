@@ -12,7 +12,6 @@ from bench.planning.plan import Plan, Search, units_of
 from bench.planning.unit import Unit
 from bench.tuning.events import Events, Watched, watched
 from bench.tuning.interruption import Interruption
-from bench.tuning.logs import Feed
 from bench.tuning.runner import Outcome, Resources, scheduled
 from bench.tuning.search import (
     PATIENCE,
@@ -52,16 +51,14 @@ def run_inline(
 def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) -> dict[str, Any]:
     events.started(told)
     trial = Trial(told.units, execution)
-    feed = Feed(trial)
     report = trial.report()
     while not report["done"]:
         report = trial.step()
-        events.reported(told, feed.attach(report) if events.needs_curves else report)
+        events.reported(told, report)
     trial.end()
-    report = trial.report()  # with what went wrong at the end
-    ended = feed.attach(report) if events.needs_curves else report
+    report = trial.report()  # with the errors of the end
     trial.close()
-    events.ended(told, ended)
+    events.ended(told, report)
     outcome.note(report)
     return report
 

@@ -154,8 +154,13 @@ def run_plan(
     """
     interruption = Interruption(Path(execution.out), display)
     notices = Notices(Path(execution.out), display.say)
-    execution = replace(execution, stop_file=str(interruption.path), notice_file=str(notices.path))
-    outcome = Outcome()
+    events, outcome = Events(*observers, display), Outcome()
+    execution = replace(
+        execution,
+        stop_file=str(interruption.path),
+        notice_file=str(notices.path),
+        report_curves=events.needs_curves,
+    )
     timer = _budget(resources.time_budget, interruption)
     execute = import_executor(resources.executor)
     try:
@@ -165,7 +170,7 @@ def run_plan(
                 trials_of(plan, units, resources.pack),
                 execution,
                 resources,
-                Events(*observers, display),
+                events,
                 outcome,
                 interruption,
             )

@@ -12,6 +12,7 @@ from typing import Any
 from bench.engine.memory import release
 from bench.engine.pack import Pack
 from bench.engine.process import give_back_memory, prepare_process
+from bench.engine.simulation import Point
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import Execution
 from bench.planning.unit import Unit
@@ -42,6 +43,7 @@ class Trial:
             for run in sorted(self.runs, key=lambda run: run.unit.key):
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
+        self._reported: dict[str, int] = {}  # points of each row's curve that reports had
         self._judged = 0  # the round up to which rungs have been judged here; after a resume all are judged anew
         self._give_claims()
 
@@ -54,7 +56,18 @@ class Trial:
             for pack in self._packs:
                 self._advance(pack, self._until_rung(pack, rounds or 1))
             if rounds or not self._active() or time.monotonic() - began >= self.execution.report_seconds:
-                return self.report()
+                report = self.report()
+                return {**report, "curves": self._new_points()} if self.execution.report_curves else report
+
+    def _new_points(self) -> dict[str, list[Point]]:
+        """The points that each row's curve gained since the last step, by run key."""
+        points: dict[str, list[Point]] = {}
+        for run in self.runs:
+            for suffix, key in run.unit.rows.items():
+                curve = run.simulation.progress.curves.get(suffix, []) if run.simulation else []
+                points[key] = curve[self._reported.get(key, 0) :]
+                self._reported[key] = len(curve)
+        return points
 
     def _advance(self, pack: Pack, rounds: int) -> None:
         """Some rounds of the runs of a pack, then what each of them asks for. One that failed or ended leaves."""
@@ -101,9 +114,11 @@ class Trial:
         `accuracy` and `best_accuracy` are means over them, `round` the largest of theirs, `rounds_done` and
         `rounds_before` (done when the trial began here) sums, and `objective` is the best configuration's.
         `environment` as status says that the user has to mend something; then `ends_sweep` says whether other trials
-        would meet it, too. `unusable` counts the runs whose states are.
+        would meet it, too. `unusable` counts the runs whose states are. With `report_curves`, `statuses` has the status
+        of each row's run by run key.
         """
         statuses = [run.status for run in self.runs]
+        rows = {key: run.status for run in self.runs for key in run.unit.rows.values()}
         interrupted = self.execution.stopping and any(status == "running" for status in statuses)
         if self.problem:
             status = "environment"
@@ -130,6 +145,7 @@ class Trial:
             "ends_sweep": bool(self.problem),
             "unusable": statuses.count("environment"),
             "done": status != "running",
+            **({"statuses": rows} if self.execution.report_curves else {}),
         }
 
     def _objective(self) -> float:
