@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.errors import EnvironmentProblem
-from bench.terminal.console import exit_status
-from bench.terminal.streams import guarded
+from bench.terminal.console import exit_status, guarded
 from leaderboards import Store
 
 PYTHON = sys.executable

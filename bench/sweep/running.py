@@ -22,8 +22,7 @@ from bench.planning.work import RecordedRates
 from bench.stored.under_way import count_saved
 from bench.sweep.ready import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
-from bench.terminal.console import report_problem, say
-from bench.terminal.streams import UnreadError
+from bench.terminal.console import UnreadError, report_problem, say
 from bench.terminal.words import counted
 from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from leaderboards import Store, StoreError

@@ -1,15 +1,16 @@
-"""What all commands share at the terminal: how they are called, notes and problems on stderr, tables on stdout."""
+"""The parts of a command at the terminal: options, notes and problems on stderr, tables on stdout, exit status."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
-from bench.terminal.streams import UnreadError, guarded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,6 +77,68 @@ def _tell(line: str) -> None:
     from leaderboards.commands import printable  # `--version` does without
 
     sys.stderr.write(f"{printable(line)}\n")
+
+
+class UnreadError(Exception):
+    """The reader of standard output has left (`| head`): no failure, and nothing more to print."""
+
+
+class _Stream:
+    """A stream whose failed writes raise `UnreadError` or `EnvironmentProblem`, or nothing if it has no name."""
+
+    def __init__(self, stream: Any, name: str | None) -> None:
+        self._stream, self._name = stream, name
+
+    def write(self, text: str) -> int:
+        """Write, as files do."""
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            self._failed(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, as files do."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._failed(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _failed(self, error: OSError) -> None:
+        # The rest of the buffers must not fail once more when the process ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+        if self._name and isinstance(error, BrokenPipeError):
+            raise UnreadError from None
+        if self._name:
+            why = error.strerror or error
+            raise EnvironmentProblem(f"{self._name} cannot be written: {why}; send it to a file with room") from error
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Let writes to standard error never fail, and replace closed streams: a sweep outlives the readers of its output.
+
+    Raises:
+        UnreadError: nobody reads standard output any more.
+        EnvironmentProblem: standard output cannot be written.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout = _Stream(before[0] or _nowhere(), "standard output")
+    sys.stderr = _Stream(before[1] or _nowhere(), None)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        sys.stdout, sys.stderr = (old or new for old, new in zip(before, (sys.stdout, sys.stderr), strict=True))
+
+
+def _nowhere() -> Any:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 (as long as the process)
 
 
 def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:

@@ -24,7 +24,6 @@ from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.terminal.names import unknown
 from bench.terminal.values import tracks_of
-from bench.tuning.connect import FOLDER
 from bench.tuning.notices import pass_on
 from search_spaces import cast, setting_fields
 
@@ -50,7 +49,6 @@ class FederatedTrial(tune.Trainable):
         if _is_worker():
             # Ctrl-C reaches workers as well; they are told to end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            os.chdir(os.environ.get(FOLDER, "."))
         units, execution = self.resolve(config)
         if execution.notice_file:
             pass_on(execution.notice_file)
