@@ -56,6 +56,24 @@ def holds(name: str, check: str) -> None:
     assert outcome.status == PASSED, "\n".join(outcome.problems)
 
 
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[None]:
+    """Sweeps of this process with `--executor ray` share one Ray, which takes seconds to start."""
+    from bench.tuning.runner import import_executor
+
+    import_executor("ray")
+    from bench.tuning import cluster
+    from bench.tuning.connect import start
+    from bench.tuning.runner import Resources
+
+    start(Resources())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "start", lambda resources: None)
+        patch.setattr(cluster.ray, "shutdown", lambda: None)
+        yield
+    cluster.ray.shutdown()
+
+
 # FedKF's generator of images: its own widths take most of a run's time in float64, and are tested as equations.
 NARROW, PUBLISHED = (12, 10, 6), generators.IMAGE_WIDTHS
 

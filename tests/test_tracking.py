@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import assert_equal_results, command
+from commands import assert_equal_results
 from conftest import INFO, TINY, identical, toy_dataset, toy_split
 from rows import make_row
 from safetensors.numpy import load_file
@@ -575,11 +575,13 @@ def test_a_tracked_run_is_the_run_without(swept: Path, tmp_path: Path, capsys: p
     assert "3 stored rows are with local_accuracy_mean, which --force drops" in capsys.readouterr().err
 
 
-def test_ray_keeps_what_the_inline_executor_keeps(swept: Path, tmp_path: Path) -> None:
-    done = command(*SHORT, "--track", *ALL, "--max-concurrent", "1", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+@pytest.mark.usefixtures("shared_ray")
+def test_ray_keeps_what_the_inline_executor_keeps(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep.main([*SHORT, "--track", *ALL, "--max-concurrent", "1", "--out", str(tmp_path)]) == 0
     assert_equal_results(swept, tmp_path)
-    assert "fedbn: each client has its own model" in done.stderr
+    assert "fedbn: each client has its own model" in capsys.readouterr().err
     for key in Store(swept).runs().run_key:
         assert_same_arrays(tracked.arrays(swept, key), tracked.arrays(tmp_path, key))
         assert_same_arrays(*(load_file(tracked.path_of(out, key, "safetensors")) for out in (swept, tmp_path)))

@@ -11,19 +11,7 @@ from bench.errors import UsageError
 from bench.tuning import trainable
 from leaderboards import Store
 
-ray = pytest.importorskip("ray")
-
 SETTING = {"dataset": "digits", "rounds": 2, "local_epochs": 1}
-
-
-@pytest.fixture(scope="module")
-def _ray() -> object:
-    from bench.tuning.connect import start
-    from bench.tuning.runner import Resources
-
-    start(Resources())
-    yield
-    ray.shutdown()
 
 
 def test_a_class_is_named_after_its_algorithm() -> None:
@@ -39,7 +27,7 @@ def test_it_can_be_asked_for_again() -> None:
     assert [bench.tuning.trainable(name).__name__ for name in ("fedcad", "fedprox")] == ["fedcad", "fedprox"]
 
 
-@pytest.mark.usefixtures("_ray")
+@pytest.mark.usefixtures("shared_ray")
 def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     from ray import tune
 

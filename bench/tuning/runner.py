@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -152,6 +155,7 @@ def run_plan(
     Raises:
         EnvironmentProblem: no cluster, or no trial could be placed.
     """
+    remove_leftovers(Path(execution.out))
     interruption = Interruption(Path(execution.out), display)
     notices = Notices(Path(execution.out), display.say)
     events, outcome = Events(*observers, display), Outcome()
@@ -179,6 +183,14 @@ def run_plan(
             timer.cancel()
         outcome.interrupted = interruption.raised
     return outcome
+
+
+def remove_leftovers(out: Path) -> None:
+    """Remove what killed sweeps left below `out`/state; a day old, because another sweep may be using its own."""
+    for path in (out / "state").glob(".*-*"):
+        with suppress(OSError):  # gone meanwhile, or another user's
+            if path.name.startswith((".said-", ".stop-", ".tune-")) and time.time() - path.stat().st_mtime > 86400:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def import_executor(name: str) -> Callable[..., None]:
