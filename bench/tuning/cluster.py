@@ -1,4 +1,4 @@
-"""The Ray executor: trials as Tune trials, actors reused, Ray's own chatter kept out of the way."""
+"""The Ray executor: trials as Tune trials, actors reused."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ray import tune
 
 from bench.execution import Execution
 from bench.planning.labels import varied_names
-from bench.planning.plan import Plan, Search, units_of
+from bench.planning.plan import Plan, units_of
 from bench.planning.unit import Unit
 from bench.tuning.connect import concurrent, start
 from bench.tuning.contests import Contests, asha, contests_of
 from bench.tuning.events import Events
 from bench.tuning.interruption import Interruption
 from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import decode, histories, proposed_first, remaining, varied
+from bench.tuning.search import Proposer, decode, histories, varied
 from bench.tuning.tune_trial import SweepTrial
 from bench.tuning.watcher import Watcher
 
@@ -57,7 +57,7 @@ def run_ray(
 
 
 def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> None:
-    """All trials at once. Under ASHA packs compare what is in them, and Tune compares other trials."""
+    """Run all trials side by side. Under ASHA packs compare the configurations in them, and Tune the other trials."""
     if not trials or sweep.execution.stopping:
         return
     compared = plan.request.scheduler == "asha" and sweep.resources.pack == 1
@@ -76,40 +76,30 @@ def _listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[
     return type("federated", (SweepTrial,), {"resolve": resolve, "varied": differing})
 
 
-def _sampled(searches: Sequence[Search], seeds: int, how: Sequence[Execution]) -> type[SweepTrial]:
-    """A trainable whose configuration is as `Searches` says."""
+def _search(plan: Plan, sweep: _Sweep) -> None:
+    """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
+    searches, seeds = plan.searches, plan.request.seeds
+    if not searches or sweep.execution.stopping:
+        return
+    from bench.tuning.searches import Searches
+
+    past = histories(plan, searches, sweep.execution.out)
+    proposers = {index: Proposer(plan, search, past[index]) for index, search in enumerate(searches)}
+    wanted = sum(proposer.wanted for proposer in proposers.values())
+    if not wanted:
+        return
+    how = [scheduled(plan, search.setting, sweep.execution) for search in searches]
 
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         search = searches[config["search"]]
         return units_of(search, decode(search, config["chosen"]), seeds), how[config["search"]]
 
-    return type("federated", (SweepTrial,), {"resolve": resolve, "varied": varied(searches)})
-
-
-def _search(plan: Plan, sweep: _Sweep) -> None:
-    """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
-    searches = plan.searches
-    if not searches or sweep.execution.stopping:
-        return
-    past = dict(enumerate(histories(plan, searches, sweep.execution.out)))
-    counts = {index: remaining(plan, search, past[index].known) for index, search in enumerate(searches)}
-    wanted = {index: count for index, count in counts.items() if count}
-    if not wanted:
-        return
-    from bench.tuning.searches import Searches, sampler  # Optuna, which other sweeps do without
-
-    samplers = {
-        index: sampler(searches[index], past[index], proposed_first(plan, searches[index], past[index]))
-        for index in wanted
-    }
-    rules = [asha(search.setting) for search in searches]
-    how = [scheduled(plan, search.setting, sweep.execution) for search in searches]
     sweep.run(
-        _sampled(searches, plan.request.seeds, how),
+        type("federated", (SweepTrial,), {"resolve": resolve, "varied": varied(searches)}),
         {},
-        Contests("search", rules) if plan.request.scheduler == "asha" else None,
-        Searches(samplers, past, wanted, lambda: sweep.execution.stopping),
-        sum(wanted.values()),
+        Contests("search", [asha(search.setting) for search in searches]) if plan.request.scheduler == "asha" else None,
+        Searches(proposers, lambda: sweep.execution.stopping),
+        wanted,
     )
 
 

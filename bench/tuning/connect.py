@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from typing import Any
 
 import ray
 
@@ -38,13 +39,17 @@ def start(resources: Resources) -> None:
         EnvironmentProblem: it cannot be reached, or cannot start.
     """
     check_address(resources.address)
-    local = {"num_cpus": cpu_count(), "object_store_memory": OBJECT_STORE_BYTES, "include_dashboard": False}
+    here: dict[str, Any] = {
+        "num_cpus": cpu_count(),
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
     try:
         ray.init(
             address=resources.address or "local",
             log_to_driver=False,
             logging_level=logging.ERROR,
-            **({} if resources.address else local),
+            **({} if resources.address else here),
         )
     except Exception as error:  # Ray has no class of its own for a start that fails
         failed = "Ray cannot start"

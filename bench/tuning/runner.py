@@ -165,8 +165,12 @@ def run_plan(
         notice_file=str(notices.path),
         report_curves=events.needs_curves,
     )
-    timer = _budget(resources.time_budget, interruption)
     execute = import_executor(resources.executor)
+    budget = resources.time_budget
+    timer = threading.Timer(budget or 0.0, interruption.stop, [f"time budget of {budget or 0:g} s spent"])
+    timer.daemon = True
+    if budget is not None:
+        timer.start()
     try:
         with interruption, notices:
             execute(
@@ -179,8 +183,7 @@ def run_plan(
                 interruption,
             )
     finally:
-        if timer:
-            timer.cancel()
+        timer.cancel()
         outcome.interrupted = interruption.raised
     return outcome
 
@@ -212,12 +215,3 @@ def import_executor(name: str) -> Callable[..., None]:
         advice = "pip install 'ray[tune]'; a sweep works without it with --executor inline"
         raise EnvironmentProblem(f"Ray cannot be imported: {error}; {advice}") from error
     return run_ray
-
-
-def _budget(seconds: float | None, interruption: Interruption) -> threading.Timer | None:
-    if seconds is None:
-        return None
-    timer = threading.Timer(seconds, interruption.stop, [f"time budget of {seconds:g} s spent"])
-    timer.daemon = True
-    timer.start()
-    return timer

@@ -1,4 +1,4 @@
-"""A `Search` for Optuna: distributions that keep the relations, and a sampler filled with what is stored."""
+"""Optuna: distributions of a search that keep its relations, and a sampler filled with the stored results."""
 
 from __future__ import annotations
 
@@ -206,19 +206,53 @@ def _saved(search: Search, states: Mapping[str, Mapping[str, str]]) -> dict[str,
     return {key: run["hp_json"] for key, run in states.items() if own.items() <= run.items()}
 
 
-def study_for(search: Search, past: History, first: Sequence[dict[str, Any]]) -> optuna.Study:
-    """A study that has seen what is known, and proposes some values first."""
-    import optuna
+class Proposer:
+    """Optuna's sampler of a search, filled with the stored results; it proposes no configuration twice.
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=len(past.known))
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    space = distributions(search)
-    for chosen, value in past.known:
-        study.add_trial(optuna.trial.create_trial(params=chosen, distributions=space, value=value))
-    for chosen in first:
-        study.enqueue_trial(chosen)
-    return study
+    Args:
+        plan: the sweep.
+        search: the search.
+        past: its history.
+    """
+
+    def __init__(self, plan: Plan, search: Search, past: History) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = optuna.samplers.TPESampler(seed=len(past.known))
+        self.study = optuna.create_study(direction="maximize", sampler=sampler)
+        self.wanted = remaining(plan, search, past.known)
+        self._space = distributions(search)
+        for chosen, value in past.known:
+            self.study.add_trial(optuna.trial.create_trial(params=chosen, distributions=self._space, value=value))
+        for chosen in proposed_first(plan, search, past):
+            self.study.enqueue_trial(chosen)
+        self._patience = PATIENCE * self.wanted
+        # The objective of each configuration that is stored or was proposed; NaN while there is none.
+        self._values = {canonical_json(chosen): value for chosen, value in past.known}
+
+    def propose(self) -> optuna.Trial | None:
+        """Ask for a new configuration; None if no more are wanted, or the sampler only repeats itself."""
+        while self.wanted and self._patience:
+            asked = self.study.ask(self._space)
+            name = canonical_json(asked.params)
+            if name not in self._values:
+                self._values[name] = math.nan
+                self.wanted -= 1
+                return asked
+            self._patience -= 1
+            self.tell(asked, self._values[name])
+        return None
+
+    def tell(self, asked: optuna.Trial, value: float) -> None:
+        """Note the objective of a proposal; NaN if it has none."""
+        from optuna.trial import TrialState
+
+        self._values[canonical_json(asked.params)] = value
+        if math.isnan(value):
+            self.study.tell(asked, state=TrialState.FAIL)
+        else:
+            self.study.tell(asked, value)
 
 
 def _inside(distribution: Any, value: Any) -> bool:
