@@ -122,7 +122,7 @@ def test_what_comes_when_all_trials_have_ended_interrupts_nothing(
 
     monkeypatch.setattr(cluster, "start", lambda resources: None)
     monkeypatch.setattr(cluster, "concurrent", lambda resources: 1)
-    monkeypatch.setattr(cluster, "_run_trials", lambda *given: None)
+    monkeypatch.setattr(cluster._Sweep, "run_trials", lambda *given: None)
     monkeypatch.setattr(cluster.ray, "shutdown", shut_down)
     plan = make_plan(Request(("fedavg",)))
     with Interruption(tmp_path, Quiet()) as interruption:

@@ -534,7 +534,7 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     monkeypatch.setattr("bench.tuning.run.record_failure", full)
     setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, setting, seed) for seed in (0, 1)]
-    watcher = Watcher(cluster._listed([units], [execution]), execution, Events(), outcome)
+    watcher = Watcher(cluster.listed([units], [execution]), execution, Events(), outcome)
     error = tmp_path / "error"
     error.write_bytes(pickle.dumps(RuntimeError("first\nThe actor is dead because its owner has died")))
     dead = SimpleNamespace(trial_id="a", config={"index": 0}, pickled_error_file=error)
@@ -550,7 +550,7 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(cluster._listed([units], [execution]), execution, Events(), outcome)
+    watcher = Watcher(cluster.listed([units], [execution]), execution, Events(), outcome)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
@@ -598,8 +598,8 @@ def test_what_goes_wrong_beside_the_steps_of_a_worker_is_said(
 
     setup, arguments, status, words = BESIDE_STEPS[case]
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    listed = cluster._listed
-    monkeypatch.setattr(cluster, "_listed", lambda *given: type("ill", (listed(*given),), {"setup": setup}))
+    original = cluster.listed
+    monkeypatch.setattr(cluster, "listed", lambda *given: type("ill", (original(*given),), {"setup": setup}))
     assert (
         sweep.main([*arguments, "--executor", "ray", "--max-concurrent", "2", "-q", "--out", str(tmp_path)]) == status
     )

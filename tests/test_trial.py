@@ -158,7 +158,7 @@ def test_a_seed_whose_state_is_unusable_is_left_out_of_no_mean(execution: Execut
 def watcher_of(execution: Execution) -> tuple[Watcher, Outcome]:
     """Who watches a trial of two seeds under Ray, and what it counts."""
     outcome = Outcome()
-    return Watcher(cluster._listed([[unit(0), unit(1)]], [execution]), execution, Events(), outcome), outcome
+    return Watcher(cluster.listed([[unit(0), unit(1)]], [execution]), execution, Events(), outcome), outcome
 
 
 def test_a_machine_that_is_not_ready_for_one_run_leaves_the_rounds_of_the_others(

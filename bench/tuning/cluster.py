@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def run_ray(
     outcome: Outcome,
     interruption: Interruption,
 ) -> None:
-    """Every trial through Ray Tune.
+    """Run every trial and search through Ray Tune.
 
     Raises:
         EnvironmentProblem: Ray cannot start, the cluster cannot be reached, or it cannot place a trial.
@@ -43,31 +44,23 @@ def run_ray(
         return
     try:
         start(resources)
-    except SystemExit:  # what Ray makes of a SIGTERM while it starts
+    except SystemExit:  # Ray's own answer to a SIGTERM while it starts
         interruption.stop("SIGTERM")
         return
     interruption.arm()  # Ray takes SIGTERM for itself
     try:
-        sweep = _Sweep(execution, resources, concurrent(resources), events, outcome)
-        _run_trials(plan, trials, sweep)
-        _search(plan, sweep)
+        sweep = _Sweep(plan, execution, resources, concurrent(resources), events, outcome)
+        if trials and not execution.stopping:
+            sweep.run_trials(trials)
+        if plan.searches and not execution.stopping:
+            sweep.run_searches()
         interruption.over()
     finally:
         ray.shutdown()
 
 
-def _run_trials(plan: Plan, trials: Sequence[Sequence[Unit]], sweep: _Sweep) -> None:
-    """Run all trials side by side. Under ASHA packs compare the configurations in them, and Tune the other trials."""
-    if not trials or sweep.execution.stopping:
-        return
-    compared = plan.request.scheduler == "asha" and sweep.resources.pack == 1
-    how = [scheduled(plan, units[0].setting, sweep.execution, sweep.resources.pack) for units in trials]
-    space = {"index": tune.grid_search(list(range(len(trials))))}
-    sweep.run(_listed(trials, how), space, contests_of(trials) if compared else None)
-
-
-def _listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrial]:
-    """A trainable whose configuration is an index into these trials, each with how it is executed."""
+def listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrial]:
+    """Make a trainable whose configuration is an index into these trials, each with its own execution."""
 
     def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         return list(trials[config["index"]]), how[config["index"]]
@@ -76,43 +69,50 @@ def _listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[
     return type("federated", (SweepTrial,), {"resolve": resolve, "varied": differing})
 
 
-def _search(plan: Plan, sweep: _Sweep) -> None:
-    """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
-    searches, seeds = plan.searches, plan.request.seeds
-    if not searches or sweep.execution.stopping:
-        return
-    from bench.tuning.searches import Searches
-
-    past = histories(plan, searches, sweep.execution.out)
-    proposers = {index: Proposer(plan, search, past[index]) for index, search in enumerate(searches)}
-    wanted = sum(proposer.wanted for proposer in proposers.values())
-    if not wanted:
-        return
-    how = [scheduled(plan, search.setting, sweep.execution) for search in searches]
-
-    def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
-        search = searches[config["search"]]
-        return units_of(search, decode(search, config["chosen"]), seeds), how[config["search"]]
-
-    sweep.run(
-        type("federated", (SweepTrial,), {"resolve": resolve, "varied": varied(searches)}),
-        {},
-        Contests("search", [asha(search.setting) for search in searches]) if plan.request.scheduler == "asha" else None,
-        Searches(proposers, lambda: sweep.execution.stopping),
-        wanted,
-    )
-
-
+@dataclass(frozen=True)
 class _Sweep:
-    """Runs spaces through `Tuner.fit`, one after another, and tells their results as they come."""
+    """Runs the trials and the searches of a plan by `Tuner.fit`, one space after another."""
 
-    def __init__(
-        self, execution: Execution, resources: Resources, concurrent: int, events: Events, outcome: Outcome
-    ) -> None:
-        self.execution, self.resources, self.concurrent = execution, resources, concurrent
-        self.events, self.outcome = events, outcome
+    plan: Plan
+    execution: Execution
+    resources: Resources
+    concurrent: int
+    events: Events
+    outcome: Outcome
 
-    def run(
+    def run_trials(self, trials: Sequence[Sequence[Unit]]) -> None:
+        """Run trials side by side. Under ASHA packs compare the configurations in them, and Tune the other trials."""
+        compared = self.plan.request.scheduler == "asha" and self.resources.pack == 1
+        how = [scheduled(self.plan, units[0].setting, self.execution, self.resources.pack) for units in trials]
+        space = {"index": tune.grid_search(list(range(len(trials))))}
+        self._fit(listed(trials, how), space, contests_of(trials) if compared else None)
+
+    def run_searches(self) -> None:
+        """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
+        from bench.tuning.searches import Searches
+
+        searches, request = self.plan.searches, self.plan.request
+        past = histories(self.plan, searches, self.execution.out)
+        proposers = {index: Proposer(self.plan, search, past[index]) for index, search in enumerate(searches)}
+        wanted = sum(proposer.wanted for proposer in proposers.values())
+        if not wanted:
+            return
+        how = [scheduled(self.plan, search.setting, self.execution) for search in searches]
+
+        def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+            search = searches[config["search"]]
+            return units_of(search, decode(search, config["chosen"]), request.seeds), how[config["search"]]
+
+        rules = [asha(search.setting) for search in searches]
+        self._fit(
+            type("federated", (SweepTrial,), {"resolve": resolve, "varied": varied(searches)}),
+            {},
+            Contests("search", rules) if request.scheduler == "asha" else None,
+            Searches(proposers, lambda: self.execution.stopping),
+            wanted,
+        )
+
+    def _fit(
         self,
         trainable: type[SweepTrial],
         space: Mapping[str, Any],
@@ -120,7 +120,7 @@ class _Sweep:
         searcher: Any = None,
         samples: int = 1,
     ) -> None:
-        """Fit, then clear away what Tune wrote: the rows are stored by then."""
+        """Fit, then remove Tune's own files: the rows are stored by then."""
         root = Path(self.execution.out) / "state"
         name = f".tune-{uuid.uuid4().hex[:8]}"
         watcher = Watcher(trainable, self.execution, self.events, self.outcome)

@@ -1,4 +1,4 @@
-"""ASHA among like: a sweep's trials run side by side, and each competes with those of its algorithm and setting."""
+"""ASHA by groups: a sweep's trials run side by side, and each competes with those of its algorithm and setting."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from search_spaces import Setting
 def asha(setting: Setting) -> ASHAScheduler:
     """Tune's ASHA over the reports of trials of a setting.
 
-    Its first rung is that of packs, an evaluated round, and so are the others, in multiples of it: before there is a
-    value, trials could not be told apart.
+    Its rungs are those of packs: evaluated rounds, because trials without a value could not be told apart.
     """
     first = next(iter(rungs_of(setting.rounds, setting.evaluate_every)), setting.rounds)
     return ASHAScheduler(
@@ -42,8 +41,8 @@ class Contests(FIFOScheduler):
     """One ASHA for each contest; no trial waits for another contest to end.
 
     Args:
-        name: of the entry of a trial's configuration that is a place in `rules`.
-        rules: the ASHA of each place, the same one for all places of a contest.
+        name: the key of a trial's configuration that is an index into `rules`.
+        rules: the ASHA of each index, the same one for all indices of a contest.
     """
 
     def __init__(self, name: str, rules: Sequence[ASHAScheduler]) -> None:
@@ -51,19 +50,19 @@ class Contests(FIFOScheduler):
         self._name, self._rules = name, tuple(rules)
 
     def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """It enters its contest."""
+        """Add a trial to its contest."""
         self._rule(trial).on_trial_add(tune_controller, trial)
 
     def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> str:
-        """Whether it goes on, as its contest stands."""
+        """Let the contest decide whether the trial goes on."""
         return str(self._rule(trial).on_trial_result(tune_controller, trial, dict(result)))
 
     def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> None:
-        """Its last result counts in its contest."""
+        """Count the trial's last result in its contest."""
         self._rule(trial).on_trial_complete(tune_controller, trial, dict(result))
 
     def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """It leaves its contest."""
+        """Remove a trial from its contest."""
         self._rule(trial).on_trial_remove(tune_controller, trial)
 
     def _rule(self, trial: TuneTrial) -> ASHAScheduler:

@@ -1,4 +1,4 @@
-"""What happens in a sweep, and who hears of it: executors tell `Events`, which tell displays and logs."""
+"""The events of a sweep: executors tell `Events`, which tell displays and logs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class Watched:
 
     @property
     def rounds(self) -> int:
-        """Of its longest run."""
+        """Rounds of its longest run."""
         return max(unit.setting.rounds for unit in self.units)
 
     def share(self, report: Mapping[str, Any]) -> float:
-        """How much of it is done."""
+        """The share of its rounds that is done."""
         return float(report["rounds_done"] / sum(unit.setting.rounds for unit in self.units))
 
     def share_before(self, report: Mapping[str, Any]) -> float:
-        """How much of it was done when it began here: it went on from saved states, or was stored."""
+        """The share of its rounds that was done when it began here, from saved states or stored rows."""
         return float(report["rounds_before"] / sum(unit.setting.rounds for unit in self.units))
 
 
@@ -59,10 +59,10 @@ class Display(Observer, Protocol):
 
 
 class Events:
-    """Passes on what happens in a sweep.
+    """Passes the events of a sweep on.
 
     Args:
-        observers: told of everything, in this order.
+        observers: told of every event, in this order.
     """
 
     def __init__(self, *observers: Observer) -> None:
@@ -72,7 +72,7 @@ class Events:
 
     @property
     def needs_curves(self) -> bool:
-        """Whether somebody reads the curves of the reports."""
+        """Whether an observer reads the curves of the reports."""
         return any(observer.needs_curves for observer in self._observers)
 
     def started(self, trial: Watched) -> None:
@@ -94,7 +94,7 @@ class Events:
             observer.ended(trial, report)
 
     def _distinct(self, trial: Watched) -> Watched:
-        """With a name that no other trial has: what many values are shortened to, others may be as well."""
+        """Number trials of one name, because different values may be shortened alike."""
         key = trial.units[0].key
         if key not in self._known:
             self._names[trial.name] += 1

@@ -26,7 +26,7 @@ def run_inline(
     outcome: Outcome,
     interruption: Interruption,
 ) -> None:
-    """Every trial in order, until one finds that the machine is not ready."""
+    """Run every trial in order, until one finds that the machine is not ready."""
     differing = varied_names([unit for units in trials for unit in units])
     for units in trials:
         how = scheduled(plan, units[0].setting, execution, resources.pack)

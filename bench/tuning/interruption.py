@@ -1,4 +1,4 @@
-"""How a sweep is ended gently, by a signal or when its time is spent."""
+"""The gentle end of a sweep, by a signal or when its time is spent."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bench.tuning.events import Display
 
 
 class Interruption:
-    """Ends a sweep gently: a file that trials, which are processes of their own, look at after each round.
+    """Ends a sweep gently by a file that trials, which are processes of their own, look for after each round.
 
-    As a context it lets the first SIGINT or SIGTERM raise the flag, and a second one kill, whoever raised it.
+    As a context it lets the first SIGINT or SIGTERM make the file, and a second one kill.
 
     Args:
         out: results folder.
@@ -50,7 +50,7 @@ class Interruption:
             signal.signal(number, self._handle)
 
     def over(self) -> None:
-        """All trials have ended: nothing is left to be stopped, and what comes now interrupts nothing."""
+        """Note that all trials have ended: nothing can be interrupted any more."""
         self._over = True
 
     def stop(self, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Executes a plan: units grouped into trials, trials given to Ray Tune or run here, interruption handled."""
+"""Executes a plan: groups units into trials, and runs these by Ray Tune or in this process."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Resources:
 
 @dataclass
 class Outcome:
-    """How a sweep ended: the status of every trial, what went wrong, and where in the code."""
+    """How a sweep ended: statuses of the trials, problems, and tracebacks."""
 
     statuses: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Outcome:
 
     @property
     def exit_status(self) -> int:
-        """The command's exit status; what the user must mend first comes first."""
+        """The command's exit status; a problem that the user must mend comes first."""
         if "environment" in self.statuses:
             return EXIT_ENVIRONMENT
         if self.interrupted or "interrupted" in self.statuses:
@@ -86,7 +86,7 @@ def missing_units(plan: Plan, store: Store) -> list[Unit]:
 
 
 def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[list[Unit]]:
-    """Units as trials.
+    """Group units into trials.
 
     Args:
         units: the runs.
@@ -108,12 +108,12 @@ def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[
 
 
 def contest(units: Sequence[Unit]) -> Hashable:
-    """What a trial shares with those that ASHA compares it with: at another alpha all may learn more slowly."""
+    """The key of a trial's contest: ASHA compares only within an algorithm and a setting, because others differ."""
     return units[0].algorithm, units[0].setting
 
 
 def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
-    """The missing units as trials. Under ASHA packs are made whole again: what was stopped counts at their rungs."""
+    """Group the missing units. Under ASHA packs are made whole again, because stopped runs count at their rungs."""
     asha = plan.request.scheduler == "asha"
     if not asha or pack == 1:
         return group(units, asha, pack)
@@ -124,8 +124,8 @@ def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
 def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
     """How trials of a setting are executed under the plan's scheduler.
 
-    Under ASHA packs, which hold several configurations, compare these themselves. Others are compared by Tune, whose
-    rungs are rounds: they report after a number of them instead of by the clock.
+    Under ASHA packs compare the configurations that they hold. Other trials are compared by Tune, whose rungs are
+    rounds: they report after a number of rounds instead of by the clock.
     """
     if plan.request.scheduler == "none":
         return execution
@@ -197,7 +197,7 @@ def remove_leftovers(out: Path) -> None:
 
 
 def import_executor(name: str) -> Callable[..., None]:
-    """What carries out a plan's trials under that name, `inline` or `ray`.
+    """Import the executor of a name, `inline` or `ray`.
 
     Raises:
         EnvironmentProblem: Ray cannot be imported.

@@ -1,4 +1,4 @@
-"""What Tune tells of its trials, passed on to those who watch a sweep; a dead worker's report is made up here."""
+"""Tune's callback: passes a sweep's events on, and makes up the last report of a dead worker."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Watcher(tune.Callback):
     """Passes the events of one trainable's trials on.
 
     Args:
-        trainable: whose trials they are.
-        execution: how they run.
-        events: told of them.
+        trainable: the class of the trials.
+        execution: how they are executed.
+        events: told of the trials.
         outcome: gets their last reports.
     """
 
@@ -38,19 +38,19 @@ class Watcher(tune.Callback):
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """Tell the display, which shows trials that run."""
+        """Tell that a trial begins."""
         self._events.started(self._watched(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, result: dict[str, Any], **_: Any
     ) -> None:
-        """Show it; a machine that is not ready ends the whole sweep."""
+        """Tell a report; a machine that is not ready ends the whole sweep."""
         self._events.reported(self._watched(trial), result)
         if result["ends_sweep"]:
             self._stop_all()
 
     def on_trial_complete(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """Count it. What is still running the scheduler ended, some of its runs may have been lost before."""
+        """Count a trial. The scheduler ended a trial that still runs; some of its runs may have failed before."""
         report = dict(trial.last_result)
         if report.get("status") == "running":
             ended = "failed" if report.get("error") else "stopped"
@@ -59,7 +59,7 @@ class Watcher(tune.Callback):
         self._outcome.note(report)
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
-        """What no report said: the machine is not ready, an interruption took the worker, or it failed, as rows say."""
+        """Count a trial without a last report: an interrupted or a failed one, or a machine that is not ready."""
         from bench.tuning.trial import on_this_machine
 
         told, error = self._watched(trial), _error_of(trial)
@@ -79,7 +79,7 @@ class Watcher(tune.Callback):
             Path(self._execution.stop_file).touch()
 
     def _record(self, trial: TuneTrial, reason: str) -> str:
-        """Write the failed rows; what prevents it is returned, to be said: it ends nothing else."""
+        """Write the failed rows; return why they cannot be stored, if so."""
         from bench.tuning.run import record_failure
 
         prevented = ""
@@ -101,7 +101,7 @@ class Watcher(tune.Callback):
 
 
 def _error_of(trial: TuneTrial) -> BaseException | None:
-    """What Tune keeps of the trial's error, on this machine until the experiment ends; None if it keeps nothing."""
+    """Load the trial's error, which Tune keeps on this machine until the experiment ends; None if there is none."""
     with suppress(Exception):
         error: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
         return error
@@ -109,7 +109,7 @@ def _error_of(trial: TuneTrial) -> BaseException | None:
 
 
 def _reason(error: BaseException | None) -> str:
-    """Why a trial ended without a report: its worker died, could not begin, or failed outside of the runs."""
+    """Say why a trial ended without a report: its worker died, could not begin, or failed outside of the runs."""
     line = (str(error or "").strip() or "out of memory or killed").splitlines()[-1]
     if isinstance(error, RayTaskError):
         return f"the worker failed: {line}"
