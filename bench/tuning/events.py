@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bench.planning.labels import Varied, trial_name, varied_names
@@ -18,6 +17,11 @@ class Watched:
 
     name: str
     units: tuple[Unit, ...]
+
+    @property
+    def key(self) -> str:
+        """The run key of its first run: names may be shortened alike."""
+        return self.units[0].key
 
     @property
     def rounds(self) -> int:
@@ -67,8 +71,6 @@ class Events:
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
-        self._known: dict[str, Watched] = {}
-        self._names: Counter[str] = Counter()
 
     @property
     def needs_curves(self) -> bool:
@@ -76,31 +78,19 @@ class Events:
         return any(observer.needs_curves for observer in self._observers)
 
     def started(self, trial: Watched) -> None:
-        """A trial begins."""
-        trial = self._distinct(trial)
+        """Tell that a trial begins."""
         for observer in self._observers:
             observer.started(trial)
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A trial reported."""
-        trial = self._distinct(trial)
+        """Tell a trial's report."""
         for observer in self._observers:
             observer.reported(trial, report)
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """A trial ended."""
-        trial = self._distinct(trial)
+        """Tell that a trial ended."""
         for observer in self._observers:
             observer.ended(trial, report)
-
-    def _distinct(self, trial: Watched) -> Watched:
-        """Number trials of one name, because different values may be shortened alike."""
-        key = trial.units[0].key
-        if key not in self._known:
-            self._names[trial.name] += 1
-            number = self._names[trial.name]
-            self._known[key] = trial if number == 1 else replace(trial, name=f"{trial.name} ({number})")
-        return self._known[key]
 
 
 def watched(units: Sequence[Unit], varied: Mapping[str, Varied]) -> Watched:

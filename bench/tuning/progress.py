@@ -64,7 +64,7 @@ class Tally:
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Note a report."""
         before = trial.share_before(report)
-        self._trials.setdefault(trial.name, _Work(self._ahead.of(trial), before, before)).now = trial.share(report)
+        self._trials.setdefault(trial.key, _Work(self._ahead.of(trial), before, before)).now = trial.share(report)
         self._first = self._first or (time.monotonic(), self._worked)
         if report.get("status") == "failed":
             return
@@ -78,10 +78,10 @@ class Tally:
 
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Note an end, once for a trial that a sampler proposes again."""
-        if report.get("status") == "interrupted" or trial.name in self._ended:
+        if report.get("status") == "interrupted" or trial.key in self._ended:
             return
-        self._ended.add(trial.name)
-        known = self._trials.get(trial.name)
+        self._ended.add(trial.key)
+        known = self._trials.get(trial.key)
         self._dropped += known.work * (1 - known.now) if known else self._ahead.of(trial)
         self.done += 1
         self.failed += report.get("status") == "failed"
@@ -204,13 +204,13 @@ class Live(Quiet):
 
     def started(self, trial: Watched) -> None:
         """Add the trial's bar."""
-        self._tasks[trial.name] = self._add(trial.name)
+        self._tasks[trial.key] = self._add(trial.name)
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Renew the trial's bar and the sweep's."""
         self.tally.reported(trial, report)
         self._progress.update(
-            self._tasks[trial.name],
+            self._tasks[trial.key],
             completed=trial.share(report),
             round=f"{report['round']}/{trial.rounds}",
             accuracy=_percent(report["accuracy"]),
@@ -220,8 +220,8 @@ class Live(Quiet):
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Replace the trial's bar by a line that stays; a trial that never began leaves none."""
         self.tally.ended(trial, report)
-        if trial.name in self._tasks:
-            self._progress.remove_task(self._tasks.pop(trial.name))
+        if trial.key in self._tasks:
+            self._progress.remove_task(self._tasks.pop(trial.key))
         self._renew()
         if began(report):
             values = {"accuracy": report.get("accuracy"), "best": report.get("best_accuracy")}
