@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.tuning.results import RESULT_COLUMNS
+from bench.trial.results import RESULT_COLUMNS
 from leaderboards import Store
 
 EQUAL_COLUMNS = (

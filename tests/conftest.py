@@ -59,19 +59,19 @@ def holds(name: str, check: str) -> None:
 @pytest.fixture(scope="session")
 def shared_ray() -> Iterator[None]:
     """Sweeps of this process with `--executor ray` share one Ray, which takes seconds to start."""
-    from bench.tuning.runner import import_executor
+    from bench.executors.runner import import_executor
 
     import_executor("ray")
-    from bench.tuning import cluster
-    from bench.tuning.connect import start
-    from bench.tuning.runner import Resources
+    from bench.executors import ray_executor
+    from bench.executors.ray_cluster import start
+    from bench.executors.runner import Resources
 
     start(Resources())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster, "start", lambda resources: None)
-        patch.setattr(cluster.ray, "shutdown", lambda: None)
+        patch.setattr(ray_executor, "start", lambda resources: None)
+        patch.setattr(ray_executor.ray, "shutdown", lambda: None)
         yield
-    cluster.ray.shutdown()
+    ray_executor.ray.shutdown()
 
 
 # FedKF's generator of images: its own widths take most of a run's time in float64, and are tested as equations.

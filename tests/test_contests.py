@@ -14,13 +14,13 @@ import pytest
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
+from bench.executors.grouped_asha import contests_of
+from bench.executors.optuna_search import History, Proposer, decode, proposed_first, varied
+from bench.executors.ray_executor import ProposerSearcher
+from bench.executors.runner import group
 from bench.planning.plan import Plan, make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
-from bench.tuning.contests import contests_of
-from bench.tuning.runner import group
-from bench.tuning.search import History, Proposer, decode, proposed_first, varied
-from bench.tuning.searches import Searches
 from search_spaces import Range
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
@@ -122,7 +122,7 @@ def proposer_of(*mu: str, samples: int = 10, known: Sequence[float] = ()) -> Pro
 
 def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> None:
     first, second, stopping = proposer_of("0", "1"), proposer_of("0", "1", "2", samples=2), [False]
-    searches = Searches({0: first, 2: second}, lambda: stopping[0])
+    searches = ProposerSearcher({0: first, 2: second}, lambda: stopping[0])
     proposed = [searches.suggest(f"t{number}") for number in range(5)]
     assert [one["search"] for one in proposed[:4]] == [0, 0, 2, 2]
     assert len({json.dumps(one) for one in proposed[:4]}) == 4
@@ -136,7 +136,7 @@ def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> Non
 
 
 def test_a_stopping_sweep_gets_no_more() -> None:
-    assert Searches({0: proposer_of("0", "1")}, lambda: True).suggest("t0") == Searcher.FINISHED
+    assert ProposerSearcher({0: proposer_of("0", "1")}, lambda: True).suggest("t0") == Searcher.FINISHED
 
 
 def test_what_a_sampler_proposes_again_is_told_and_not_tried() -> None:

@@ -19,7 +19,7 @@ from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.outcome import cause_of
-from bench.tuning.trial import Trial
+from bench.trial.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
 

@@ -22,8 +22,8 @@ ALLOWED = {
 }
 # Within bench, each imports only from those before it, at whatever level.
 LAYERS = ("errors", "outside", "whole", "execution", "provenance", "terminal", "tracked", "models", "data", "identity")
-LAYERS += ("planning", "engine", "tuning", "mirror", "stored", "charts", "compare", "figures", "report", "boards")
-LAYERS += ("sweep", "status", "selftest", "perf", "cli")
+LAYERS += ("planning", "engine", "trial", "executors", "mirror", "stored", "charts", "compare", "figures", "report")
+LAYERS += ("boards", "sweep", "status", "selftest", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}
 CLAIM = "neither torch nor ray"  # what the docstring of a light module says, some with ", nor numpy" after it
@@ -59,7 +59,7 @@ def light() -> dict[str, set[str]]:
         if CLAIM in said:
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found[name] = HEAVY | ({"numpy"} if f"{CLAIM}, nor numpy" in said else set())
-    return found | {"bench.tuning.cluster": {"torch", "optuna"}}  # the last, for it brings much of the rest
+    return found | {"bench.executors.ray_executor": {"torch", "optuna"}}  # the last, for it brings much of the rest
 
 
 @pytest.mark.parametrize("package", ALLOWED)

@@ -11,12 +11,12 @@ from commands import assert_equal_results, kill_all, saved_round, start, wait_fo
 
 from bench import compare, sweep
 from bench.execution import Execution
+from bench.executors import ray_executor, runner
+from bench.executors.events import Events
+from bench.executors.interruption import Interruption
+from bench.executors.progress import Quiet
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.tuning import cluster, runner
-from bench.tuning.events import Events
-from bench.tuning.interruption import Interruption
-from bench.tuning.progress import Quiet
 from leaderboards import Store
 
 # Long enough to be caught in the middle; the state is saved after every round.
@@ -120,14 +120,14 @@ def test_what_comes_when_all_trials_have_ended_interrupts_nothing(
         assert not capsys.readouterr().err
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(cluster, "start", lambda resources: None)
-    monkeypatch.setattr(cluster, "concurrent", lambda resources: 1)
-    monkeypatch.setattr(cluster._Sweep, "run_trials", lambda *given: None)
-    monkeypatch.setattr(cluster.ray, "shutdown", shut_down)
+    monkeypatch.setattr(ray_executor, "start", lambda resources: None)
+    monkeypatch.setattr(ray_executor, "concurrent", lambda resources: 1)
+    monkeypatch.setattr(ray_executor._Sweep, "run_trials", lambda *given: None)
+    monkeypatch.setattr(ray_executor.ray, "shutdown", shut_down)
     plan = make_plan(Request(("fedavg",)))
     with Interruption(tmp_path, Quiet()) as interruption:
         given = Execution(str(tmp_path)), runner.Resources(), Events(), runner.Outcome(), interruption
-        cluster.run_ray(plan, [list(plan.units)], *given)
+        ray_executor.run_ray(plan, [list(plan.units)], *given)
         assert not interruption.raised
         assert not interruption.path.exists()
     assert "all trials have ended and are stored" in capsys.readouterr().err

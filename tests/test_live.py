@@ -20,12 +20,12 @@ from typing import Any
 import pytest
 from commands import ROOT, command
 
+from bench.executors.events import Events, Watched, watched
+from bench.executors.progress import Ahead, Live, Plain, Quiet, ending
 from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
-from bench.tuning.events import Events, Watched, watched
-from bench.tuning.progress import Ahead, Live, Plain, Quiet, ending
 from leaderboards import Store
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")

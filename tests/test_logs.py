@@ -20,10 +20,10 @@ from commands import assert_equal_results, command, kill_all, saved_round, start
 
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import LOGS
+from bench.executors import log_tools, log_writer
+from bench.executors.log_tools import Rounds, Series
 from bench.sweep import main
 from bench.terminal.values import logs_of
-from bench.tuning import log_tools, log_writer
-from bench.tuning.log_tools import Rounds, Series
 from leaderboards import Store
 
 Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> value

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from bench.errors import Slower, Waiting
-from bench.tuning.notices import Notices
+from bench.executors.notices import Notices
 
 WORKER = """
 import sys, warnings
 from bench.errors import Slower, Waiting
-from bench.tuning.notices import pass_on
+from bench.executors.notices import pass_on
 pass_on(sys.argv[1])
 pass_on(sys.argv[1])
 warnings.warn("going on\\nwith 6 at a time", Slower)

@@ -16,7 +16,7 @@ from algorithms import build, entry, outside
 from bench.errors import LONGEST, UsageError
 from bench.planning.request import find_algorithm
 from bench.planning.unit import Unit
-from bench.tuning.run import describe
+from bench.trial.run import describe
 from leaderboards import Store
 from search_spaces import Setting
 

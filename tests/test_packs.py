@@ -14,6 +14,7 @@ import pytest
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, Execution, resolve_pack
+from bench.executors.runner import group, missing_units, trials_of
 from bench.planning import shares
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.packs import packs_of, program_of
@@ -21,9 +22,8 @@ from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.sweep import main
-from bench.tuning.halving import losers, next_rung, rungs_of
-from bench.tuning.runner import group, missing_units, trials_of
-from bench.tuning.trial import Trial
+from bench.trial.halving import losers, next_rung, rungs_of
+from bench.trial.trial import Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
 

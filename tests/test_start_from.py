@@ -25,7 +25,7 @@ from bench.identity import identity, setting_of
 from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.toy import make
-from bench.tuning.trial import Trial
+from bench.trial.trial import Trial
 from leaderboards import Store, run_key
 from leaderboards.boards import leaderboard
 from leaderboards.folders import RowFile

@@ -27,21 +27,21 @@ from bench import compare, sweep
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
+from bench.executors import ray_executor
+from bench.executors.events import Events
+from bench.executors.interruption import Interruption
+from bench.executors.optuna_search import History, histories
+from bench.executors.progress import Plain, Quiet
+from bench.executors.ray_callback import Watcher
+from bench.executors.ray_cluster import check_address
+from bench.executors.ray_trainable import SweepTrial
+from bench.executors.runner import Outcome
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.tuning import cluster
-from bench.tuning.connect import check_address
-from bench.tuning.events import Events
-from bench.tuning.interruption import Interruption
-from bench.tuning.progress import Plain, Quiet
-from bench.tuning.run import Run
-from bench.tuning.runner import Outcome
-from bench.tuning.search import History, histories
-from bench.tuning.trial import Trial
-from bench.tuning.tune_trial import SweepTrial
-from bench.tuning.watcher import Watcher
+from bench.trial.run import Run
+from bench.trial.trial import Trial
 from leaderboards import Store
 from leaderboards.files import write_together
 from leaderboards.frames import records, run_table
@@ -79,7 +79,7 @@ def test_a_sweep_ends_in_rows_curves_and_a_leaderboard(swept: Path) -> None:
 def test_the_same_command_again_runs_nothing(
     swept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.tuning.run.Simulation", None)
+    monkeypatch.setattr("bench.trial.run.Simulation", None)
     assert run(swept, *SHORT) == 0
     assert "6 already stored, 0 to do" in capsys.readouterr().err
 
@@ -531,10 +531,10 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     tried: list[int] = []
-    monkeypatch.setattr("bench.tuning.run.record_failure", full)
+    monkeypatch.setattr("bench.trial.run.record_failure", full)
     setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, setting, seed) for seed in (0, 1)]
-    watcher = Watcher(cluster.listed([units], [execution]), execution, Events(), outcome)
+    watcher = Watcher(ray_executor.listed([units], [execution]), execution, Events(), outcome)
     error = tmp_path / "error"
     error.write_bytes(pickle.dumps(RuntimeError("first\nThe actor is dead because its owner has died")))
     dead = SimpleNamespace(trial_id="a", config={"index": 0}, pickled_error_file=error)
@@ -550,7 +550,7 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(cluster.listed([units], [execution]), execution, Events(), outcome)
+    watcher = Watcher(ray_executor.listed([units], [execution]), execution, Events(), outcome)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
@@ -571,7 +571,7 @@ def cannot_begin(self: SweepTrial, config: dict[str, Any]) -> None:
 
 def cannot_store(self: SweepTrial, config: dict[str, Any]) -> None:
     """Let nothing be stored of runs that ASHA stops."""
-    from bench.tuning.run import Run
+    from bench.trial.run import Run
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -598,8 +598,8 @@ def test_what_goes_wrong_beside_the_steps_of_a_worker_is_said(
 
     setup, arguments, status, words = BESIDE_STEPS[case]
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    original = cluster.listed
-    monkeypatch.setattr(cluster, "listed", lambda *given: type("ill", (original(*given),), {"setup": setup}))
+    original = ray_executor.listed
+    monkeypatch.setattr(ray_executor, "listed", lambda *given: type("ill", (original(*given),), {"setup": setup}))
     assert (
         sweep.main([*arguments, "--executor", "ray", "--max-concurrent", "2", "-q", "--out", str(tmp_path)]) == status
     )

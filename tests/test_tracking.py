@@ -34,7 +34,7 @@ from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
 from bench.sweep.track import Tracking
-from bench.tuning.trial import Trial
+from bench.trial.trial import Trial
 from leaderboards import Store
 from leaderboards.beside import Asked, beside
 from leaderboards.published import printed_cells
@@ -663,7 +663,7 @@ def test_a_configuration_file_may_track(tmp_path: Path) -> None:
 
 def test_anyones_own_tuner_can_track(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    from bench.tuning import trainable
+    from bench.executors import trainable
 
     made = trainable("fedavg", rounds=2, out=str(tmp_path), track="local,models")(config={})
     while not made.step()["done"]:

@@ -18,15 +18,15 @@ from algorithms import ALGORITHMS
 from bench.engine.state import StateFolder
 from bench.errors import Waiting
 from bench.execution import Execution
+from bench.executors import ray_executor
+from bench.executors.events import Events
+from bench.executors.ray_callback import Watcher
+from bench.executors.runner import Outcome
 from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.tuning import cluster
-from bench.tuning.events import Events
-from bench.tuning.halving import objective
-from bench.tuning.run import record_failure
-from bench.tuning.runner import Outcome
-from bench.tuning.trial import LOST, Trial
-from bench.tuning.watcher import Watcher
+from bench.trial.halving import objective
+from bench.trial.run import record_failure
+from bench.trial.trial import LOST, Trial
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -107,8 +107,8 @@ def test_closing_a_trial_takes_no_claim_from_another(execution: Execution) -> No
 
 
 def test_what_another_holds_is_waited_for_aloud(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.tuning.run.SILENT_SECONDS", 0.0)
-    monkeypatch.setattr("bench.tuning.run.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("bench.trial.run.SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("bench.trial.run.WAIT_SECONDS", 0.01)
     holder = Trial([unit()], execution)
     ending = threading.Timer(0.2, holder.close)
     ending.start()
@@ -158,7 +158,7 @@ def test_a_seed_whose_state_is_unusable_is_left_out_of_no_mean(execution: Execut
 def watcher_of(execution: Execution) -> tuple[Watcher, Outcome]:
     """Who watches a trial of two seeds under Ray, and what it counts."""
     outcome = Outcome()
-    return Watcher(cluster.listed([[unit(0), unit(1)]], [execution]), execution, Events(), outcome), outcome
+    return Watcher(ray_executor.listed([[unit(0), unit(1)]], [execution]), execution, Events(), outcome), outcome
 
 
 def test_a_machine_that_is_not_ready_for_one_run_leaves_the_rounds_of_the_others(

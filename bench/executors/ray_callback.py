@@ -12,10 +12,10 @@ from ray.exceptions import RayTaskError
 from ray.tune.experiment import Trial as TuneTrial
 
 from bench.execution import Execution
+from bench.executors.events import Events, Watched, watched
+from bench.executors.ray_trainable import SweepTrial
+from bench.executors.runner import Outcome
 from bench.planning.unit import Unit
-from bench.tuning.events import Events, Watched, watched
-from bench.tuning.runner import Outcome
-from bench.tuning.tune_trial import SweepTrial
 
 
 class Watcher(tune.Callback):
@@ -60,7 +60,7 @@ class Watcher(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[TuneTrial], trial: TuneTrial, **_: Any) -> None:
         """Count a trial without a last report: an interrupted or a failed one, or a machine that is not ready."""
-        from bench.tuning.trial import on_this_machine
+        from bench.trial.trial import on_this_machine
 
         told, error = self._watched(trial), _error_of(trial)
         problem = on_this_machine(getattr(error, "cause", error), self._execution.out)
@@ -80,7 +80,7 @@ class Watcher(tune.Callback):
 
     def _record(self, trial: TuneTrial, reason: str) -> str:
         """Write the failed rows; return why they cannot be stored, if so."""
-        from bench.tuning.run import record_failure
+        from bench.trial.run import record_failure
 
         prevented = ""
         units, execution = self._resolved(trial)

@@ -14,13 +14,13 @@ from typing import Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
+from bench.executors.events import Display, Events, Observer
+from bench.executors.interruption import Interruption
+from bench.executors.notices import Notices
 from bench.planning.packs import packs_of
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
-from bench.tuning.events import Display, Events, Observer
-from bench.tuning.halving import rungs_of
-from bench.tuning.interruption import Interruption
-from bench.tuning.notices import Notices
+from bench.trial.halving import rungs_of
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -203,14 +203,14 @@ def import_executor(name: str) -> Callable[..., None]:
         EnvironmentProblem: Ray cannot be imported.
     """
     if name == "inline":
-        from bench.tuning.inline import run_inline
+        from bench.executors.inline import run_inline
 
         return run_inline
-    from bench.tuning.quiet import quiet_ray
+    from bench.executors.ray_env import quiet_ray
 
     quiet_ray()
     try:
-        from bench.tuning.cluster import run_ray
+        from bench.executors.ray_executor import run_ray
     except ImportError as error:
         advice = "pip install 'ray[tune]'; a sweep works without it with --executor inline"
         raise EnvironmentProblem(f"Ray cannot be imported: {error}; {advice}") from error

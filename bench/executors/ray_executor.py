@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.search import Searcher
 
 from bench.execution import Execution
+from bench.executors.events import Events
+from bench.executors.grouped_asha import Contests, asha, contests_of
+from bench.executors.interruption import Interruption
+from bench.executors.optuna_search import Proposer, decode, histories, varied
+from bench.executors.ray_callback import Watcher
+from bench.executors.ray_cluster import concurrent, start
+from bench.executors.ray_trainable import SweepTrial
+from bench.executors.runner import Outcome, Resources, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, units_of
 from bench.planning.unit import Unit
-from bench.tuning.connect import concurrent, start
-from bench.tuning.contests import Contests, asha, contests_of
-from bench.tuning.events import Events
-from bench.tuning.interruption import Interruption
-from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import Proposer, decode, histories, varied
-from bench.tuning.tune_trial import SweepTrial
-from bench.tuning.watcher import Watcher
 
 
 def run_ray(
@@ -89,8 +91,6 @@ class _Sweep:
 
     def run_searches(self) -> None:
         """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
-        from bench.tuning.searches import Searches
-
         searches, request = self.plan.searches, self.plan.request
         past = histories(self.plan, searches, self.execution.out)
         proposers = {index: Proposer(self.plan, search, past[index]) for index, search in enumerate(searches)}
@@ -108,7 +108,7 @@ class _Sweep:
             type("federated", (SweepTrial,), {"resolve": resolve, "varied": varied(searches)}),
             {},
             Contests("search", rules) if request.scheduler == "asha" else None,
-            Searches(proposers, lambda: self.execution.stopping),
+            ProposerSearcher(proposers, lambda: self.execution.stopping),
             wanted,
         )
 
@@ -140,3 +140,39 @@ class _Sweep:
             tuner.fit()
         finally:
             shutil.rmtree(root / name, ignore_errors=True)
+
+
+class ProposerSearcher(Searcher):
+    """The samplers of several searches as one of Tune: a configuration is `search`, an index, and `chosen`, its values.
+
+    One sampler after another proposes all that it lacks, without waiting for trials of another to end.
+
+    Args:
+        proposers: by the place of their search.
+        stopping: whether the sweep is.
+    """
+
+    def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:
+        super().__init__(metric="objective", mode="max")
+        self._proposers, self._stopping = proposers, stopping
+        self._asked: dict[str, Any] = {}  # trial -> place and Optuna's trial
+
+    def suggest(self, trial_id: str) -> Any:
+        """Propose the next trial's configuration; `Searcher.FINISHED` if nothing is wanted any more."""
+        for index, proposer in self._proposers.items():
+            asked = None if self._stopping() else proposer.propose()
+            if asked is not None:
+                self._asked[trial_id] = index, asked
+                return {"search": index, "chosen": asked.params}
+        return Searcher.FINISHED
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Tell the trial's sampler."""
+        index, asked = self._asked[trial_id]
+        self._proposers[index].tell(asked, float(result["objective"]) if result and not error else math.nan)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: a sweep goes on from its rows and states, never from Tune's own files."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing, as `save`."""

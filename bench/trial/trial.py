@@ -16,8 +16,8 @@ from bench.engine.simulation import Point
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import Execution
 from bench.planning.unit import Unit
-from bench.tuning.halving import by_configuration, losers, lost, next_rung, objective
-from bench.tuning.run import Run, describe
+from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
+from bench.trial.run import Run, describe
 
 LOST = -1.0  # objective of a failed or unusable run: below every accuracy, and no NaN, which ASHA lets pass
 

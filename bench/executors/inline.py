@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.execution import Execution
+from bench.executors.events import Events, Watched, watched
+from bench.executors.interruption import Interruption
+from bench.executors.optuna_search import Proposer, decode, histories, varied
+from bench.executors.runner import Outcome, Resources, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, units_of
 from bench.planning.unit import Unit
-from bench.tuning.events import Events, Watched, watched
-from bench.tuning.interruption import Interruption
-from bench.tuning.runner import Outcome, Resources, scheduled
-from bench.tuning.search import Proposer, decode, histories, varied
-from bench.tuning.trial import Trial
+from bench.trial.trial import Trial
 
 
 def run_inline(

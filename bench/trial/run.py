@@ -26,7 +26,7 @@ from bench.errors import Waiting, in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.unit import Unit
-from bench.tuning.results import failed_rows, from_seconds, now, rows_of, series
+from bench.trial.results import failed_rows, from_seconds, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5

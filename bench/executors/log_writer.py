@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
+from bench.executors.events import Observer, Watched
+from bench.executors.log_tools import Series, Writer, make_tools
 from bench.identity import identity_json
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
-from bench.tuning.events import Observer, Watched
-from bench.tuning.log_tools import Series, Writer, make_tools
 from leaderboards import Store
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bench.tuning.run import Run
+    from bench.trial.run import Run
 
 FACTOR = 4  # one configuration in so many goes on, as in Tune's ASHA
 

@@ -17,6 +17,7 @@ from ray import tune
 from algorithms import entry
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, count_gpus, default_out
+from bench.executors.notices import pass_on
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
@@ -24,11 +25,10 @@ from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.terminal.names import unknown
 from bench.terminal.values import tracks_of
-from bench.tuning.notices import pass_on
 from search_spaces import cast, setting_fields
 
 if TYPE_CHECKING:
-    from bench.tuning.trial import Trial
+    from bench.trial.trial import Trial
 
 SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
     ("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track")
@@ -53,7 +53,7 @@ class FederatedTrial(tune.Trainable):
         units, execution = self.resolve(config)
         if execution.notice_file:
             pass_on(execution.notice_file)
-        from bench.tuning.trial import Trial  # torch, which the driver of a sweep does without
+        from bench.trial.trial import Trial  # torch, which the driver of a sweep does without
 
         self.trial = Trial(units, execution)
 
@@ -107,7 +107,7 @@ class FederatedTrial(tune.Trainable):
 
 
 class SweepTrial(FederatedTrial):
-    """Base of what `bench.sweep` gives to Tune; `bench.tuning.cluster` binds it to a plan."""
+    """Base of what `bench.sweep` gives to Tune; `bench.executors.ray_executor` binds it to a plan."""
 
     varied: ClassVar[Mapping[str, Varied]] = {}
 

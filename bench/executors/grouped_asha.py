@@ -8,9 +8,9 @@ from typing import Any
 from ray.tune.experiment import Trial as TuneTrial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
+from bench.executors.runner import contest
 from bench.planning.unit import Unit
-from bench.tuning.halving import FACTOR, rungs_of
-from bench.tuning.runner import contest
+from bench.trial.halving import FACTOR, rungs_of
 from search_spaces import Setting
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.executors.events import Display, Watched
 from bench.terminal.words import counted, duration
-from bench.tuning.events import Display, Watched
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench.tuning.events import Display
+from bench.executors.events import Display
 
 
 class Interruption:
