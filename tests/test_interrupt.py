@@ -10,13 +10,9 @@ import pytest
 from commands import assert_equal_results, kill_all, saved_round, start, wait_for
 
 from bench import compare, sweep
-from bench.execution import Execution
-from bench.executors import ray_executor, runner
-from bench.executors.events import Events
+from bench.executors import runner
 from bench.executors.interruption import Interruption
 from bench.executors.progress import Quiet
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
 from leaderboards import Store
 
 # Long enough to be caught in the middle; the state is saved after every round.
@@ -108,29 +104,6 @@ def test_an_interruption_between_two_runs_keeps_the_first(
     assert sweep.main([*few, "--out", str(tmp_path)]) == 130
     assert "between two runs" in capsys.readouterr().err
     assert len(Store(tmp_path).finished()) == 1
-
-
-def test_what_comes_when_all_trials_have_ended_interrupts_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A time budget may run out, and a signal come, while Ray shuts down."""
-
-    def shut_down() -> None:
-        interruption.stop("time budget of 5 s spent")
-        assert not capsys.readouterr().err
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(ray_executor, "start", lambda resources: None)
-    monkeypatch.setattr(ray_executor, "concurrent", lambda resources: 1)
-    monkeypatch.setattr(ray_executor._Sweep, "run_trials", lambda *given: None)
-    monkeypatch.setattr(ray_executor.ray, "shutdown", shut_down)
-    plan = make_plan(Request(("fedavg",)))
-    with Interruption(tmp_path, Quiet()) as interruption:
-        given = Execution(str(tmp_path)), runner.Resources(), Events(), runner.Outcome(), interruption
-        ray_executor.run_ray(plan, [list(plan.units)], *given)
-        assert not interruption.raised
-        assert not interruption.path.exists()
-    assert "all trials have ended and are stored" in capsys.readouterr().err
 
 
 def test_the_first_signal_after_a_spent_budget_does_not_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.sweep import main
 from bench.trial.halving import losers, next_rung, rungs_of
-from bench.trial.trial import Trial
+from bench.trial.trial import RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -46,7 +46,7 @@ def execution(tmp_path: Path) -> Execution:
     )
 
 
-def finish(trial: Trial) -> dict[str, Any]:
+def finish(trial: RunGroup) -> dict[str, Any]:
     while not (report := trial.step())["done"]:
         pass
     trial.close()
@@ -111,9 +111,9 @@ def test_names_say_what_the_runs_of_a_trial_have_in_common() -> None:
 @pytest.mark.parametrize("backend", ["stacked", "loop"])
 def test_the_rows_of_a_pack_are_those_of_lone_runs(backend: str, execution: Execution, tmp_path: Path) -> None:
     units = [unit(mu, seed, rounds=3) for mu in (0.01, 1.0) for seed in (0, 1)]
-    assert finish(Trial(units, replace(execution, backend=backend)))["status"] == "finished"
+    assert finish(RunGroup(units, replace(execution, backend=backend)))["status"] == "finished"
     for one in units:
-        finish(Trial([one], replace(execution, out=str(tmp_path / "alone"), backend="loop")))
+        finish(RunGroup([one], replace(execution, out=str(tmp_path / "alone"), backend="loop")))
     packed, alone = (Store(out).runs().set_index("run_key").sort_index() for out in (tmp_path, tmp_path / "alone"))
     assert list(packed.index) == list(alone.index)
     assert (set(packed["pack"]), set(alone["pack"])) == ({4 if backend == "stacked" else 1}, {1})
@@ -124,16 +124,16 @@ def test_the_rows_of_a_pack_are_those_of_lone_runs(backend: str, execution: Exec
 
 def test_a_pack_goes_on_after_an_interruption(execution: Execution, tmp_path: Path) -> None:
     units = [unit(mu, rounds=4) for mu in (0.01, 1.0)]
-    first = Trial(units, execution)
+    first = RunGroup(units, execution)
     first.step()
     (tmp_path / "stop").touch()
     assert first.step()["status"] == "interrupted"
     first.close()
     (tmp_path / "stop").unlink()
-    again = Trial(units, execution)
+    again = RunGroup(units, execution)
     assert [run.round for run in again.runs] == [2, 2]
     finish(again)
-    finish(Trial(units, replace(execution, out=str(tmp_path / "whole"))))
+    finish(RunGroup(units, replace(execution, out=str(tmp_path / "whole"))))
     stopped, whole = (Store(out).runs().set_index("run_key").sort_index() for out in (tmp_path, tmp_path / "whole"))
     results = ["best_accuracy", "final_accuracy", "best_val_accuracy", "ema_accuracy", "train_steps"]
     assert stopped[results].equals(whole[results])
@@ -203,7 +203,7 @@ def test_asha_within_a_pack(execution: Execution, tmp_path: Path) -> None:
     """Four configurations, two seeds each: after the first rung one of them is left, in a stack that has shrunk."""
     rates = (1e-4, 1e-3, 0.1, 1e-5)
     units = [unit(seed=seed, lr=lr) for lr in rates for seed in (0, 1)]
-    trial = Trial(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
+    trial = RunGroup(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
     trial.step()
     assert len(trial._packs[0].active) == 8
     trial.step()
@@ -217,7 +217,7 @@ def test_asha_within_a_pack(execution: Execution, tmp_path: Path) -> None:
         0.1: ["finished"],
     }
     assert set(runs[runs.status == "stopped"].communications) == {1}
-    again = Trial(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
+    again = RunGroup(units, replace(execution, rungs=rungs_of(10), keep_stopped=True))
     assert again.report()["status"] == "finished", "nothing is left to do, and nothing is judged again"
     assert [run.round for run in again.runs] == [1, 1, 1, 1, 10, 10, 1, 1]
     again.close()
@@ -266,7 +266,7 @@ def test_as_many_trials_share_a_gpu_as_their_peaks_allow(monkeypatch: pytest.Mon
 def test_the_share_follows_stored_peaks_of_like_runs(
     execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finish(Trial([unit(rounds=1)], execution))
+    finish(RunGroup([unit(rounds=1)], execution))
     store = Store(tmp_path)
     runs = store.runs()
     runs["device"], runs["peak_memory_bytes"] = "NVIDIA H200", 30 * 2**30
@@ -327,7 +327,7 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(stop: int, execution
     def contest(out: Path, interrupted: int) -> dict[str, str]:
         how = replace(execution, out=str(out), rungs=rungs_of(10), keep_stopped=True, stop_file=str(out / "stop"))
         out.mkdir()
-        (trial,) = [Trial(units, how) for units in trials_of(Planned(), Planned.units, 16)]  # type: ignore[arg-type]
+        (trial,) = [RunGroup(units, how) for units in trials_of(Planned(), Planned.units, 16)]  # type: ignore[arg-type]
         for _ in range(interrupted):
             trial.step()
         if interrupted:
@@ -336,7 +336,7 @@ def test_an_interrupted_contest_ends_as_the_undisturbed_one(stop: int, execution
             trial.close()
             (out / "stop").unlink()
             missing = missing_units(Planned(), Store(out))  # type: ignore[arg-type]
-            (trial,) = [Trial(units, how) for units in trials_of(Planned(), missing, 16)]  # type: ignore[arg-type]
+            (trial,) = [RunGroup(units, how) for units in trials_of(Planned(), missing, 16)]  # type: ignore[arg-type]
         finish(trial)
         return dict(Store(out).status())
 
@@ -347,7 +347,7 @@ def test_two_sweeps_with_grids_in_opposite_order_do_not_wait_for_each_other(exec
     units = [unit(mu, rounds=2) for mu in (0.01, 1.0, 2.0)]
     ended: list[str] = []
     threads = [
-        threading.Thread(target=lambda order=order: ended.append(finish(Trial(order, execution))["status"]))
+        threading.Thread(target=lambda order=order: ended.append(finish(RunGroup(order, execution))["status"]))
         for order in (units, units[::-1])
     ]
     for thread in threads:
@@ -359,7 +359,7 @@ def test_two_sweeps_with_grids_in_opposite_order_do_not_wait_for_each_other(exec
 
 def test_the_objective_is_the_best_configurations(execution: Execution) -> None:
     units = [unit(seed=seed, lr=lr) for lr in (1e-5, 0.1) for seed in (0, 1)]
-    trial = Trial(units, execution)
+    trial = RunGroup(units, execution)
     trial.step()
     means = [sum(run.measure("val_accuracy") for run in trial.runs[at : at + 2]) / 2 for at in (0, 2)]
     assert trial.report()["objective"] == pytest.approx(max(means))

@@ -34,7 +34,7 @@ from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
 from bench.sweep.track import Tracking
-from bench.trial.trial import Trial
+from bench.trial.trial import RunGroup
 from leaderboards import Store
 from leaderboards.beside import Asked, beside
 from leaderboards.published import printed_cells
@@ -466,7 +466,7 @@ def unit(algorithm: str = "fedavg", seed: int = 0) -> Unit:
 def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
     """One run to its end; its last report."""
     execution = Execution(str(out), rounds_per_report=1, track=track, provenance=of_command([]), **options)
-    made = Trial([unit()], execution)
+    made = RunGroup([unit()], execution)
     while not (report := made.step())["done"]:
         continue
     made.close()
@@ -489,7 +489,7 @@ def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
 
 def test_a_run_that_was_stopped_has_only_its_curve(tmp_path: Path) -> None:
     execution = Execution(str(tmp_path), rounds_per_report=1, track=ALL, provenance=of_command([]))
-    made = Trial([unit()], execution)
+    made = RunGroup([unit()], execution)
     made.step()
     made.close()
     row = Store(tmp_path).runs().iloc[0]
@@ -598,7 +598,7 @@ def test_the_cost_is_said_before_and_after(tmp_path: Path, capsys: pytest.Captur
 def begin(out: Path, track: tuple[str, ...]) -> None:
     """One round of a run, saved."""
     execution = Execution(str(out), rounds_per_report=1, save_seconds=-1, track=track, stop_file=str(out / "stop"))
-    made = Trial([unit()], execution)
+    made = RunGroup([unit()], execution)
     made.step()
     (out / "stop").touch()
     made.close()

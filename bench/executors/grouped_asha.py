@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from bench.executors.runner import contest
@@ -49,22 +49,22 @@ class Contests(FIFOScheduler):
         super().__init__()  # type: ignore[no-untyped-call]
         self._name, self._rules = name, tuple(rules)
 
-    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         """Add a trial to its contest."""
         self._rule(trial).on_trial_add(tune_controller, trial)
 
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> str:
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
         """Let the contest decide whether the trial goes on."""
         return str(self._rule(trial).on_trial_result(tune_controller, trial, dict(result)))
 
-    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> None:
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
         """Count the trial's last result in its contest."""
         self._rule(trial).on_trial_complete(tune_controller, trial, dict(result))
 
-    def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """Remove a trial from its contest."""
         self._rule(trial).on_trial_remove(tune_controller, trial)
 
-    def _rule(self, trial: TuneTrial) -> ASHAScheduler:
+    def _rule(self, trial: Trial) -> ASHAScheduler:
         place: int = trial.config[self._name]
         return self._rules[place]

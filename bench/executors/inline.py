@@ -14,7 +14,7 @@ from bench.executors.runner import Outcome, Resources, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, units_of
 from bench.planning.unit import Unit
-from bench.trial.trial import Trial
+from bench.trial.trial import RunGroup
 
 
 def run_inline(
@@ -45,7 +45,7 @@ def run_inline(
 
 def _run(told: Watched, execution: Execution, events: Events, outcome: Outcome) -> dict[str, Any]:
     events.started(told)
-    trial = Trial(told.units, execution)
+    trial = RunGroup(told.units, execution)
     report = trial.report()
     while not report["done"]:
         report = trial.step()

@@ -28,7 +28,7 @@ class Interruption:
         # A name of its own: several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
-        self._signalled, self._over = False, False
+        self._signalled = False
         self._display = display
         self._before: dict[int, Any] = {}
 
@@ -49,14 +49,8 @@ class Interruption:
             self._before.setdefault(number, signal.getsignal(number))
             signal.signal(number, self._handle)
 
-    def over(self) -> None:
-        """Note that all trials have ended: nothing can be interrupted any more."""
-        self._over = True
-
     def stop(self, why: str) -> None:
-        """Raise the flag: the sweep ends as interrupted, unless all of it is over."""
-        if self._over:
-            return
+        """Make the file: the sweep ends as interrupted."""
         self.raised = True
         self.path.touch()
         killing = "once more to kill" if self._signalled else "Ctrl-C twice kills"
@@ -68,6 +62,4 @@ class Interruption:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self._signalled = True
-        if self._over:
-            self._display.say("all trials have ended and are stored, the tables follow; once more to kill")
         self.stop(signal.Signals(number).name)

@@ -21,7 +21,7 @@ from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import Proposer, decode, histories, varied
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import concurrent, start
-from bench.executors.ray_trainable import SweepTrial
+from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.runner import Outcome, Resources, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, units_of
@@ -56,19 +56,18 @@ def run_ray(
             sweep.run_trials(trials)
         if plan.searches and not execution.stopping:
             sweep.run_searches()
-        interruption.over()
     finally:
         ray.shutdown()
 
 
-def listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrial]:
+def listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrainable]:
     """Make a trainable whose configuration is an index into these trials, each with its own execution."""
 
-    def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+    def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         return list(trials[config["index"]]), how[config["index"]]
 
     differing = varied_names([unit for units in trials for unit in units])
-    return type("federated", (SweepTrial,), {"resolve": resolve, "varied": differing})
+    return type("federated", (SweepTrainable,), {"resolve": resolve, "varied": differing})
 
 
 @dataclass(frozen=True)
@@ -99,13 +98,13 @@ class _Sweep:
             return
         how = [scheduled(self.plan, search.setting, self.execution) for search in searches]
 
-        def resolve(self: SweepTrial, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+        def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
             search = searches[config["search"]]
             return units_of(search, decode(search, config["chosen"]), request.seeds), how[config["search"]]
 
         rules = [asha(search.setting) for search in searches]
         self._fit(
-            type("federated", (SweepTrial,), {"resolve": resolve, "varied": varied(searches)}),
+            type("federated", (SweepTrainable,), {"resolve": resolve, "varied": varied(searches)}),
             {},
             Contests("search", rules) if request.scheduler == "asha" else None,
             ProposerSearcher(proposers, lambda: self.execution.stopping),
@@ -114,7 +113,7 @@ class _Sweep:
 
     def _fit(
         self,
-        trainable: type[SweepTrial],
+        trainable: type[SweepTrainable],
         space: Mapping[str, Any],
         scheduler: Any,
         searcher: Any = None,

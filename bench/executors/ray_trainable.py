@@ -28,7 +28,7 @@ from bench.terminal.values import tracks_of
 from search_spaces import cast, setting_fields
 
 if TYPE_CHECKING:
-    from bench.trial.trial import Trial
+    from bench.trial.trial import RunGroup
 
 SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
     ("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track")
@@ -37,12 +37,12 @@ CHOICES = {"device": ("cpu", "cuda"), "backend": BACKENDS}
 POINTER = "state.json"
 
 
-class FederatedTrial(tune.Trainable):
+class FederatedTrainable(tune.Trainable):
     """Base of all trainables: a thin shell, bound to one algorithm by `make_trainable`."""
 
     algorithm: str = ""
     defaults: Mapping[str, Any] = {}
-    trial: Trial
+    trial: RunGroup
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the runs that the configuration asks for; their saved state is taken up by itself."""
@@ -53,9 +53,9 @@ class FederatedTrial(tune.Trainable):
         units, execution = self.resolve(config)
         if execution.notice_file:
             pass_on(execution.notice_file)
-        from bench.trial.trial import Trial  # torch, which the driver of a sweep does without
+        from bench.trial.trial import RunGroup  # torch, which the driver of a sweep does without
 
-        self.trial = Trial(units, execution)
+        self.trial = RunGroup(units, execution)
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         """The runs of a configuration and how to execute them."""
@@ -106,7 +106,7 @@ class FederatedTrial(tune.Trainable):
         self.trial.close()
 
 
-class SweepTrial(FederatedTrial):
+class SweepTrainable(FederatedTrainable):
     """Base of what `bench.sweep` gives to Tune; `bench.executors.ray_executor` binds it to a plan."""
 
     varied: ClassVar[Mapping[str, Varied]] = {}
@@ -116,7 +116,7 @@ class SweepTrial(FederatedTrial):
         self.trial.end()
 
 
-def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrial]:
+def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrainable]:
     """Bind a class to one registry entry. Paths are made absolute now, in the driver: workers run elsewhere.
 
     Raises:
@@ -135,7 +135,7 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
     unit_of(name, bound)
     _tracks(bound)
-    return type(name, (FederatedTrial,), {"algorithm": name, "defaults": bound})
+    return type(name, (FederatedTrainable,), {"algorithm": name, "defaults": bound})
 
 
 def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> Unit:

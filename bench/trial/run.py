@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from bench.errors import Waiting, in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.unit import Unit
-from bench.trial.results import failed_rows, from_seconds, now, rows_of, series
+from bench.trial.results import failed_rows, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
@@ -79,7 +80,7 @@ class Run:
             self._build()
         self.began = self._kept = self.round
 
-    def settle(self) -> None:
+    def save_or_finish(self) -> None:
         """After some rounds, store the rows if the run is done, or the state if that is due."""
         simulation = self._running()
         if simulation.done:
@@ -208,7 +209,7 @@ class Run:
         self.simulation.load()
 
     def _running(self) -> Simulation:
-        assert self.simulation is not None, "open() comes before settle()"
+        assert self.simulation is not None, "open() comes before save_or_finish()"
         return self.simulation
 
     def _store(self, status: str) -> None:
@@ -240,7 +241,7 @@ class Run:
             "threads": execution.threads,
             "backend": simulation.backend if simulation else execution.backend,
             "pack": self.pack,
-            "started": from_seconds(simulation.progress.started) if simulation else self._started,
+            "started": datetime.fromtimestamp(simulation.progress.started, UTC) if simulation else self._started,
             "finished": now(),
             "status": status,
         }

@@ -22,7 +22,7 @@ from bench.trial.run import Run, describe
 LOST = -1.0  # objective of a failed or unusable run: below every accuracy, and no NaN, which ASHA lets pass
 
 
-class Trial:
+class RunGroup:
     """The runs of one trial, advanced round by round, side by side.
 
     Args:
@@ -76,7 +76,7 @@ class Trial:
             if run.simulation in pack.failures:
                 self._guard(run, partial(_raise, pack.failures[run.simulation]))
             elif run.simulation in pack.members:
-                self._guard(run, run.settle)
+                self._guard(run, run.save_or_finish)
         self._leave()
 
     def _until_rung(self, pack: Pack, rounds: int) -> int:
