@@ -20,10 +20,10 @@ _UNKNOWN = "unrecognized arguments: "  # argparse's words
 
 
 class Parser(argparse.ArgumentParser):
-    """The options of a command: an option's name is written out, and what is wrong is said in a line (exit 2).
+    """A parser that takes no abbreviated options and reports a mistake in a line (exit 2).
 
     Attributes:
-        place: what messages add of where the words come from, if not from the command line.
+        place: where the words come from, if not from the command line; messages end with it.
     """
 
     place = ""
@@ -32,19 +32,19 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
 
     def error(self, message: str) -> NoReturn:
-        """As argparse words it, with the nearest option for one that does not exist, and where all of them are."""
+        """Exit with argparse's message, the nearest option to an unknown one, and the way to see all options."""
         told = f"{message}{self.place}{self._nearest(message)}"
         self.exit(EXIT_USAGE, f"error: {told}; `{self.prog} --help` shows the options\n")
 
     def parse_known_args(self, *given: Any, **named: Any) -> Any:
-        """As argparse does, but what is not known ends here: a sub-command's own options are the ones to suggest."""
+        """Parse as argparse does, but reject unknown words here, where a sub-command's own options are suggested."""
         found, unknown = super().parse_known_args(*given, **named)
         if unknown:
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
         return found, unknown
 
     def nearest(self, option: str) -> str:
-        """The option that may have been meant by one that does not exist; empty if none is near."""
+        """The existing option nearest to one that does not exist; empty if none is near."""
         from difflib import get_close_matches
 
         known = list(self._option_string_actions)
@@ -59,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def report_problem(error: BaseException, status: int, verbose: bool = False) -> int:
-    """Say it on stderr without a traceback, unless that was asked for; returns `status`."""
+    """Write an error to stderr, with its traceback if `verbose`; return `status`."""
     if verbose:
         traceback.print_exception(error)
     _tell(f"error: {error}")
@@ -67,13 +67,13 @@ def report_problem(error: BaseException, status: int, verbose: bool = False) -> 
 
 
 def say(*notes: str) -> None:
-    """Notes on stderr, a line each."""
+    """Write notes to stderr, a line each."""
     for note in notes:
         _tell(f"note: {note}")
 
 
 def _tell(line: str) -> None:
-    """What files say is in it, too: a terminal gets no control characters of theirs."""
+    """Write a line to stderr without control characters, which names in files may have."""
     from leaderboards.commands import printable  # `--version` does without
 
     sys.stderr.write(f"{printable(line)}\n")
@@ -142,11 +142,11 @@ def _nowhere() -> Any:
 
 
 def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
-    """What a command ends with: what it says, or 0; 2 and 3 for what stops it; 130 after an interruption.
+    """Run a command and return its exit status: its own or 0, 2 or 3 after an error, 130 after an interruption.
 
     Args:
-        action: the command; its problems are said on stderr.
-        verbose: with their tracebacks.
+        action: the command; its errors are written to stderr.
+        verbose: write their tracebacks, too.
     """
     status = EXIT_OK
     try:
@@ -159,7 +159,7 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
                 status = report_problem(error, EXIT_ENVIRONMENT, verbose)
     except UnreadError:
         pass
-    except EnvironmentProblem as error:  # of what was still to be written
+    except EnvironmentProblem as error:  # of the last flush
         status = report_problem(error, EXIT_ENVIRONMENT, verbose)
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
@@ -167,7 +167,7 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
 
 
 def _of_environment() -> tuple[type[Exception], ...]:
-    """What ends a command with 3. Asked for when something failed: its import doubles the time of `--version`."""
+    """The errors that end a command with 3, imported only after an error: that doubles the time of `--version`."""
     from leaderboards import StoreError
 
     return EnvironmentProblem, StoreError, OSError

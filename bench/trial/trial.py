@@ -6,7 +6,6 @@ import errno
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from bench.engine.memory import release
@@ -74,7 +73,7 @@ class RunGroup:
         pack.advance(rounds, stop=lambda: self.execution.stopping)
         for run in self._active():
             if run.simulation in pack.failures:
-                self._guard(run, partial(_raise, pack.failures[run.simulation]))
+                self._note(run, pack.failures[run.simulation])
             elif run.simulation in pack.members:
                 self._guard(run, run.save_or_finish)
         self._leave()
@@ -191,25 +190,27 @@ class RunGroup:
         return [run for run in self.runs if run.status == "running" and run.simulation and not self.problem]
 
     def _guard(self, run: Run, action: Callable[[], None]) -> None:
-        """Act on a run; a failure or an unusable state ends this run only, a machine that is not ready the trial."""
+        """Act on a run, and note an error."""
         try:
             action()
-        except UnusableState as error:  # no row: the state may be mended, and what is stored stays
-            run.status, run.error = "environment", str(error)
         except Exception as error:
-            problem = on_this_machine(error, self.execution.out)
-            if problem:
-                self.problem = problem
-            else:
-                self._fail(run, error)
+            self._note(run, error)
 
-    def _fail(self, run: Run, error: Exception) -> None:
+    def _note(self, run: Run, error: Exception) -> None:
+        """Let a failure or an unusable state end this run only, and a machine that is not ready the trial."""
+        if isinstance(error, UnusableState):  # no row: the state may be mended, and stored rows stay
+            run.status, run.error = "environment", str(error)
+            return
+        problem = on_this_machine(error, self.execution.out)
+        if problem:
+            self.problem = problem
+            return
         try:
             run.fail(error)
-        except OSError as problem:
-            self.problem = on_this_machine(problem, self.execution.out)
-        except Exception as problem:  # its row cannot be written: the sweep says so and goes on
-            run.status, run.error = "failed", f"{describe(error)}; its row cannot be stored: {problem}"
+        except OSError as full:
+            self.problem = on_this_machine(full, self.execution.out)
+        except Exception as unstorable:  # its row cannot be written: the sweep says so and goes on
+            run.status, run.error = "failed", f"{describe(error)}; its row cannot be stored: {unstorable}"
 
 
 def _packs_of(runs: Sequence[Run]) -> list[Pack]:
@@ -222,10 +223,6 @@ def _packs_of(runs: Sequence[Run]) -> list[Pack]:
         for run in members:
             run.pack = len(members) if backend == "stacked" else 1
     return [Pack([run.simulation for run in members if run.simulation]) for members in found.values()]
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def on_this_machine(error: BaseException | None, out: str) -> str:
