@@ -42,21 +42,17 @@ class History:
     failed: list[dict[str, Any]] = field(default_factory=list)
 
 
-def joint_names(search: Search) -> tuple[str, ...]:
-    """The hyper-parameters that relations bind together and whose values are grids: they are chosen as one."""
-    bound = {name for relation in search.where for name in names_in(relation)}
-    return tuple(name for name, value in search.values.items() if name in bound and isinstance(value, Grid))
-
-
 def distributions(search: Search) -> dict[str, Any]:
-    """Optuna's distributions by name; a joint choice is called by its names joined with commas, its values JSON lists.
+    """Optuna's distributions by name, without the names that have a single value.
 
-    Names with a single value are left out.
+    Grids that relations bind together are chosen as one: its name is theirs joined with commas, its values JSON lists.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-    made: dict[str, Any] = {}
-    joint = {name: value.values for name in joint_names(search) if isinstance(value := search.values[name], Grid)}
+    space: dict[str, Any] = {}
+    grids = {name: value.values for name, value in search.values.items() if isinstance(value, Grid)}
+    bound = {name for relation in search.where for name in names_in(relation)}
+    joint = {name: values for name, values in grids.items() if name in bound}
     if joint:
         relations = [relation for relation in search.where if names_in(relation) <= joint.keys()]
         choices = [
@@ -64,23 +60,23 @@ def distributions(search: Search) -> dict[str, Any]:
             for values in product(*joint.values())
             if all(holds(relation, dict(zip(joint, values, strict=True))) for relation in relations)
         ]
-        made[",".join(joint)] = CategoricalDistribution(choices)
+        space[",".join(joint)] = CategoricalDistribution(choices)
     for name, value in search.values.items():
         if isinstance(value, Range):
-            made[name] = FloatDistribution(value.low, value.high, log=value.log)
+            space[name] = FloatDistribution(value.low, value.high, log=value.log)
         elif name not in joint and len(value.values) > 1:
-            made[name] = CategoricalDistribution(value.values)
-    return made
+            space[name] = CategoricalDistribution(value.values)
+    return space
 
 
 def size(search: Search) -> float:
-    """How many configurations the search can propose; infinite with an interval."""
+    """Count the configurations that the search can propose; infinite with an interval."""
     counts = [len(getattr(dist, "choices", ())) or math.inf for dist in distributions(search).values()]
     return math.prod(counts)
 
 
 def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
-    """A full configuration from Optuna's values."""
+    """Make a full configuration from Optuna's values."""
     configuration = {name: value.values[0] for name, value in search.values.items() if isinstance(value, Grid)}
     for name, value in chosen.items():
         names = name.split(",")
