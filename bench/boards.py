@@ -126,7 +126,7 @@ def _merged(done: Merged, out: Path) -> str:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
-    from bench.tuning.results import summarise
+    from bench.trial.results import summarise
     from leaderboards.validation import validate
 
     out = _folder(arguments.folder)

@@ -30,7 +30,7 @@ TRACKS = {
     "drift": "gradients of the clients' losses and distances of their models, every evaluated round",
     "message": "small tensors that the server sends (FedCAD's class weights), every evaluated round",
 }
-# What `--log` takes; `bench.tuning.log_tools` has one class for each.
+# What `--log` takes; `bench.executors.log_tools` has one class for each.
 LOGS = {
     "tensorboard": "event files in OUT/logs/tensorboard",
     "wandb": "Weights & Biases; offline in OUT/logs/wandb",
@@ -54,6 +54,7 @@ class Execution:
         keep_stopped: leave a run alone that a scheduler stopped before.
         rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
         report_seconds: see above.
+        report_curves: reports carry the new points of the curves, which `--log` writes.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
         track: names of `TRACKS`.
         stop_file: when this file exists, trials end their round, save and return.
@@ -72,6 +73,7 @@ class Execution:
     keep_stopped: bool = False
     rounds_per_report: int = 0
     report_seconds: float = 1.0
+    report_curves: bool = False
     save_seconds: float = 15.0
     track: tuple[str, ...] = ()
     stop_file: str | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bench.tuning.results import RESULT_COLUMNS
+from bench.trial.results import RESULT_COLUMNS
 from leaderboards import Store
 
 EQUAL_COLUMNS = (
@@ -49,7 +49,7 @@ def command(
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
     """Until it holds."""
     end = time.monotonic() + seconds
     while not condition():

@@ -55,6 +55,24 @@ def holds(name: str, check: str) -> None:
     assert outcome.status == PASSED, "\n".join(outcome.problems)
 
 
+@pytest.fixture(scope="session")
+def shared_ray() -> Iterator[None]:
+    """Sweeps of this process with `--executor ray` share one Ray, which takes seconds to start."""
+    from bench.executors.runner import import_executor
+
+    import_executor("ray")
+    from bench.executors import ray_executor
+    from bench.executors.ray_cluster import start
+    from bench.executors.runner import Resources
+
+    start(Resources())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ray_executor, "start", lambda resources: None)
+        patch.setattr(ray_executor.ray, "shutdown", lambda: None)
+        yield
+    ray_executor.ray.shutdown()
+
+
 # FedKF's generator of images: its own widths take most of a run's time in float64, and are tested as equations.
 NARROW, PUBLISHED = (12, 10, 6), generators.IMAGE_WIDTHS
 

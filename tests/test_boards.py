@@ -15,7 +15,7 @@ import pytest
 from rows import START, failed_row, make_row
 
 from bench.boards import main
-from bench.tuning.results import summarise
+from bench.trial.results import summarise
 from leaderboards import SCHEMA_VERSION, Store, files
 from leaderboards.compaction import compact
 from leaderboards.validation import examine

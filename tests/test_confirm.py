@@ -357,7 +357,7 @@ def test_every_kind_of_search_sees_seed_0_alone(tmp_path, search):
 
 
 def test_a_failed_run_of_the_search_leaves_the_choice_to_the_others(tmp_path, monkeypatch, capsys):
-    import bench.tuning.inline as inline
+    import bench.executors.inline as inline
 
     run = inline._run
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +14,13 @@ import pytest
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from bench.execution import Execution
-from bench.planning.plan import make_plan
+from bench.executors.grouped_asha import contests_of
+from bench.executors.optuna_search import History, Proposer, decode, proposed_first, varied
+from bench.executors.ray_executor import ProposerSearcher
+from bench.executors.runner import group
+from bench.planning.plan import Plan, make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
-from bench.tuning import cluster
-from bench.tuning.contests import contests_of
-from bench.tuning.runner import group
-from bench.tuning.search import History, decode, proposed_first, varied
-from bench.tuning.searches import Searches, sampler
 from search_spaces import Range
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
@@ -112,127 +109,69 @@ def test_under_asha_cells_are_run_one_after_another() -> None:
     assert sorted(unit.key for (unit,) in found) == sorted(unit.key for (unit,) in mixed)
 
 
-class Sampler(Searcher):
-    """Proposes its name with one number after another, the last one for ever; keeps what it is told."""
-
-    def __init__(self, name: str, *numbers: float) -> None:
-        super().__init__(metric="objective", mode="max")
-        self._name, self._numbers, self.told = name, list(numbers), list[Any]()
-
-    def suggest(self, trial_id: str) -> dict[str, Any]:
-        return {self._name: self._numbers.pop(0) if len(self._numbers) > 1 else self._numbers[0]}
-
-    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self.told.append(result["objective"])
-
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        self.told.append(("ended", (result or {}).get("objective"), error))
+def search_plan(*mu: str, samples: int = 10, known: Sequence[float] = (), **more: Any) -> tuple[Plan, History]:
+    """A plan of one search over FedProx's mu, and its history of stored values, each 0.25."""
+    plan = make_plan(Request(("fedprox",), values={"mu": mu}, search="optuna", num_samples=samples, **more))
+    return plan, History(known=[({"mu": value}, 0.25) for value in known])
 
 
-def searches_of(wanted: dict[int, int], *samplers: Searcher, stopping: Callable[[], bool] = lambda: False) -> Searches:
-    """The searches of samplers; nothing is stored of any."""
-    return Searches(dict(enumerate(samplers)), dict.fromkeys(wanted, History()), wanted, stopping)
+def proposer_of(*mu: str, samples: int = 10, known: Sequence[float] = ()) -> Proposer:
+    plan, past = search_plan(*mu, samples=samples, known=known)
+    return Proposer(plan, plan.searches[0], past)
 
 
 def test_each_search_proposes_what_it_lacks_and_hears_of_its_own_trials() -> None:
-    samplers = Sampler("a", 1, 2), Sampler("b", 1), Sampler("c", 1)
-    searches = searches_of({0: 2, 2: 1}, *samplers)
-    proposed = [searches.suggest(name) for name in ("t0", "t1", "t2", "t3")]
-    chosen = [{"search": 0, "chosen": {"a": 1}}, {"search": 0, "chosen": {"a": 2}}, {"search": 2, "chosen": {"c": 1}}]
-    assert proposed == [*chosen, Searcher.FINISHED]
-    searches.on_trial_result("t2", {"objective": 0.5})
+    first, second, stopping = proposer_of("0", "1"), proposer_of("0", "1", "2", samples=2), [False]
+    searches = ProposerSearcher({0: first, 2: second}, lambda: stopping[0])
+    proposed = [searches.suggest(f"t{number}") for number in range(5)]
+    assert [one["search"] for one in proposed[:4]] == [0, 0, 2, 2]
+    assert len({json.dumps(one) for one in proposed[:4]}) == 4
+    assert proposed[4] == Searcher.FINISHED
     searches.on_trial_complete("t2", {"objective": 0.5})
     searches.on_trial_complete("t0", None, error=True)
-    assert [one.told for one in samplers] == [[("ended", None, True)], [], [0.5, ("ended", 0.5, False)]]
+    searches.on_trial_complete("t1", {"objective": math.nan, "status": "environment"})
+    assert [trial.state.name for trial in first.study.trials] == ["FAIL", "FAIL"], "a sampler takes no NaN"
+    told = second.study.trials[0]
+    assert (told.state.name, told.value) == ("COMPLETE", 0.5)
+
+
+def test_a_stopping_sweep_gets_no_more() -> None:
+    assert ProposerSearcher({0: proposer_of("0", "1")}, lambda: True).suggest("t0") == Searcher.FINISHED
 
 
 def test_what_a_sampler_proposes_again_is_told_and_not_tried() -> None:
-    repeating = Sampler("a", 7, 1, 1, 2, 1, 3)
-    searches = Searches({0: repeating}, {0: History(known=[({"a": 7}, 0.25)])}, {0: 3}, lambda: False)
-    assert searches.suggest("t0")["chosen"] == {"a": 1}, "7 is stored"
-    assert searches.suggest("t1")["chosen"] == {"a": 2}, "1 is being tried"
-    assert repeating.told == [("ended", 0.25, False), ("ended", None, True)]
-    searches.on_trial_complete("t0", {"objective": 0.5})
-    assert searches.suggest("t2")["chosen"] == {"a": 3}
-    assert repeating.told[2:] == [("ended", 0.5, False), ("ended", 0.5, False)]
+    proposer = proposer_of("0", "1", "2", "3", "4", "5", samples=3, known=[5.0])
+    for mu in (5.0, 1.0, 1.0, 2.0):
+        proposer.study.enqueue_trial({"mu": mu})
+    assert [asked.params["mu"] for asked in (proposer.propose(), proposer.propose()) if asked] == [1.0, 2.0]
+    assert [(trial.state.name, trial.value) for trial in proposer.study.trials] == [
+        ("COMPLETE", 0.25),
+        ("COMPLETE", 0.25),
+        ("RUNNING", None),
+        ("FAIL", None),
+        ("RUNNING", None),
+    ], "5 is stored, the second 1 is being tried"
+    assert proposer.propose() is None
 
 
-def test_a_trial_without_a_value_is_a_failed_one_to_its_sampler(caplog: pytest.LogCaptureFixture) -> None:
-    (search,) = make_plan(Request(("fedprox",), values={"mu": ("0", "1", "2")}, search="optuna")).searches
-    made = sampler(search, History(), [])
-    searches = Searches({0: made}, {0: History()}, {0: 2}, lambda: False)
-    for name, value in (("t0", math.nan), ("t1", 0.5)):
-        searches.suggest(name)
-        searches.on_trial_complete(name, {"objective": value, "status": "environment"})
-    assert [trial.state.name for trial in made._ot_study.trials] == ["FAIL", "COMPLETE"]
-    assert not caplog.records
-
-
-def test_a_search_whose_sampler_has_nothing_new_leaves_the_others_theirs() -> None:
-    searches = searches_of({0: 3, 1: 2}, Sampler("a", 1), Sampler("b", 1, 2))
-    proposed = [searches.suggest(name) for name in ("t0", "t1", "t2", "t3")]
-    chosen = [(0, {"a": 1}), (1, {"b": 1}), (1, {"b": 2})]
-    assert proposed == [*({"search": index, "chosen": one} for index, one in chosen), Searcher.FINISHED]
-
-
-def test_a_sampler_that_waits_loses_no_trial_and_a_stopping_sweep_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting, stopping = Sampler("a", 1, 2), [False]
-    searches = searches_of({0: 2}, waiting, stopping=lambda: stopping[0])
-    with monkeypatch.context() as patch:
-        patch.setattr(waiting, "suggest", lambda _: None)
-        assert searches.suggest("t0") is None
-    assert searches.suggest("t0") == {"search": 0, "chosen": {"a": 1}}
-    stopping[0] = True
-    assert searches.suggest("t1") == Searcher.FINISHED
-
-
-class Fits:
-    """Stands for a sweep: a fit asks for all trials, which fail and leave no row."""
-
-    def __init__(self, out: Path) -> None:
-        stop = out / "stop"
-        self.execution, self.resources = Execution(out=str(out), stop_file=str(stop)), SimpleNamespace(pack=1)
-        self.chosen: list[str] = []
-
-    def run(self, trainable: Any, space: Any, scheduler: Any, searcher: Any = None, samples: int = 1) -> None:
-        while (asked := searcher.suggest(name := str(len(self.chosen)))) != Searcher.FINISHED:
-            self.chosen.append(json.dumps(asked))
-            searcher.on_trial_complete(name, {"objective": -1.0, "status": "failed", "training_iteration": 1})
-        assert len(self.chosen) == samples
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_as_many_configurations_are_tried_as_are_wanted_each_once(force: bool, tmp_path: Path) -> None:
-    """Also where all of them fail and leave no row. What is forced is not looked up: the sampler repeats itself."""
-    values = {"mu": ("0", "0.1", "0.2", "0.5", "1", "2"), "alpha": ("100", "0.05")}
-    request = Request(("fedprox",), values=values, search="optuna", num_samples=5, force=force)
-    sweep: Any = Fits(tmp_path)
-    cluster._search(make_plan(request), sweep)
-    assert len(set(sweep.chosen)) == len(sweep.chosen) == 10
-
-
-def test_a_sweep_that_is_stopping_begins_no_trials(tmp_path: Path) -> None:
-    sweep: Any = Fits(tmp_path)
-    (tmp_path / "stop").touch()
-    cluster._run_trials(make_plan(Request(("fedavg",))), trials_of("fedavg"), sweep)
-    cluster._search(make_plan(Request(("fedprox",), search="optuna", num_samples=2)), sweep)
-    assert not sweep.chosen
-
-
-def test_a_sampler_proposes_first_what_it_is_told() -> None:
-    (search,) = make_plan(Request(("fedprox",), values={"mu": ("0", "1", "2", "3")}, search="optuna")).searches
-    past = History(known=[({"mu": 0.0}, 0.5)])
-    made = sampler(search, past, [{"mu": 3.0}, {"mu": 1.0}])
-    assert [made.suggest(name)["mu"] for name in ("a", "b")] == [3.0, 1.0]
+@pytest.mark.parametrize("samples", [3, 5, 6])
+def test_as_many_configurations_are_tried_as_are_wanted_each_once(samples: int) -> None:
+    proposer = proposer_of("0", "0.1", "0.2", "0.5", "1", "2", samples=samples)
+    found = []
+    while asked := proposer.propose():
+        found.append(asked.params["mu"])
+        proposer.tell(asked, -1.0)
+    assert len(found) == len(set(found)) == samples
 
 
 @pytest.mark.parametrize(("wanted", "first"), [(4, [3.0, 1.0]), (5, [3.0, 1.0, 2.0, 4.0]), (20, [3.0, 1.0, 2.0, 4.0])])
 def test_all_that_is_left_is_proposed_where_all_is_wanted(wanted: int, first: list[float]) -> None:
     """A sampler would repeat itself; where some may be left out, which these are is its choice."""
-    values = {"mu": ("0", "1", "2", "3", "4")}
-    plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=wanted))
-    past = History(known=[({"mu": 0.0}, 0.5)], begun=[{"mu": 3.0}], failed=[{"mu": 1.0}])
+    plan, past = search_plan("0", "1", "2", "3", "4", samples=wanted, known=[0.0])
+    past = replace(past, begun=[{"mu": 3.0}], failed=[{"mu": 1.0}])
     assert [chosen["mu"] for chosen in proposed_first(plan, plan.searches[0], past)] == first
+    proposer = Proposer(plan, plan.searches[0], past)
+    assert [asked.params["mu"] for asked in (proposer.propose(), proposer.propose()) if asked] == [3.0, 1.0]
 
 
 def test_values_that_relations_bind_are_proposed_together_and_intervals_are_left_to_the_sampler() -> None:

@@ -17,7 +17,7 @@ from bench.engine.optimizers import clip, decays
 from bench.engine.schedule import Schedule, draw_schedule
 from bench.engine.streams import stream
 from bench.engine.trees import num_bytes
-from bench.tuning.results import at_chance, summarise
+from bench.trial.results import at_chance, summarise
 
 
 def test_normalisation_is_pixel_over_scale_less_mean_over_std() -> None:

@@ -19,7 +19,7 @@ from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.certify import cause_of
-from bench.tuning.trial import Trial
+from bench.trial.trial import RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -91,7 +91,7 @@ def test_the_row_keeps_the_complaint_and_the_trial_goes_on(tmp_path: Path) -> No
     setting = replace(SETTINGS["fedkd", "digits"], rounds=3)
     broken = Unit("fedkf", {**entry("fedkf").defaults(), "generator_lr": 1e30, "noise_dim": 8}, setting, 0)
     sound = Unit("fedavg", {}, setting, 0)
-    trial = Trial([broken, sound], Execution(out=str(tmp_path), provenance=of_command([])))
+    trial = RunGroup([broken, sound], Execution(out=str(tmp_path), provenance=of_command([])))
     while not trial.report()["done"]:
         trial.step()
     rows = Store(tmp_path).runs().set_index("algorithm")

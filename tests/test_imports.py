@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +22,8 @@ ALLOWED = {
 }
 # Within bench, each imports only from those before it, at whatever level.
 LAYERS = ("errors", "outside", "whole", "execution", "provenance", "terminal", "tracked", "charts", "models", "data")
-LAYERS += ("identity", "planning", "engine", "tuning", "mirror", "stored", "compare", "figures", "report", "boards")
-LAYERS += ("sweep", "status", "selftest", "perf", "cli")
+LAYERS += ("identity", "planning", "engine", "trial", "executors", "mirror", "stored", "compare", "figures", "report")
+LAYERS += ("boards", "sweep", "status", "selftest", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}
 CLAIM = "neither torch nor ray"  # what the docstring of a light module says, some with ", nor numpy" after it
@@ -38,18 +37,6 @@ for line in sys.stdin:
     found = sorted(set(heavy) & (set(sys.modules) - before))
     if found:
         print(name, "imports", *found)
-"""
-
-
-# An algorithm that reads a file beside it by a relative path.
-MINE = """
-from pathlib import Path
-from algorithms.base import Algorithm
-
-class Mine(Algorithm):
-    def init_server(self, fed, params):
-        float(Path("rates.txt").read_text())
-        return super().init_server(fed, params)
 """
 
 
@@ -72,7 +59,7 @@ def light() -> dict[str, set[str]]:
         if CLAIM in said:
             name = ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
             found[name] = HEAVY | ({"numpy"} if f"{CLAIM}, nor numpy" in said else set())
-    return found | {"bench.tuning.cluster": {"torch", "optuna"}}  # the last, for it brings much of the rest
+    return found | {"bench.executors.ray_executor": {"torch", "optuna"}}  # the last, for it brings much of the rest
 
 
 @pytest.mark.parametrize("package", ALLOWED)
@@ -120,47 +107,20 @@ def test_every_package_is_listed_for_distribution() -> None:
     assert listed == present
 
 
-def test_the_console_script_works_where_a_package_of_the_users_own_hides_the_suite(tmp_path: Path) -> None:
-    """As the README says. A console script, unlike `python -m`, does not look into the working folder first."""
-    for name in OURS:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
+def test_packages_of_the_users_own_hide_the_suite_from_python_m_aloud_and_not_from_the_console_script(
+    tmp_path: Path,
+) -> None:
+    """A console script, unlike `python -m`, does not look into the working folder first."""
+    (tmp_path / "algorithms").mkdir()
+    (tmp_path / "algorithms" / "__init__.py").touch()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     asked = ["sweep", "--algo", "fedavg", "--rounds", "1", "--executor", "inline", "-q", "--out", "results"]
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True)
 
-    assert "No module named bench.sweep" in run("-m", "bench.sweep", *asked[1:]).stderr
+    hidden = run("-m", "bench.sweep", *asked[1:])
+    assert hidden.returncode == 1
+    assert "another package 'algorithms'" in hidden.stderr
     script = run("-P", "-c", "import sys; from bench.cli import main; sys.exit(main())", *asked)
     assert (script.returncode, script.stderr) == (0, "1 run, 1 to do\n")
-    shutil.rmtree(tmp_path / "bench")
-    module = run("-m", "bench.sweep", *asked[1:])
-    assert (module.returncode, module.stderr) == (0, "1 run, 1 already stored, 0 to do\n"), "only `bench` can hide it"
-    late = run("-c", "import algorithms, bench")
-    assert "another package 'algorithms' is imported already, from" in late.stderr
-
-
-def test_rays_workers_find_the_suite_where_a_package_of_the_users_own_hides_it(tmp_path: Path) -> None:
-    for name in OURS:
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").touch()
-    (tmp_path / "mine.py").write_text(MINE)
-    (tmp_path / "rates.txt").write_text("0.5")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    code = "import sys; from bench.cli import main; sys.exit(main())"
-    asked = ["sweep", "--algo", "mine:Mine", "--rounds", "1", "-q", "--out", "results"]
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code, *asked], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "failed" not in done.stdout
-    joined = subprocess.run(
-        [sys.executable, "-P", "-c", code, *asked, "--force", "--address", "auto"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert joined.returncode == 3
-    assert f"{tmp_path} has a package `bench` of its own" in joined.stderr

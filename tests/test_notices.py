@@ -1,4 +1,4 @@
-"""What trials warn of reaches who watches the sweep, from this process and from workers."""
+"""Warnings of trials reach the sweep's display, from this process and from workers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from bench.errors import Slower, Waiting
-from bench.tuning import notices
-from bench.tuning.notices import Notices
+from bench.executors.notices import Notices
 
 WORKER = """
 import sys, warnings
 from bench.errors import Slower, Waiting
-from bench.tuning.notices import pass_on
+from bench.executors.notices import pass_on
 pass_on(sys.argv[1])
 pass_on(sys.argv[1])
 warnings.warn("going on\\nwith 6 at a time", Slower)
@@ -49,17 +48,6 @@ def test_a_workers_own_warnings_are_said_once_for_all_workers(out: Path) -> None
     assert not list((out / "state").iterdir())
 
 
-def test_a_line_is_said_when_it_is_whole(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notices, "READ_SECONDS", 3600.0)
-    said: list[str] = []
-    with Notices(out, said.append) as heard:
-        for text, expected in (("half", []), (" a line\nand", ["warning: half a line"])):
-            with heard.path.open("a") as file:
-                file.write(text)
-            heard._tell_what_is_new()
-            assert said == expected
-
-
 def test_this_processs_own_warnings_are_said_and_others_are_shown_as_ever(
     out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,8 +63,3 @@ def test_this_processs_own_warnings_are_said_and_others_are_shown_as_ever(
         assert warnings.showwarning is shown
     assert said == ["warning: Slower", "warning: Waiting"]
     assert others == ["RuntimeWarning"]
-
-
-def test_a_worker_that_outlives_the_sweep_fails_at_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    assert "Traceback" not in worker(tmp_path / "said")
-    assert not list(tmp_path.iterdir())

@@ -19,13 +19,13 @@ from bench.engine.stacked.captures import traced
 from bench.engine.stacked.probe import Preparer
 from bench.engine.stacked.programs import Captured
 from bench.errors import EnvironmentProblem, UsageError
+from bench.executors import runner
 from bench.perf import main, startup, training, tune
 from bench.perf.floors import floor
 from bench.perf.measure import Spent, alternate, figure
 from bench.perf.peers import beside_peers, our_rates, read_peers
 from bench.perf.report import figures
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
-from bench.tuning import runner
 
 TINY = Workload("cnn_cifar", clients=2, cohort=2, samples=40, epochs=2, batch_size=16)
 COMMAND = ["--part", "training", "--model", "cnn_cifar", "--clients", "2", "--samples", "32", "--rounds", "2"]
@@ -268,7 +268,7 @@ def test_a_failure_that_leaves_nothing_leaves_an_earlier_record_too(
 
 def test_a_lack_of_ray_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "bench.tuning.cluster", raising=False)
+    monkeypatch.delitem(sys.modules, "bench.executors.ray_executor", raising=False)
     assert main(["--part", "tune"]) == 3
     assert "error: Ray cannot be imported: " in (said := capsys.readouterr().err)
     assert "pip install 'ray[tune]'; a sweep works without it with --executor inline" in said

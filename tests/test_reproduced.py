@@ -10,7 +10,7 @@ from rows import failed_row, make_row
 
 from algorithms import entry
 from bench.compare import main as compare
-from bench.tuning.results import summarise
+from bench.trial.results import summarise
 from leaderboards import Store, run_key
 from leaderboards.checks import check_row
 from leaderboards.folders import RowFile

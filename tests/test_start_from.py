@@ -25,7 +25,7 @@ from bench.identity import identity, setting_of
 from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.toy import make
-from bench.tuning.trial import Trial
+from bench.trial.trial import RunGroup
 from leaderboards import Store, run_key
 from leaderboards.boards import leaderboard
 from leaderboards.folders import RowFile
@@ -131,8 +131,8 @@ def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
     assert sweep.main(["reproduce", key, "--out", str(swept), "--into", str(tmp_path)]) == 0
 
 
-def trial(out: Path, unit: Unit, **options: Any) -> Trial:
-    return Trial([unit], Execution(str(out), rounds_per_report=1, provenance=of_command([]), **options))
+def trial(out: Path, unit: Unit, **options: Any) -> RunGroup:
+    return RunGroup([unit], Execution(str(out), rounds_per_report=1, provenance=of_command([]), **options))
 
 
 def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from bench.planning.request import Request
 from bench.planning.unit import Unit, row_entry
 from bench.sweep.dry_run_summary import _packed
 from bench.terminal.words import DATA_DIR, counted, spread
-from bench.tuning.run import Run
+from bench.trial.run import Run
 from leaderboards import Store, identity_columns
 from leaderboards.captions import title
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 
 import optuna
 import pytest
-from commands import assert_equal_results, command, start
+from commands import assert_equal_results
 from filelock import FileLock
 from rows import failed_row, make_row
 
@@ -26,16 +27,21 @@ from bench import compare, sweep
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
+from bench.executors import ray_executor
+from bench.executors.events import Events
+from bench.executors.interruption import Interruption
+from bench.executors.optuna_search import History, histories
+from bench.executors.progress import Plain, Quiet
+from bench.executors.ray_callback import Watcher
+from bench.executors.ray_cluster import check_address
+from bench.executors.ray_trainable import SweepTrainable
+from bench.executors.runner import Outcome
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.tuning.connect import check_address
-from bench.tuning.interruption import Interruption
-from bench.tuning.progress import Quiet
-from bench.tuning.run import Run
-from bench.tuning.search import History, histories
-from bench.tuning.trial import Trial
+from bench.trial.run import Run
+from bench.trial.trial import RunGroup
 from leaderboards import Store
 from leaderboards.files import write_together
 from leaderboards.frames import records, run_table
@@ -73,7 +79,7 @@ def test_a_sweep_ends_in_rows_curves_and_a_leaderboard(swept: Path) -> None:
 def test_the_same_command_again_runs_nothing(
     swept: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bench.tuning.run.Simulation", None)
+    monkeypatch.setattr("bench.trial.run.Simulation", None)
     assert run(swept, *SHORT) == 0
     assert "6 already stored, 0 to do" in capsys.readouterr().err
 
@@ -169,17 +175,17 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
     """A search that is interrupted after the first round of its third trial, of two rounds each; its key."""
     raised: list[Interruption] = []
     settled: list[Run] = []
-    settle = Run.settle
+    save_or_finish = Run.save_or_finish
 
     def interrupt(self: Run) -> None:
         settled.append(self)
         if len(settled) == 5:
             raised[0].stop("a test")
-        settle(self)
+        save_or_finish(self)
 
     with monkeypatch.context() as patch:
         patch.setattr(Interruption, "arm", lambda self: raised.append(self))
-        patch.setattr(Run, "settle", interrupt)
+        patch.setattr(Run, "save_or_finish", interrupt)
         assert run(out, *search) == 130
     (state,) = (out / "state").glob("*/manifest.json")
     return state.parent.name
@@ -187,16 +193,13 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_optuna_goes_on_with_the_trial_that_was_interrupted(
-    executor: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    executor: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--num-samples", "3")
     search = (*search, "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3")
     key = interrupted_search(tmp_path, monkeypatch, *search)
     assert "what was under way is saved; the same command goes on from there" in capsys.readouterr().err
-    if executor == "inline":
-        assert run(tmp_path, *search) == 0
-    else:
-        assert command(*search, "--out", str(tmp_path)).returncode == 0
+    assert sweep.main([*search, "--executor", executor, "--out", str(tmp_path), "-q"]) == 0
     runs = Store(tmp_path).runs()
     assert set(runs.status) == {"finished"}
     assert key in set(runs.run_key)
@@ -222,7 +225,7 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
     values = {"mu": ("0", "0.1", "1"), "rounds": ("3",)}
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
     (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).units
-    trial = Trial([begun], Execution(str(tmp_path), rounds_per_report=1, provenance=of_command([])))
+    trial = RunGroup([begun], Execution(str(tmp_path), rounds_per_report=1, provenance=of_command([])))
     trial.step()
     trial.close()
     assert Store(tmp_path).status() == {begun.key: "stopped"}
@@ -465,28 +468,32 @@ def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
         assert done.stdout
 
 
-def test_ray_gives_the_rows_of_the_inline_executor(swept: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("shared_ray")
+def test_ray_gives_the_rows_of_the_inline_executor(
+    swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One run is claimed elsewhere until its worker's warning has reached the display."""
     (key,) = Store(swept).runs().query("algorithm == 'fedavg' and seed == 0").run_key
     claim = FileLock(tmp_path / "state" / f"{key}.lock", thread_local=False)
     (tmp_path / "state").mkdir()
     claim.acquire()
     patience = threading.Timer(90, claim.release)
     patience.start()
-    said = ""
-    with start(*SHORT, "--max-concurrent", "2", "--out", str(tmp_path)) as process:
-        assert process.stdout
-        assert process.stderr
-        for line in process.stderr:
-            said += line
-            if "at work elsewhere" in line:
-                claim.release()
-        table = process.stdout.read()
+    said: list[str] = []
+
+    def say(self: Quiet, line: str) -> None:
+        said.append(line)
+        if "at work elsewhere" in line:
+            claim.release()
+
+    monkeypatch.setattr(Plain, "say", say)
+    assert sweep.main([*SHORT, "--executor", "ray", "--max-concurrent", "2", "--out", str(tmp_path)]) == 0
     patience.cancel()
-    assert process.returncode == 0, said
     assert_equal_results(swept, tmp_path)
-    assert "fedcad" in table
-    assert "Tune" not in said, "Ray's own chatter stays away"
-    waits = [line for line in said.splitlines() if "at work elsewhere" in line]
+    shown = capfd.readouterr()
+    assert "fedcad" in shown.out
+    assert "Tune" not in shown.err, "Ray's own chatter stays away"
+    waits = [line for line in said if "at work elsewhere" in line]
     assert [line.partition(" is ")[0] for line in waits] == ["warning: fedavg seed 0"]
     assert not list((tmp_path / "state").iterdir())
 
@@ -500,57 +507,34 @@ def test_a_cluster_that_cannot_be_reached_is_said_at_once(address: str, words: s
         check_address(address)
 
 
-def test_asha_lets_only_like_compete_with_like(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("shared_ray")
+def test_asha_lets_only_like_compete_with_like(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At alpha 100 everything learns faster than at 0.05: in one contest the hard cell would lose all its runs."""
-    arguments = ["--algo", "fedprox", "--alpha", "100", "0.05", "--set", "mu=0,0.01,1e3,1e4", "--local-epochs", "1"]
-    done = command(*arguments, "--rounds", "20", "--scheduler", "asha", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
-    finished = Store(tmp_path).runs().query("status == 'finished'")
+    arguments = ["--algo", "fedprox", "--alpha", "100", "0.05", "--set", "mu=0,10,15", "--local-epochs", "1"]
+    arguments += ["--rounds", "20", "--scheduler", "asha", "--executor", "ray", "--out", str(tmp_path)]
+    assert sweep.main([*arguments, "--log", "tensorboard"]) == 0
+    runs = Store(tmp_path).runs()
+    finished = runs.query("status == 'finished'")
     assert set(finished.alpha) == {100.0, 0.05}
-
-
-def test_a_worker_that_dies_is_a_failed_row(tmp_path: Path) -> None:
-    arguments = ["--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1", "--out", str(tmp_path)]
-    code = (
-        "import os, sys\nfrom algorithms.fedcad import FedCAD\n"
-        "from bench.tuning import cluster\n"
-        "original = cluster._listed\n"
-        "def deadly(*given):\n"
-        "    made = original(*given)\n"
-        "    def step(self):\n"
-        "        if self.trial.runs[0].unit.algorithm == 'fedcad':\n"
-        "            os._exit(9)\n"
-        "        return self.trial.step()\n"
-        "    made.step = step\n"
-        "    return made\n"
-        "cluster._listed = deadly\n"
-        "from bench.sweep import main\n"
-        f"sys.exit(main({arguments!r}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1, done.stderr
-    runs = Store(tmp_path).runs().set_index("algorithm")
-    assert runs.status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
-    assert "worker died" in runs.error["fedcad"]
+    assert "stopped" in set(runs.status)
+    assert len(list((tmp_path / "logs" / "tensorboard").glob("fedprox-*/*"))) == len(runs), "each has its curve there"
+    capsys.readouterr()
+    assert sweep.main(arguments) == 0
+    assert "0 to do" in capsys.readouterr().err
 
 
 def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bench.tuning import cluster
-    from bench.tuning.events import Events
-    from bench.tuning.runner import Outcome
-    from bench.tuning.watcher import Watcher
-
     def full(unit: Unit, *_: object) -> None:
         tried.append(unit.seed)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     tried: list[int] = []
-    monkeypatch.setattr("bench.tuning.run.record_failure", full)
+    monkeypatch.setattr("bench.trial.run.record_failure", full)
     setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, setting, seed) for seed in (0, 1)]
-    watcher = Watcher(cluster._listed([units], [execution]), execution, Events(), outcome)
+    watcher = Watcher(ray_executor.listed([units], [execution]), execution, Events(), outcome)
     error = tmp_path / "error"
     error.write_bytes(pickle.dumps(RuntimeError("first\nThe actor is dead because its owner has died")))
     dead = SimpleNamespace(trial_id="a", config={"index": 0}, pickled_error_file=error)
@@ -558,77 +542,85 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     assert tried == [0, 1]
     assert outcome.statuses == ["failed"]
     (problem,) = outcome.problems
-    assert "the worker died: The actor is dead because its owner has died; its row cannot be stored" in problem
+    assert "its owner has died" in problem
     assert "No space left" in problem
 
 
 @pytest.mark.parametrize(("error", "status"), [("", "stopped"), ("round 3, client 1: ...", "failed")])
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
-    from bench.tuning import cluster
-    from bench.tuning.events import Events
-    from bench.tuning.runner import Outcome
-    from bench.tuning.watcher import Watcher
-
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
     units = [Unit("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(cluster._listed([units], [execution]), execution, Events(), outcome)
+    watcher = Watcher(ray_executor.listed([units], [execution]), execution, Events(), outcome)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
     assert (outcome.statuses, outcome.exit_status) == ([status], int(status == "failed"))
 
 
-# What happens in a worker of Ray, and not in a step: to values, to how the command ends, and what it says.
+def dies(self: SweepTrainable, config: dict[str, Any]) -> None:
+    """Kill the worker of FedCAD, beside that of FedAvg."""
+    if self.resolve(config)[0][0].algorithm == "fedcad":
+        os._exit(9)
+    SweepTrainable.setup(self, config)
+
+
+def cannot_begin(self: SweepTrainable, config: dict[str, Any]) -> None:
+    """Fail before there is a trial."""
+    raise ImportError("no torch")
+
+
+def cannot_store(self: SweepTrainable, config: dict[str, Any]) -> None:
+    """Let nothing be stored of runs that ASHA stops."""
+    from bench.trial.run import Run
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    Run.stop = full  # type: ignore[method-assign]
+    SweepTrainable.setup(self, config)
+
+
+# What happens to a worker of Ray, and not in a step: to the command, how it ends and the words that say why.
+ASHA = ("--algo", "fedprox", "--set", "mu=0,1e3,1e4", "--local-epochs", "1", "--rounds", "20", "--scheduler", "asha")
 BESIDE_STEPS = {
-    "storing what ASHA stopped": (
-        "stop",
-        "raise OSError(28, 'No space left on device')",
-        ("mu=0,0.01,1e3,1e4", 3, "no space left for"),
+    "dying": (
+        dies,
+        ("--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1"),
+        1,
+        "the worker failed",
     ),
-    "beginning": (
-        "__init__",
-        "raise ImportError('no torch')",
-        ("mu=0", 1, "the worker could not begin: ImportError: no t"),
-    ),
+    "storing what ASHA stopped": (cannot_store, ASHA, 3, "no space left for"),
+    "beginning": (cannot_begin, ("--algo", "fedavg", "--rounds", "1"), 1, "ImportError: no torch"),
 }
 
 
-@pytest.mark.parametrize(("method", "body", "expected"), BESIDE_STEPS.values(), ids=BESIDE_STEPS)
+@pytest.mark.usefixtures("shared_ray")
+@pytest.mark.parametrize("case", BESIDE_STEPS)
 def test_what_goes_wrong_beside_the_steps_of_a_worker_is_said(
-    method: str, body: str, expected: tuple[str, int, str], tmp_path: Path
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values, status, words = expected
-    search = ["--algo", "fedprox", "--set", values, "--local-epochs", "1", "--rounds", "20", "--scheduler", "asha"]
-    arguments = [*search, "-q", "--max-concurrent", "2", "--out", str(tmp_path)]
-    code = (
-        "import sys\nfrom bench.tuning import cluster\n"
-        "original = cluster._listed\n"
-        "def ill(*given):\n"
-        "    made = original(*given)\n"
-        "    def setup(self, config):\n"
-        "        from bench.tuning.run import Run\n"
-        "        def fail(*_):\n"
-        f"            {body}\n"
-        f"        Run.{method} = fail\n"
-        "        return super(made, self).setup(config)\n"
-        "    made.setup = setup\n"
-        "    return made\n"
-        "cluster._listed = ill\n"
-        "from bench.sweep import main\n"
-        f"sys.exit(main({arguments!r}))"
+    from ray import cloudpickle
+
+    setup, arguments, status, words = BESIDE_STEPS[case]
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    original = ray_executor.listed
+    monkeypatch.setattr(ray_executor, "listed", lambda *given: type("ill", (original(*given),), {"setup": setup}))
+    assert (
+        sweep.main([*arguments, "--executor", "ray", "--max-concurrent", "2", "-q", "--out", str(tmp_path)]) == status
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == status, done.stderr
-    assert words in done.stderr
-    assert "stopped" not in set(Store(tmp_path).status().values())
+    assert words in capsys.readouterr().err
+    statuses = Store(tmp_path).runs().set_index("algorithm").status.to_dict() if status == 1 else {}
+    assert statuses == {"dying": {"fedavg": "finished", "fedcad": "failed"}, "beginning": {"fedavg": "failed"}}.get(
+        case, {}
+    )
 
 
 def test_a_disk_that_is_full_when_an_interruption_saves_exits_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    step = Trial.step
+    step = RunGroup.step
 
-    def stopped(self: Trial) -> dict[str, Any]:
+    def stopped(self: RunGroup) -> dict[str, Any]:
         """A stop that comes when the runs have settled."""
         step(self)
         Path(str(self.execution.stop_file)).touch()
@@ -637,7 +629,7 @@ def test_a_disk_that_is_full_when_an_interruption_saves_exits_3(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
 
-    monkeypatch.setattr(Trial, "step", stopped)
+    monkeypatch.setattr(RunGroup, "step", stopped)
     monkeypatch.setattr(StateFolder, "save", full)
     assert run(tmp_path, "--algo", "fedavg", "--rounds", "2000") == 3
     assert "no space left" in capsys.readouterr().err

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import assert_equal_results, command
+from commands import assert_equal_results
 from conftest import INFO, TINY, identical, toy_dataset, toy_split
 from rows import make_row
 from safetensors.numpy import load_file
@@ -34,7 +34,7 @@ from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
 from bench.sweep.track import Tracking
-from bench.tuning.trial import Trial
+from bench.trial.trial import RunGroup
 from leaderboards import Store
 from leaderboards.beside import Asked, beside
 from leaderboards.published import printed_cells
@@ -466,7 +466,7 @@ def unit(algorithm: str = "fedavg", seed: int = 0) -> Unit:
 def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
     """One run to its end; its last report."""
     execution = Execution(str(out), rounds_per_report=1, track=track, provenance=of_command([]), **options)
-    made = Trial([unit()], execution)
+    made = RunGroup([unit()], execution)
     while not (report := made.step())["done"]:
         continue
     made.close()
@@ -489,7 +489,7 @@ def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
 
 def test_a_run_that_was_stopped_has_only_its_curve(tmp_path: Path) -> None:
     execution = Execution(str(tmp_path), rounds_per_report=1, track=ALL, provenance=of_command([]))
-    made = Trial([unit()], execution)
+    made = RunGroup([unit()], execution)
     made.step()
     made.close()
     row = Store(tmp_path).runs().iloc[0]
@@ -575,11 +575,13 @@ def test_a_tracked_run_is_the_run_without(swept: Path, tmp_path: Path, capsys: p
     assert "3 stored rows are with local_accuracy_mean, which --force drops" in capsys.readouterr().err
 
 
-def test_ray_keeps_what_the_inline_executor_keeps(swept: Path, tmp_path: Path) -> None:
-    done = command(*SHORT, "--track", *ALL, "--max-concurrent", "1", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+@pytest.mark.usefixtures("shared_ray")
+def test_ray_keeps_what_the_inline_executor_keeps(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweep.main([*SHORT, "--track", *ALL, "--max-concurrent", "1", "--out", str(tmp_path)]) == 0
     assert_equal_results(swept, tmp_path)
-    assert "fedbn: each client has its own model" in done.stderr
+    assert "fedbn: each client has its own model" in capsys.readouterr().err
     for key in Store(swept).runs().run_key:
         assert_same_arrays(tracked.arrays(swept, key), tracked.arrays(tmp_path, key))
         assert_same_arrays(*(load_file(tracked.path_of(out, key, "safetensors")) for out in (swept, tmp_path)))
@@ -596,7 +598,7 @@ def test_the_cost_is_said_before_and_after(tmp_path: Path, capsys: pytest.Captur
 def begin(out: Path, track: tuple[str, ...]) -> None:
     """One round of a run, saved."""
     execution = Execution(str(out), rounds_per_report=1, save_seconds=-1, track=track, stop_file=str(out / "stop"))
-    made = Trial([unit()], execution)
+    made = RunGroup([unit()], execution)
     made.step()
     (out / "stop").touch()
     made.close()
@@ -661,7 +663,7 @@ def test_a_configuration_file_may_track(tmp_path: Path) -> None:
 
 def test_anyones_own_tuner_can_track(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    from bench.tuning import trainable
+    from bench.executors import trainable
 
     made = trainable("fedavg", rounds=2, out=str(tmp_path), track="local,models")(config={})
     while not made.step()["done"]:

@@ -1,4 +1,4 @@
-"""`bench.tuning.trainable`: a class for anyone's own Tuner."""
+"""`bench.executors.trainable`: a class for anyone's own Tuner."""
 
 from __future__ import annotations
 
@@ -8,22 +8,10 @@ from typing import Any
 import pytest
 
 from bench.errors import UsageError
-from bench.tuning import trainable
+from bench.executors import trainable
 from leaderboards import Store
 
-ray = pytest.importorskip("ray")
-
 SETTING = {"dataset": "digits", "rounds": 2, "local_epochs": 1}
-
-
-@pytest.fixture(scope="module")
-def _ray() -> object:
-    from bench.tuning.connect import start
-    from bench.tuning.runner import Resources
-
-    start(Resources())
-    yield
-    ray.shutdown()
 
 
 def test_a_class_is_named_after_its_algorithm() -> None:
@@ -34,12 +22,12 @@ def test_a_class_is_named_after_its_algorithm() -> None:
 
 def test_it_can_be_asked_for_again() -> None:
     """No module that it imports takes its name in the package."""
-    import bench.tuning
+    import bench.executors
 
-    assert [bench.tuning.trainable(name).__name__ for name in ("fedcad", "fedprox")] == ["fedcad", "fedprox"]
+    assert [bench.executors.trainable(name).__name__ for name in ("fedcad", "fedprox")] == ["fedcad", "fedprox"]
 
 
-@pytest.mark.usefixtures("_ray")
+@pytest.mark.usefixtures("shared_ray")
 def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     from ray import tune
 
@@ -67,7 +55,7 @@ def test_setting_fields_stand_beside_hyper_parameters(tmp_path: Path) -> None:
 
 def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:
     given = {"dataset": "digits", "setting": {"lr": 0.05, "gamma": 0.4}, "lr": 0.2}
-    from bench.tuning.tune_trial import unit_of
+    from bench.executors.ray_trainable import unit_of
 
     unit = unit_of("fedcad", given)
     assert (unit.setting.lr, unit.hyperparameters["gamma"]) == (0.2, 0.4)
@@ -85,14 +73,14 @@ def test_a_parameter_of_the_tuner_goes_over_the_setting() -> None:
 def test_a_trials_setting_goes_over_the_defaults_field_by_field(
     defaults: dict[str, Any], config: dict[str, Any], lr: float, rounds: int
 ) -> None:
-    from bench.tuning.tune_trial import unit_of
+    from bench.executors.ray_trainable import unit_of
 
     unit = unit_of("fedavg", {"dataset": "digits", **defaults}, config)
     assert (unit.setting.lr, unit.setting.rounds) == (lr, rounds)
 
 
 def test_a_name_that_setting_and_algorithm_have_is_in_the_setting_the_settings() -> None:
-    from bench.tuning.tune_trial import unit_of
+    from bench.executors.ray_trainable import unit_of
 
     unit = unit_of("feddkd", {"setting": {"lr": 0.5, "batch_size": 8}, "lr": 0.02})
     assert (unit.setting.lr, unit.setting.batch_size) == (0.5, 8)

@@ -18,16 +18,15 @@ from algorithms import ALGORITHMS
 from bench.engine.state import StateFolder
 from bench.errors import Waiting
 from bench.execution import Execution
+from bench.executors import ray_executor
+from bench.executors.events import Events
+from bench.executors.ray_callback import Watcher
+from bench.executors.runner import Outcome
 from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.tuning import cluster
-from bench.tuning.events import Events
-from bench.tuning.halving import objective
-from bench.tuning.results import now
-from bench.tuning.run import record_failure
-from bench.tuning.runner import Outcome
-from bench.tuning.trial import LOST, Trial
-from bench.tuning.watcher import Watcher
+from bench.trial.halving import objective
+from bench.trial.run import record_failure
+from bench.trial.trial import LOST, RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
 
@@ -47,30 +46,20 @@ def execution(tmp_path: Path) -> Execution:
 
 def test_a_trial_that_begins_while_the_sweep_stops_touches_nothing(execution: Execution, tmp_path: Path) -> None:
     (tmp_path / "stop").touch()
-    trial = Trial([unit()], execution)
+    trial = RunGroup([unit()], execution)
     report = trial.step()
     trial.close()
     assert (report["status"], report["done"]) == ("interrupted", True)
     assert not Store(tmp_path).status()
 
 
-def test_seeds_go_side_by_side_and_the_objective_is_their_mean(execution: Execution) -> None:
-    trial = Trial([unit(0), unit(1)], execution)
-    report = trial.step()
-    assert report["round"] == 1
-    assert [run.round for run in trial.runs] == [1, 1]
-    values = [run.measure("val_accuracy") for run in trial.runs]
-    assert report["objective"] == pytest.approx(sum(values) / 2)
-    trial.close()
-
-
 def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_path: Path) -> None:
-    trial = Trial([unit()], execution)
+    trial = RunGroup([unit()], execution)
     trial.step()
     trial.close()
     row = Store(tmp_path).runs().iloc[0]
     assert (row.status, row.communications) == ("stopped", 1)
-    again = Trial([unit()], execution)
+    again = RunGroup([unit()], execution)
     assert again.runs[0].round == 1, "its state stays, for a command without the scheduler to go on from"
     again.step()
     assert again.step()["status"] == "finished"
@@ -78,7 +67,7 @@ def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_pat
     assert Store(tmp_path).runs().iloc[0].status == "finished"
 
 
-def free(trial: Trial) -> list[bool]:
+def free(trial: RunGroup) -> list[bool]:
     """Of each run, in the order of the trial's, whether another trial could claim it now."""
     found = []
     for run in trial.runs:
@@ -92,12 +81,12 @@ def free(trial: Trial) -> list[bool]:
 
 def test_a_run_that_is_over_can_be_claimed_while_its_trial_is_kept(execution: Execution) -> None:
     """A sampler may propose again what another worker has ended, which keeps that trial until it is given a new one."""
-    trial = Trial([unit(0), unit(1)], execution)
+    trial = RunGroup([unit(0), unit(1)], execution)
     assert free(trial) == [False, False]
     while not trial.step()["done"]:
         assert free(trial) == [False, False]
     assert free(trial) == [True, True]
-    again = Trial([unit(0), unit(1), unit(2)], execution)
+    again = RunGroup([unit(0), unit(1), unit(2)], execution)
     assert free(again) == [True, True, False], "two were stored"
     again.step()
     again.end()
@@ -107,35 +96,24 @@ def test_a_run_that_is_over_can_be_claimed_while_its_trial_is_kept(execution: Ex
     trial.close()
 
 
-def test_a_failed_run_can_be_claimed_while_others_of_its_trial_go_on(
-    execution: Execution, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trial = Trial([unit(0), unit(1)], execution)
-    monkeypatch.setattr(trial.runs[0], "settle", lambda: 1 / 0)
-    trial.step()
-    assert [run.status for run in trial.runs] == ["failed", "running"]
-    assert free(trial) == [True, False]
-    trial.close()
-
-
 def test_closing_a_trial_takes_no_claim_from_another(execution: Execution) -> None:
-    first = Trial([unit()], execution)
+    first = RunGroup([unit()], execution)
     while not first.step()["done"]:
         pass
-    second = Trial([unit()], replace(execution, force=True))
+    second = RunGroup([unit()], replace(execution, force=True))
     first.close()
     assert free(second) == [False]
     second.close()
 
 
 def test_what_another_holds_is_waited_for_aloud(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.tuning.run.SILENT_SECONDS", 0.0)
-    monkeypatch.setattr("bench.tuning.run.WAIT_SECONDS", 0.01)
-    holder = Trial([unit()], execution)
+    monkeypatch.setattr("bench.trial.run.SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("bench.trial.run.WAIT_SECONDS", 0.01)
+    holder = RunGroup([unit()], execution)
     ending = threading.Timer(0.2, holder.close)
     ending.start()
     with pytest.warns(Waiting, match="fedavg seed 0 is at work elsewhere") as said:
-        after = Trial([unit()], execution)
+        after = RunGroup([unit()], execution)
     ending.join()
     assert len(said) == 1, "once"
     assert free(after) == [False]
@@ -143,13 +121,13 @@ def test_what_another_holds_is_waited_for_aloud(execution: Execution, monkeypatc
 
 
 def test_a_stop_between_a_round_and_its_report_loses_no_round(execution: Execution, tmp_path: Path) -> None:
-    trial = Trial([unit(0), unit(1)], execution)
+    trial = RunGroup([unit(0), unit(1)], execution)
     trial.step()
     (tmp_path / "stop").touch()
     assert trial.report()["status"] == "interrupted"
     trial.close()
     (tmp_path / "stop").unlink()
-    again = Trial([unit(0), unit(1)], execution)
+    again = RunGroup([unit(0), unit(1)], execution)
     assert [run.round for run in again.runs] == [1, 1]
     again.close()
 
@@ -158,7 +136,7 @@ def test_a_seed_whose_state_is_unusable_is_left_out_of_no_mean(execution: Execut
     state = tmp_path / "state" / unit(1).key
     state.mkdir(parents=True)
     (state / "manifest.json").write_text("junk")
-    trial = Trial([unit(0), unit(1)], execution)
+    trial = RunGroup([unit(0), unit(1)], execution)
     report = trial.step()
     assert (report["status"], report["objective"], report["unusable"], report["ends_sweep"]) == (
         "running",
@@ -180,40 +158,26 @@ def test_a_seed_whose_state_is_unusable_is_left_out_of_no_mean(execution: Execut
 def watcher_of(execution: Execution) -> tuple[Watcher, Outcome]:
     """Who watches a trial of two seeds under Ray, and what it counts."""
     outcome = Outcome()
-    return Watcher(cluster._listed([[unit(0), unit(1)]], [execution]), execution, Events(), outcome), outcome
-
-
-def test_a_run_that_goes_on_began_when_it_began(execution: Execution, tmp_path: Path) -> None:
-    first = Trial([unit()], execution)
-    before = now()
-    first.step()
-    first.save()
-    first.runs[0].release()
-    again = Trial([unit()], execution)
-    while not again.step()["done"]:
-        pass
-    again.close()
-    row = Store(tmp_path).runs().iloc[0]
-    assert row.started < before < row.finished
+    return Watcher(ray_executor.listed([[unit(0), unit(1)]], [execution]), execution, Events(), outcome), outcome
 
 
 def test_a_machine_that_is_not_ready_for_one_run_leaves_the_rounds_of_the_others(
     execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trial = Trial([unit(0), unit(1)], execution)
+    trial = RunGroup([unit(0), unit(1)], execution)
 
     def denied() -> None:
         raise PermissionError(13, "Permission denied", "/nowhere")
 
-    monkeypatch.setattr(trial.runs[0], "settle", denied)
+    monkeypatch.setattr(trial.runs[0], "save_or_finish", denied)
     report = trial.step()
     assert (report["status"], report["error"][:17]) == ("environment", "Permission denied")
     trial.close()
-    assert [run.round for run in Trial([unit(0), unit(1)], execution).runs] == [1, 1]
+    assert [run.round for run in RunGroup([unit(0), unit(1)], execution).runs] == [1, 1]
 
 
 def test_a_state_that_cannot_be_saved_is_no_failed_run(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = Trial([unit()], execution)
+    trial = RunGroup([unit()], execution)
     trial.step()
 
     def full(*_: object) -> None:
@@ -227,12 +191,12 @@ def test_a_state_that_cannot_be_saved_is_no_failed_run(execution: Execution, mon
 
 
 def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Execution, tmp_path: Path) -> None:
-    first = Trial([unit()], execution)
+    first = RunGroup([unit()], execution)
     first.step()
     reports = []
 
     def second() -> None:
-        trial = Trial([unit()], execution)
+        trial = RunGroup([unit()], execution)
         reports.append(trial.report())
         trial.close()
 
@@ -248,12 +212,14 @@ def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Ex
 
 
 def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = Trial([unit(0), unit(1)], execution)
+    trial = RunGroup([unit(0), unit(1)], execution)
 
     def broken() -> None:
         raise ArithmeticError("seed 0 is unlucky")
 
-    monkeypatch.setattr(trial.runs[0], "settle", broken)
+    monkeypatch.setattr(trial.runs[0], "save_or_finish", broken)
+    trial.step()
+    assert free(trial) == [True, False]
     while not (report := trial.step())["done"]:
         pass
     trial.close()
@@ -266,7 +232,7 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
 
 def test_a_dead_worker_takes_nothing_from_what_asha_had_stopped(execution: Execution, tmp_path: Path) -> None:
     compared = replace(execution, keep_stopped=True)
-    trial = Trial([unit(0), unit(1), unit(2)], compared)
+    trial = RunGroup([unit(0), unit(1), unit(2)], compared)
     trial.step()
     trial.runs[0].stop()
     curve = Store(tmp_path).curves()

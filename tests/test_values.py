@@ -12,7 +12,6 @@ from rows import CURVE, make_row
 from bench import cli
 from bench.compare.filters import filters
 from bench.errors import UsageError
-from bench.figures.command import _folders
 from bench.terminal.console import Parser
 from bench.terminal.values import folders_of, split_list
 from leaderboards import Store
@@ -36,11 +35,6 @@ def test_folders_are_named_once_each_and_the_usual_one_needs_no_name(
         folders_of(["a,c", "d"])
     monkeypatch.setenv("FEDKD_OUT", "usual")
     assert folders_of(None) == folders_of([","]) == [Path("usual")]
-
-
-@pytest.mark.usefixtures("two")
-def test_figures_take_folders_as_the_other_commands_do() -> None:
-    assert _folders(["a, b", "a"]) == folders_of(["a", "b"])
 
 
 @pytest.fixture

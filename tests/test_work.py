@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rows import failed_row, make_row
 
+from bench.executors import progress
+from bench.executors.events import watched
+from bench.executors.progress import Ahead, Tally
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.work import RecordedRates, samples_of
-from bench.tuning import progress
-from bench.tuning.events import watched
-from bench.tuning.progress import Ahead, Tally
 from leaderboards import Store
 from search_spaces import SPACES
 

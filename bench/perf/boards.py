@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.perf.interpreter import Ran, run
 from bench.perf.measure import figure
-from bench.tuning.results import MILESTONES, TARGETS
+from bench.trial.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, canonical_json, environment_key, run_key
 from leaderboards.compaction import write_pack
 from search_spaces import Setting
@@ -108,7 +108,7 @@ def _identity(number: int) -> dict[str, Any]:
 def _constants() -> dict[str, Any]:
     """The columns that are equal in all rows."""
     from bench import provenance
-    from bench.tuning.results import now
+    from bench.trial.results import now
 
     here = {**provenance.of_command(["made", "up"]), **provenance.of_process("cpu"), "schema_version": SCHEMA_VERSION}
     state = {"status": "finished", "error": None, "diverged": False, "selected_on": "validation", "shortened": False}

@@ -12,7 +12,7 @@ from bench import provenance
 from bench.errors import UsageError
 from bench.execution import cpu_count
 from bench.terminal.words import counted
-from bench.tuning.results import now
+from bench.trial.results import now
 
 if TYPE_CHECKING:
     from rich.console import Console

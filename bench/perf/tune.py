@@ -15,10 +15,10 @@ from typing import Any
 from bench import provenance
 from bench.errors import EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
+from bench.executors.events import Watched
 from bench.perf.measure import figure, timed
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.tuning.events import Watched
 
 SECONDS_A_TRIAL, MILLISECONDS_A_STEP = 1.0, 10.0  # targets
 TRIAL_ROUNDS = "2"  # of a trial that is trivially small
@@ -81,14 +81,14 @@ def _both(executor: str, trials: int, steps: int, threads: int, say: Callable[[s
 
 
 def _import_ray() -> None:
-    from bench.tuning.runner import import_executor
+    from bench.executors.runner import import_executor
 
     import_executor("ray")
 
 
 def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution) -> Clock:
     """Run FedAvg's seeds into a folder that is thrown away."""
-    from bench.tuning.runner import Resources, run_plan
+    from bench.executors.runner import Resources, run_plan
 
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
     plan = make_plan(Request(("fedavg",), "digits", values={**small, **values}, seeds=seeds))

@@ -7,7 +7,7 @@ import math
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding
 from bench.selftest.toy import INFO, TEST_SAMPLES
-from bench.tuning.results import at_chance
+from bench.trial.results import at_chance
 
 ROUNDS = 15
 

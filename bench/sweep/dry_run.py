@@ -19,6 +19,7 @@ from typing import Any
 from algorithms import entry
 from bench.data import groups, info, labels
 from bench.execution import count_gpus, cpu_count
+from bench.executors.runner import missing_units, trials_of
 from bench.mirror.opening import check_place, mirror_url
 from bench.mirror.place import local_folder
 from bench.models import num_parameters
@@ -34,7 +35,6 @@ from bench.sweep.paces import measured_paces
 from bench.sweep.resolve import Resolved, trial_share
 from bench.terminal.console import console
 from bench.terminal.words import span
-from bench.tuning.runner import missing_units, trials_of
 from leaderboards import Store
 from leaderboards.commands import typed
 from search_spaces import Setting

@@ -23,7 +23,7 @@ from bench.planning.unit import Unit
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.values import result_folder, split_list
 from bench.terminal.words import DATA_DIR, IMPORT, counted
-from bench.tuning.results import RESULT_COLUMNS
+from bench.trial.results import RESULT_COLUMNS
 from leaderboards import Store
 
 
@@ -56,7 +56,7 @@ def _parser() -> Parser:
 
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench import provenance
-    from bench.tuning.trial import Trial
+    from bench.trial.trial import RunGroup
     from leaderboards.folders import Folders
 
     out = Path(arguments.out or default_out()).resolve()
@@ -80,7 +80,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         provenance=provenance.of_command(["reproduce", row["run_key"]]),
     )
     sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")
-    trial = Trial([unit], execution)
+    trial = RunGroup([unit], execution)
     report = trial.report()
     while not report["done"]:
         report = trial.step()

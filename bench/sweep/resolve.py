@@ -9,12 +9,12 @@ from pathlib import Path
 
 from bench.errors import UsageError
 from bench.execution import cpu_count, packs_train_together, resolve_device, resolve_pack
+from bench.executors.runner import trials_of
 from bench.planning.plan import Plan
 from bench.planning.shares import default_share, share
 from bench.planning.unit import Unit
 from bench.terminal.values import result_folder
 from bench.terminal.words import counted
-from bench.tuning.runner import trials_of
 from leaderboards import Store
 
 

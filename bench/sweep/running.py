@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from algorithms import entry
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
+from bench.executors.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from bench.identity import identity_json
 from bench.planning.confirm import confirmation, stand_ins, tuned_at
 from bench.planning.plan import Plan
@@ -22,16 +23,14 @@ from bench.planning.work import RecordedRates
 from bench.stored.under_way import count_saved
 from bench.sweep.ready import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
-from bench.terminal.console import report_problem, say
-from bench.terminal.streams import UnreadError
+from bench.terminal.console import UnreadError, report_problem, say
 from bench.terminal.words import counted
-from bench.tuning.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from leaderboards import Store, StoreError
 from leaderboards.commands import shell_command, typed
 
 if TYPE_CHECKING:
-    from bench.tuning.events import Observer
-    from bench.tuning.progress import Ahead
+    from bench.executors.events import Observer
+    from bench.executors.progress import Ahead
     from search_spaces import Value
 
 
@@ -89,8 +88,8 @@ def _train(
         later: runs that may follow these, whose data and partitions have to be there as well.
         spent: seconds of the time budget that are over.
     """
+    from bench.executors.log_writer import logged
     from bench.sweep.track import Tracking
-    from bench.tuning.log_writer import logged
 
     store = Store(resolved.out)
     units = missing_units(plan, store)
@@ -161,7 +160,7 @@ def _run_missing(
     observers: Sequence[Observer],
 ) -> Outcome:
     """Run the units and searches with a display."""
-    from bench.tuning.progress import make_display
+    from bench.executors.progress import make_display
 
     display = make_display(_ahead(plan, units, execution, resources.pack), quiet)
     try:
@@ -172,8 +171,8 @@ def _run_missing(
 
 def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -> Ahead:
     """What there is to do, by the rates of runs that are stored beside it."""
-    from bench.tuning.progress import Ahead
-    from bench.tuning.search import histories, remaining
+    from bench.executors.optuna_search import histories, remaining
+    from bench.executors.progress import Ahead
 
     rates = RecordedRates(Store(Path(execution.out)), execution.device)
 

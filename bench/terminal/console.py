@@ -1,15 +1,16 @@
-"""What all commands share at the terminal: how they are called, notes and problems on stderr, tables on stdout."""
+"""The parts of a command at the terminal: options, notes and problems on stderr, tables on stdout, exit status."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
-from bench.terminal.streams import UnreadError, guarded
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,10 +20,10 @@ _UNKNOWN = "unrecognized arguments: "  # argparse's words
 
 
 class Parser(argparse.ArgumentParser):
-    """The options of a command: an option's name is written out, and what is wrong is said in a line (exit 2).
+    """A parser that takes no abbreviated options and reports a mistake in a line (exit 2).
 
     Attributes:
-        place: what messages add of where the words come from, if not from the command line.
+        place: where the words come from, if not from the command line; messages end with it.
     """
 
     place = ""
@@ -31,19 +32,19 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **given})
 
     def error(self, message: str) -> NoReturn:
-        """As argparse words it, with the nearest option for one that does not exist, and where all of them are."""
+        """Exit with argparse's message, the nearest option to an unknown one, and the way to see all options."""
         told = f"{message}{self.place}{self._nearest(message)}"
         self.exit(EXIT_USAGE, f"error: {told}; `{self.prog} --help` shows the options\n")
 
     def parse_known_args(self, *given: Any, **named: Any) -> Any:
-        """As argparse does, but what is not known ends here: a sub-command's own options are the ones to suggest."""
+        """Parse as argparse does, but reject unknown words here, where a sub-command's own options are suggested."""
         found, unknown = super().parse_known_args(*given, **named)
         if unknown:
             self.error(f"{_UNKNOWN}{' '.join(unknown)}")
         return found, unknown
 
     def nearest(self, option: str) -> str:
-        """The option that may have been meant by one that does not exist; empty if none is near."""
+        """The existing option nearest to one that does not exist; empty if none is near."""
         from difflib import get_close_matches
 
         known = list(self._option_string_actions)
@@ -58,7 +59,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def report_problem(error: BaseException, status: int, verbose: bool = False) -> int:
-    """Say it on stderr without a traceback, unless that was asked for; returns `status`."""
+    """Write an error to stderr, with its traceback if `verbose`; return `status`."""
     if verbose:
         traceback.print_exception(error)
     _tell(f"error: {error}")
@@ -66,24 +67,86 @@ def report_problem(error: BaseException, status: int, verbose: bool = False) -> 
 
 
 def say(*notes: str) -> None:
-    """Notes on stderr, a line each."""
+    """Write notes to stderr, a line each."""
     for note in notes:
         _tell(f"note: {note}")
 
 
 def _tell(line: str) -> None:
-    """What files say is in it, too: a terminal gets no control characters of theirs."""
+    """Write a line to stderr without control characters, which names in files may have."""
     from leaderboards.commands import printable  # `--version` does without
 
     sys.stderr.write(f"{printable(line)}\n")
 
 
+class UnreadError(Exception):
+    """The reader of standard output has left (`| head`): no failure, and nothing more to print."""
+
+
+class _Stream:
+    """A stream whose failed writes raise `UnreadError` or `EnvironmentProblem`, or nothing if it has no name."""
+
+    def __init__(self, stream: Any, name: str | None) -> None:
+        self._stream, self._name = stream, name
+
+    def write(self, text: str) -> int:
+        """Write, as files do."""
+        try:
+            self._stream.write(text)
+        except OSError as error:
+            self._failed(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, as files do."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._failed(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _failed(self, error: OSError) -> None:
+        # The rest of the buffers must not fail once more when the process ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+        if self._name and isinstance(error, BrokenPipeError):
+            raise UnreadError from None
+        if self._name:
+            why = error.strerror or error
+            raise EnvironmentProblem(f"{self._name} cannot be written: {why}; send it to a file with room") from error
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Let writes to standard error never fail, and replace closed streams: a sweep outlives the readers of its output.
+
+    Raises:
+        UnreadError: nobody reads standard output any more.
+        EnvironmentProblem: standard output cannot be written.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout = _Stream(before[0] or _nowhere(), "standard output")
+    sys.stderr = _Stream(before[1] or _nowhere(), None)
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        sys.stdout, sys.stderr = (old or new for old, new in zip(before, (sys.stdout, sys.stderr), strict=True))
+
+
+def _nowhere() -> Any:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 (as long as the process)
+
+
 def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
-    """What a command ends with: what it says, or 0; 2 and 3 for what stops it; 130 after an interruption.
+    """Run a command and return its exit status: its own or 0, 2 or 3 after an error, 130 after an interruption.
 
     Args:
-        action: the command; its problems are said on stderr.
-        verbose: with their tracebacks.
+        action: the command; its errors are written to stderr.
+        verbose: write their tracebacks, too.
     """
     status = EXIT_OK
     try:
@@ -96,7 +159,7 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
                 status = report_problem(error, EXIT_ENVIRONMENT, verbose)
     except UnreadError:
         pass
-    except EnvironmentProblem as error:  # of what was still to be written
+    except EnvironmentProblem as error:  # of the last flush
         status = report_problem(error, EXIT_ENVIRONMENT, verbose)
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
@@ -104,7 +167,7 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
 
 
 def _of_environment() -> tuple[type[Exception], ...]:
-    """What ends a command with 3. Asked for when something failed: its import doubles the time of `--version`."""
+    """The errors that end a command with 3, imported only after an error: that doubles the time of `--version`."""
     from leaderboards import StoreError
 
     return EnvironmentProblem, StoreError, OSError

@@ -9,13 +9,13 @@ from bench.errors import UsageError
 
 
 def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False) -> UsageError:
-    """The error for a name that is not in a table, with the nearest name that is.
+    """Make the error for a name that is not in a table, with the nearest name that is.
 
     Args:
-        kind: what the name stands for, such as "data set".
-        name: what was asked for.
-        known: the names that there are.
-        importable: whether `module:name` would do, too, for which some type a file.
+        kind: of the name, such as "data set".
+        name: the unknown name.
+        known: the names of the table.
+        importable: whether `module:name` is allowed, too, for which some users type a file.
     """
     from difflib import get_close_matches
 

@@ -1,4 +1,4 @@
-"""What options of commands take, from text: lists, folders, and names of a few known ones.
+"""Values of options from text: lists, folders, and names of a few known ones.
 
 Imports neither torch nor ray.
 """
@@ -15,15 +15,15 @@ from bench.terminal.names import unknown
 
 
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
-    """`0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike; nothing where the option was not given."""
+    """Split `0.1 0.5`, `0.1,0.5` and `0.1, 0.5` alike; empty if the option was not given."""
     return tuple(part.strip() for word in words or () for part in word.split(",") if part.strip())
 
 
 def folders_of(words: Iterable[str] | None) -> list[Path]:
-    """Result folders, each once; the usual one if none is named.
+    """Find result folders, each once; the usual one if none is named.
 
     Raises:
-        UsageError: of several one does not exist.
+        UsageError: one of several does not exist.
     """
     # A folder may have a comma or a blank in its name.
     names = [name for word in words or () for name in ([word] if Path(word).is_dir() else split_list([word]))]
@@ -35,11 +35,11 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
 
 
 def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
-    """The result folder that was named, or the usual one, whether or not it is there.
+    """Resolve the named result folder, or the usual one, whether or not it exists.
 
     Args:
-        given: as named.
-        option: by which another is.
+        given: the name.
+        option: the option that names another, for the message.
 
     Raises:
         UsageError: it is a file.
@@ -51,7 +51,7 @@ def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") 
 
 
 def pack_size(text: str) -> int | str:
-    """What `--pack` takes: `auto`, or a number of runs."""
+    """Parse `--pack`: `auto`, or a number of runs."""
     if text != "auto" and not text.lstrip("-").isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor a number of runs such as 8")
     return text if text == "auto" else int(text)
@@ -81,19 +81,19 @@ def gpu_share(text: str) -> float | str:
 
 
 def tracks_of(words: Iterable[str]) -> tuple[str, ...]:
-    """What `--track` asks for, each once, in the order of `TRACKS`.
+    """Parse `--track`: names of `TRACKS`, each once and in their order.
 
     Raises:
-        UsageError: a name that is none of them.
+        UsageError: an unknown name.
     """
     return _some_of(words, TRACKS, "way to --track")
 
 
 def logs_of(words: Iterable[str]) -> tuple[str, ...]:
-    """The tools that `--log` asks for, each once, in the order of `LOGS`.
+    """Parse `--log`: names of `LOGS`, each once and in their order.
 
     Raises:
-        UsageError: a name that is none of them.
+        UsageError: an unknown name.
     """
     return _some_of(words, LOGS, "tool for --log")
 

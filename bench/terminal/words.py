@@ -1,4 +1,4 @@
-"""What commands say alike: numbers with their nouns, many values in few words, options that several of them have."""
+"""Words that commands share: numbers with their nouns, many values in few words, help of common options."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def span(low: float, high: float) -> str:
 
 
 def text(value: Any) -> str:
-    """A value of a setting or a hyper-parameter in short, as it is typed: `0.1`, `sgd`, `true`, `none`."""
+    """Shorten a value of a setting or a hyper-parameter, as it is typed: `0.1`, `sgd`, `true`, `none`."""
     return f"{value:g}" if isinstance(value, float) else typed(value)
 
 

@@ -1,9 +1,12 @@
-"""Executes a plan: units grouped into trials, trials given to Ray Tune or run here, interruption handled."""
+"""Executes a plan: groups units into trials, and runs these by Ray Tune or in this process."""
 
 from __future__ import annotations
 
+import shutil
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -11,13 +14,13 @@ from typing import Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
+from bench.executors.events import Display, Events, Observer
+from bench.executors.interruption import Interruption
+from bench.executors.notices import Notices
 from bench.planning.packs import packs_of
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
-from bench.tuning.events import Display, Events, Observer
-from bench.tuning.halving import rungs_of
-from bench.tuning.interruption import Interruption
-from bench.tuning.notices import Notices
+from bench.trial.halving import rungs_of
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -47,7 +50,7 @@ class Resources:
 
 @dataclass
 class Outcome:
-    """How a sweep ended: the status of every trial, what went wrong, and where in the code."""
+    """How a sweep ended: statuses of the trials, problems, and tracebacks."""
 
     statuses: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -65,7 +68,7 @@ class Outcome:
 
     @property
     def exit_status(self) -> int:
-        """The command's exit status; what the user must mend first comes first."""
+        """The command's exit status; a problem that the user must mend comes first."""
         if "environment" in self.statuses:
             return EXIT_ENVIRONMENT
         if self.interrupted or "interrupted" in self.statuses:
@@ -83,7 +86,7 @@ def missing_units(plan: Plan, store: Store) -> list[Unit]:
 
 
 def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[list[Unit]]:
-    """Units as trials.
+    """Group units into trials.
 
     Args:
         units: the runs.
@@ -105,12 +108,12 @@ def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[
 
 
 def contest(units: Sequence[Unit]) -> Hashable:
-    """What a trial shares with those that ASHA compares it with: at another alpha all may learn more slowly."""
+    """The key of a trial's contest: ASHA compares only within an algorithm and a setting, because others differ."""
     return units[0].algorithm, units[0].setting
 
 
 def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
-    """The missing units as trials. Under ASHA packs are made whole again: what was stopped counts at their rungs."""
+    """Group the missing units. Under ASHA packs are made whole again, because stopped runs count at their rungs."""
     asha = plan.request.scheduler == "asha"
     if not asha or pack == 1:
         return group(units, asha, pack)
@@ -121,8 +124,8 @@ def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
 def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
     """How trials of a setting are executed under the plan's scheduler.
 
-    Under ASHA packs, which hold several configurations, compare these themselves. Others are compared by Tune, whose
-    rungs are rounds: they report after a number of them instead of by the clock.
+    Under ASHA packs compare the configurations that they hold. Other trials are compared by Tune, whose rungs are
+    rounds: they report after a number of rounds instead of by the clock.
     """
     if plan.request.scheduler == "none":
         return execution
@@ -152,12 +155,22 @@ def run_plan(
     Raises:
         EnvironmentProblem: no cluster, or no trial could be placed.
     """
+    remove_leftovers(Path(execution.out))
     interruption = Interruption(Path(execution.out), display)
     notices = Notices(Path(execution.out), display.say)
-    execution = replace(execution, stop_file=str(interruption.path), notice_file=str(notices.path))
-    outcome = Outcome()
-    timer = _budget(resources.time_budget, interruption)
+    events, outcome = Events(*observers, display), Outcome()
+    execution = replace(
+        execution,
+        stop_file=str(interruption.path),
+        notice_file=str(notices.path),
+        report_curves=events.needs_curves,
+    )
     execute = import_executor(resources.executor)
+    budget = resources.time_budget
+    timer = threading.Timer(budget or 0.0, interruption.stop, [f"time budget of {budget or 0:g} s spent"])
+    timer.daemon = True
+    if budget is not None:
+        timer.start()
     try:
         with interruption, notices:
             execute(
@@ -165,42 +178,40 @@ def run_plan(
                 trials_of(plan, units, resources.pack),
                 execution,
                 resources,
-                Events(*observers, display),
+                events,
                 outcome,
                 interruption,
             )
     finally:
-        if timer:
-            timer.cancel()
+        timer.cancel()
         outcome.interrupted = interruption.raised
     return outcome
 
 
+def remove_leftovers(out: Path) -> None:
+    """Remove what killed sweeps left below `out`/state; a day old, because another sweep may be using its own."""
+    for path in (out / "state").glob(".*-*"):
+        with suppress(OSError):  # gone meanwhile, or another user's
+            if path.name.startswith((".said-", ".stop-", ".tune-")) and time.time() - path.stat().st_mtime > 86400:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def import_executor(name: str) -> Callable[..., None]:
-    """What carries out a plan's trials under that name, `inline` or `ray`.
+    """Import the executor of a name, `inline` or `ray`.
 
     Raises:
         EnvironmentProblem: Ray cannot be imported.
     """
     if name == "inline":
-        from bench.tuning.inline import run_inline
+        from bench.executors.inline import run_inline
 
         return run_inline
-    from bench.tuning.quiet import quiet_ray
+    from bench.executors.ray_env import quiet_ray
 
     quiet_ray()
     try:
-        from bench.tuning.cluster import run_ray
+        from bench.executors.ray_executor import run_ray
     except ImportError as error:
         advice = "pip install 'ray[tune]'; a sweep works without it with --executor inline"
         raise EnvironmentProblem(f"Ray cannot be imported: {error}; {advice}") from error
     return run_ray
-
-
-def _budget(seconds: float | None, interruption: Interruption) -> threading.Timer | None:
-    if seconds is None:
-        return None
-    timer = threading.Timer(seconds, interruption.stop, [f"time budget of {seconds:g} s spent"])
-    timer.daemon = True
-    timer.start()
-    return timer

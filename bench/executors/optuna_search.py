@@ -1,4 +1,4 @@
-"""A `Search` for Optuna: distributions that keep the relations, and a sampler filled with what is stored."""
+"""Optuna: distributions of a search that keep its relations, and a sampler filled with the stored results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from search_spaces import Grid, Range, Value, holds, names_in
 
 if TYPE_CHECKING:
     import optuna
-    import pandas as pd
 
 _OWN = ("algorithm", "setting_json")  # what tells a search's runs from others
 _READ = ("run_key", "status", "best_val_accuracy", "hp_json")
@@ -30,13 +29,12 @@ PATIENCE = 20  # proposals per wanted configuration: where few are left, a sampl
 
 @dataclass(frozen=True)
 class History:
-    """What earlier commands made of a search.
+    """The results of earlier commands of a search.
 
     Args:
         known: (Optuna's values, objective) of configurations that have all their seeds.
-        begun: Optuna's values of configurations of which a run is saved to go on: it has no row yet, or a scheduler
-            stopped it and there is none now.
-        failed: of those of which a run failed.
+        begun: Optuna's values of configurations with a saved run that can go on.
+        failed: Optuna's values of configurations with a failed run.
     """
 
     known: list[tuple[dict[str, Any], float]] = field(default_factory=list)
@@ -44,44 +42,41 @@ class History:
     failed: list[dict[str, Any]] = field(default_factory=list)
 
 
-def joint_names(search: Search) -> tuple[str, ...]:
-    """The hyper-parameters that relations bind together and whose values are grids: they are chosen as one."""
-    bound = {name for relation in search.where for name in names_in(relation)}
-    return tuple(name for name, value in search.values.items() if name in bound and isinstance(value, Grid))
-
-
 def distributions(search: Search) -> dict[str, Any]:
-    """Optuna's distributions by name; a joint choice is called by its names joined with commas, its values JSON lists.
+    """Optuna's distributions by name, without the names that have a single value.
 
-    Names with a single value are left out.
+    Grids that relations bind together are chosen as one: its name is theirs joined with commas, its values JSON lists.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
-    made: dict[str, Any] = {}
-    joint = joint_names(search)
+    space: dict[str, Any] = {}
+    grids = {name: value.values for name, value in search.values.items() if isinstance(value, Grid)}
+    bound = {name for relation in search.where for name in names_in(relation)}
+    joint = {name: values for name, values in grids.items() if name in bound}
     if joint:
+        relations = [relation for relation in search.where if names_in(relation) <= joint.keys()]
         choices = [
             json.dumps(values)
-            for values in product(*(_grid(search.values[name]) for name in joint))
-            if _keeps(search, dict(zip(joint, values, strict=True)))
+            for values in product(*joint.values())
+            if all(holds(relation, dict(zip(joint, values, strict=True))) for relation in relations)
         ]
-        made[",".join(joint)] = CategoricalDistribution(choices)
+        space[",".join(joint)] = CategoricalDistribution(choices)
     for name, value in search.values.items():
         if isinstance(value, Range):
-            made[name] = FloatDistribution(value.low, value.high, log=value.log)
+            space[name] = FloatDistribution(value.low, value.high, log=value.log)
         elif name not in joint and len(value.values) > 1:
-            made[name] = CategoricalDistribution(value.values)
-    return made
+            space[name] = CategoricalDistribution(value.values)
+    return space
 
 
 def size(search: Search) -> float:
-    """How many configurations the search can propose; infinite with an interval."""
+    """Count the configurations that the search can propose; infinite with an interval."""
     counts = [len(getattr(dist, "choices", ())) or math.inf for dist in distributions(search).values()]
     return math.prod(counts)
 
 
 def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
-    """A full configuration from Optuna's values."""
+    """Make a full configuration from Optuna's values."""
     configuration = {name: value.values[0] for name, value in search.values.items() if isinstance(value, Grid)}
     for name, value in chosen.items():
         names = name.split(",")
@@ -90,7 +85,7 @@ def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def encode(search: Search, space: Mapping[str, Any], configuration: Mapping[str, Value]) -> dict[str, Any] | None:
-    """Optuna's values of a configuration; None where the search could not have chosen it.
+    """Optuna's values of a configuration; None if the search could not have chosen it.
 
     Args:
         search: the search.
@@ -101,7 +96,11 @@ def encode(search: Search, space: Mapping[str, Any], configuration: Mapping[str,
     for name, distribution in space.items():
         names = name.split(",")
         value = json.dumps([configuration[n] for n in names]) if len(names) > 1 else configuration[name]
-        if not _inside(distribution, value):
+        if hasattr(distribution, "choices"):
+            possible = value in distribution.choices
+        else:
+            possible = distribution.low <= value <= distribution.high
+        if not possible:
             return None
         chosen[name] = value
     fixed = {n: v.values[0] for n, v in search.values.items() if isinstance(v, Grid) and len(v.values) == 1}
@@ -124,9 +123,9 @@ def remaining(plan: Plan, search: Search, known: Sized) -> int:
 
 
 def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, Any]]:
-    """What is tried before the sampler is asked: what was begun, what failed, and all that is left if all is wanted.
+    """The configurations to try before the sampler is asked: begun, failed, and the whole rest if all are wanted.
 
-    On what is left of a small grid a sampler repeats itself: each proposal is likely to be one that it had before.
+    A sampler would repeat itself on the rest of a small grid.
     """
     first = past.begun + past.failed
     if size(search) > plan.request.num_samples:
@@ -138,14 +137,22 @@ def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, 
 
 
 def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]:
-    """What earlier commands made of each search; nothing if all shall run again. What is stored is read once.
+    """The history of each search; empty with `--force`. The store is read once.
 
-    Under ASHA a configuration that was stopped counts as tried, with what it had reached.
+    Under ASHA a stopped configuration counts as tried, with the accuracy that it had reached.
     """
     if plan.request.force or not searches:
         return [History() for _ in searches]
     runs, states = Store(Path(out)).runs(columns=(*_OWN, *_READ)), _states(out)
-    return [_history(plan, search, _rows(search, runs), _saved(search, states)) for search in searches]
+    found = []
+    for search in searches:
+        own = {"algorithm": search.algorithm, "setting_json": identity_json(search.setting)}
+        stored = runs[(runs.algorithm == own["algorithm"]) & (runs.setting_json == own["setting_json"])]
+        columns = (stored[name] for name in _READ)
+        rows = {key: _Row(status, float(value), hp) for key, status, value, hp in zip(*columns, strict=True)}
+        saved = {key: run["hp_json"] for key, run in states.items() if own.items() <= run.items()}
+        found.append(_history(plan, search, rows, saved))
+    return found
 
 
 def _history(plan: Plan, search: Search, rows: Mapping[str, _Row], saved: Mapping[str, str]) -> History:
@@ -182,15 +189,8 @@ class _Row(NamedTuple):
     hp_json: str
 
 
-def _rows(search: Search, runs: pd.DataFrame) -> dict[str, _Row]:
-    """Run key -> what is stored of the search's runs."""
-    runs = runs[(runs.algorithm == search.algorithm) & (runs.setting_json == identity_json(search.setting))]
-    columns = (runs[name] for name in _READ)
-    return {key: _Row(status, float(value), hp) for key, status, value, hp in zip(*columns, strict=True)}
-
-
 def _states(out: str) -> dict[str, Mapping[str, str]]:
-    """Run key -> what a saved run is; a damaged state is left to the run that needs it."""
+    """Run key -> identity of a saved run; a damaged state is left to the run that needs it."""
     found: dict[str, Mapping[str, str]] = {}
     for file in Path(out).glob("state/*/manifest.json"):
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -200,40 +200,50 @@ def _states(out: str) -> dict[str, Mapping[str, str]]:
     return found
 
 
-def _saved(search: Search, states: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Run key -> `hp_json` of the search's runs that have a state."""
-    own = {"algorithm": search.algorithm, "setting_json": identity_json(search.setting)}
-    return {key: run["hp_json"] for key, run in states.items() if own.items() <= run.items()}
+class Proposer:
+    """Optuna's sampler of a search, filled with the stored results; it proposes no configuration twice.
 
+    Args:
+        plan: the sweep.
+        search: the search.
+        past: its history.
+    """
 
-def study_for(search: Search, past: History, first: Sequence[dict[str, Any]]) -> optuna.Study:
-    """A study that has seen what is known, and proposes some values first."""
-    import optuna
+    def __init__(self, plan: Plan, search: Search, past: History) -> None:
+        import optuna
 
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    sampler = optuna.samplers.TPESampler(seed=len(past.known))
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    space = distributions(search)
-    for chosen, value in past.known:
-        study.add_trial(optuna.trial.create_trial(params=chosen, distributions=space, value=value))
-    for chosen in first:
-        study.enqueue_trial(chosen)
-    return study
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        sampler = optuna.samplers.TPESampler(seed=len(past.known))
+        self.study = optuna.create_study(direction="maximize", sampler=sampler)
+        self.wanted = remaining(plan, search, past.known)
+        self._space = distributions(search)
+        for chosen, value in past.known:
+            self.study.add_trial(optuna.trial.create_trial(params=chosen, distributions=self._space, value=value))
+        for chosen in proposed_first(plan, search, past):
+            self.study.enqueue_trial(chosen)
+        self._patience = PATIENCE * self.wanted
+        # The objective of each configuration that is stored or was proposed; NaN while there is none.
+        self._values = {canonical_json(chosen): value for chosen, value in past.known}
 
+    def propose(self) -> optuna.Trial | None:
+        """Ask for a new configuration; None if no more are wanted, or the sampler only repeats itself."""
+        while self.wanted and self._patience:
+            asked = self.study.ask(self._space)
+            name = canonical_json(asked.params)
+            if name not in self._values:
+                self._values[name] = math.nan
+                self.wanted -= 1
+                return asked
+            self._patience -= 1
+            self.tell(asked, self._values[name])
+        return None
 
-def _inside(distribution: Any, value: Any) -> bool:
-    """Whether a distribution could have given the value."""
-    if hasattr(distribution, "choices"):
-        return value in distribution.choices
-    return bool(distribution.low <= value <= distribution.high)
+    def tell(self, asked: optuna.Trial, value: float) -> None:
+        """Note the objective of a proposal; NaN if it has none."""
+        from optuna.trial import TrialState
 
-
-def _grid(value: Grid | Range) -> tuple[Value, ...]:
-    assert isinstance(value, Grid)
-    return value.values
-
-
-def _keeps(search: Search, values: Mapping[str, Value]) -> bool:
-    """Whether values keep the relations among the names that they hold."""
-    inside = [relation for relation in search.where if names_in(relation) <= set(values)]
-    return all(holds(relation, values) for relation in inside)
+        self._values[canonical_json(asked.params)] = value
+        if math.isnan(value):
+            self.study.tell(asked, state=TrialState.FAIL)
+        else:
+            self.study.tell(asked, value)

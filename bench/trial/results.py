@@ -45,13 +45,13 @@ def series(curve: Sequence[Point], metric: str) -> dict[int, float]:
 
 
 def summarise(curve: Sequence[Point]) -> dict[str, Any]:
-    """The result columns of one row.
+    """Compute the result columns of one row.
 
     Args:
         curve: (round, metric, value) with at least one `accuracy` and the counters.
 
     Returns:
-        The columns of `RESULT_COLUMNS`; `None` where the run has no such thing. `selected_*` is the test accuracy at
+        The columns of `RESULT_COLUMNS`, `None` if the curve lacks them. `selected_*` is the test accuracy at
         the first round of the best validation accuracy; `ema_accuracy` is the last value of e <- 0.6 e + 0.4 a, as
         FedNTD's authors print; `fm`, `amp` and `wlp` are those of the last round.
     """
@@ -59,7 +59,11 @@ def summarise(curve: Sequence[Point]) -> dict[str, Any]:
     last = max(accuracy)
     best = max(accuracy, key=lambda at: (accuracy[at], -at))
     selected = max(validation, key=lambda at: (validation[at], -at)) if validation else None
-    recent = [accuracy[at] for at in sorted(accuracy)][-10:]
+    ordered = [accuracy[at] for at in sorted(accuracy)]
+    recent, smooth = ordered[-10:], ordered[0]
+    for value in ordered[1:]:
+        smooth = SMOOTHING * smooth + (1 - SMOOTHING) * value
+    reached = {target: next((at for at in sorted(accuracy) if accuracy[at] >= target), None) for target in TARGETS}
     final = {name: series(curve, name).get(last) for name in ("local_accuracy", "amp", "fm", "wlp")}
     return {
         "best_accuracy": accuracy[best],
@@ -69,9 +73,9 @@ def summarise(curve: Sequence[Point]) -> dict[str, Any]:
         "selected_round": selected,
         "best_val_accuracy": None if selected is None else validation[selected],
         "mean_last10_accuracy": math.fsum(recent) / len(recent),
-        "ema_accuracy": _smoothed(accuracy),
+        "ema_accuracy": smooth,
         "accuracy_at": {at: accuracy[at] for at in MILESTONES if at in accuracy},
-        "rounds_to": _rounds_to(accuracy),
+        "rounds_to": {target: at for target, at in reached.items() if at is not None},
         "local_accuracy_mean": final.pop("local_accuracy"),
         **final,
         "communications": int(series(curve, "communications")[last]),
@@ -81,73 +85,40 @@ def summarise(curve: Sequence[Point]) -> dict[str, Any]:
     }
 
 
-def _smoothed(accuracy: Mapping[int, float]) -> float:
-    values = [accuracy[at] for at in sorted(accuracy)]
-    smooth = values[0]
-    for value in values[1:]:
-        smooth = SMOOTHING * smooth + (1 - SMOOTHING) * value
-    return smooth
-
-
-def _rounds_to(accuracy: Mapping[int, float]) -> dict[float, int]:
-    """Target -> first round that reached it, for the targets that were reached."""
-    reached: dict[float, int] = {}
-    for target in TARGETS:
-        at = next((at for at in sorted(accuracy) if accuracy[at] >= target), None)
-        if at is not None:
-            reached[target] = at
-    return reached
-
-
 def at_chance(accuracy: float, num_classes: int, samples: int) -> bool:
     """Whether an accuracy is within three standard errors of guessing, or below."""
     chance = 1 / num_classes
     return accuracy <= chance + 3 * math.sqrt(chance * (1 - chance) / samples)
 
 
-def _short(unit: Unit) -> bool:
-    """Whether a run was cut short; where no paper says how long it should be, by the usual number of rounds."""
-    return unit.shortened or (unit.paper is None and unit.setting.rounds < Setting.rounds)
-
-
 def rows_of(
     unit: Unit, progress: Progress, facts: Mapping[str, Any], *, num_classes: int, test_samples: int
 ) -> list[tuple[dict[str, Any], list[Point]]]:
-    """The (row, curve) pairs of a finished or stopped run.
+    """Make the (row, curve) pairs of a finished or stopped run.
 
     Args:
         unit: the run.
         progress: its curves and counters.
         facts: the columns that the engine does not know: provenance, cost, `status`.
-        num_classes: C, for telling chance.
-        test_samples: size of the test set, likewise.
+        num_classes: C, which tells the accuracy of guessing.
+        test_samples: size of the test set, which tells its standard error.
     """
-    made = []
+    rows = []
+    short = unit.shortened or (unit.paper is None and unit.setting.rounds < Setting.rounds)
     for suffix in unit.rows:
         curve = progress.curves[suffix]
         results = summarise(curve)
-        # A run that was cut short may be at chance because it has hardly begun; a client that has one class and nobody
-        # to learn from is there by right.
-        telling = not _short(unit) and not row_entry(unit.algorithm, suffix).reference
+        # Not telling: a run that was cut short may have hardly begun, and a client that has one class and nobody to
+        # learn from guesses by right.
+        telling = not short and not row_entry(unit.algorithm, suffix).reference
         lost = telling and at_chance(results["final_accuracy"], num_classes, test_samples)
-        diverged = progress.diverged or lost
-        made.append(
-            (
-                {
-                    **_common(unit, suffix),
-                    **results,
-                    **facts,
-                    "error": progress.complaint or None,
-                    "diverged": diverged,
-                },
-                curve,
-            )
-        )
-    return made
+        ended = {"error": progress.complaint or None, "diverged": progress.diverged or lost}
+        rows.append(({**_common(unit, suffix), **results, **facts, **ended}, curve))
+    return rows
 
 
 def failed_rows(unit: Unit, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a run that failed: who it was and why, no results. `facts`: as of `rows_of`."""
+    """Make the rows of a run that failed, without results. `facts`: as of `rows_of`."""
     empty = {**dict.fromkeys(RESULT_COLUMNS), "error": error, "diverged": False}
     return [{**_common(unit, suffix), **empty, **facts} for suffix in unit.rows]
 
@@ -166,8 +137,3 @@ def _common(unit: Unit, suffix: str) -> dict[str, Any]:
 def now() -> datetime:
     """The time, in UTC, to the microsecond."""
     return datetime.now(UTC)
-
-
-def from_seconds(since: float) -> datetime:
-    """The time so many seconds after 1970 began, in UTC."""
-    return datetime.fromtimestamp(since, UTC)

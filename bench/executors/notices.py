@@ -1,4 +1,4 @@
-"""What trials warn of, said to whoever watches their sweep: workers are processes whose stderr nobody reads."""
+"""The suite's own warnings, said by the sweep: workers are processes whose stderr nobody reads."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ READ_SECONDS = 0.5
 
 
 class Notices:
-    """The suite's own warnings during a sweep, each text once. As a context it hears those of this process.
+    """A context that says the suite's own warnings, each text once.
 
-    Workers, which may be on other machines, add theirs to a file in the results folder (`pass_on`), which is read until
-    the context ends.
+    Workers, which may be on other machines, add theirs to a file in the results folder (`pass_on`).
 
     Args:
         out: results folder.
@@ -33,14 +32,13 @@ class Notices:
         # A name of its own: several sweeps may write into one folder.
         self.path = out / "state" / f".said-{uuid.uuid4().hex[:8]}"
         self._say, self._said, self._read = say, set[str](), 0
-        self._saying = threading.Lock()
         self._ended = threading.Event()
         self._before = warnings.showwarning
         self._reader = threading.Thread(target=self._read_again_and_again, name="notices", daemon=True)
 
     def __enter__(self) -> Notices:
         self._before = warnings.showwarning
-        with suppress(OSError):  # a folder that nobody can write into ends the sweep in words of its own
+        with suppress(OSError):  # a folder that nobody can write into ends the sweep elsewhere
             self.path.touch()
         _divert(self._tell)
         self._reader.start()
@@ -54,43 +52,36 @@ class Notices:
             self.path.unlink(missing_ok=True)
 
     def _tell(self, text: str) -> None:
-        with self._saying:
-            if text not in self._said:
-                self._said.add(text)
-                self._say(f"warning: {text}")
+        if text not in self._said:
+            self._said.add(text)
+            self._say(f"warning: {text}")
 
     def _read_again_and_again(self) -> None:
-        while not self._ended.wait(READ_SECONDS):
-            self._tell_what_is_new()
-        self._tell_what_is_new()
-
-    def _tell_what_is_new(self) -> None:
-        with suppress(OSError), self.path.open("rb") as file:
-            file.seek(self._read)
-            whole, newline, _ = file.read().rpartition(b"\n")
-            self._read += len(whole + newline)
-            for line in whole.decode(errors="replace").splitlines():
-                self._tell(line)
+        ended = False
+        while not ended:
+            ended = self._ended.wait(READ_SECONDS)
+            with suppress(OSError), self.path.open("rb") as file:
+                file.seek(self._read)
+                whole, newline, _ = file.read().rpartition(b"\n")
+                self._read += len(whole + newline)
+                for line in whole.decode(errors="replace").splitlines():
+                    self._tell(line)
 
 
 @lru_cache(maxsize=1)  # a worker takes on trial after trial
 def pass_on(path: str) -> None:
-    """From now on, let this process add the suite's own warnings to a file, a line each; others are shown as ever."""
+    """Let this process add the suite's own warnings to a file from now on, a line each."""
 
     def add(text: str) -> None:
-        # A warning is no reason for a run to fail; and who outlives the sweep, on a cluster, leaves no file behind.
-        with suppress(OSError):
-            file = os.open(path, os.O_WRONLY | os.O_APPEND)
-            try:
-                os.write(file, f"{' '.join(text.split())}\n".encode())
-            finally:
-                os.close(file)
+        # A worker that outlives the sweep on a cluster makes no new file.
+        with suppress(OSError), os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as file:
+            file.write(f"{' '.join(text.split())}\n".encode())
 
     _divert(add)
 
 
 def _divert(tell: Callable[[str], None]) -> None:
-    """Give the suite's own warnings to `tell`, and all others to what shows them now."""
+    """Give the suite's own warnings to `tell`, and all others to the function that shows them now."""
     before = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:

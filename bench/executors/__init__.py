@@ -27,7 +27,7 @@ def trainable(algorithm: str, **defaults: Any) -> type[tune.Trainable]:
     Raises:
         UsageError: no such algorithm, or a default has an unknown name or a value that is not allowed.
     """
-    from bench.tuning.tune_trial import make_trainable
+    from bench.executors.ray_trainable import make_trainable
 
     return make_trainable(algorithm, defaults)
 

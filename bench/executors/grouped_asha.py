@@ -1,24 +1,23 @@
-"""ASHA among like: a sweep's trials run side by side, and each competes with those of its algorithm and setting."""
+"""ASHA by groups: a sweep's trials run side by side, and each competes with those of its algorithm and setting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ray.tune.experiment import Trial as TuneTrial
+from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
+from bench.executors.runner import contest
 from bench.planning.unit import Unit
-from bench.tuning.halving import FACTOR, rungs_of
-from bench.tuning.runner import contest
+from bench.trial.halving import FACTOR, rungs_of
 from search_spaces import Setting
 
 
 def asha(setting: Setting) -> ASHAScheduler:
     """Tune's ASHA over the reports of trials of a setting.
 
-    Its first rung is that of packs, an evaluated round, and so are the others, in multiples of it: before there is a
-    value, trials could not be told apart.
+    Its rungs are those of packs: evaluated rounds, because trials without a value could not be told apart.
     """
     first = next(iter(rungs_of(setting.rounds, setting.evaluate_every)), setting.rounds)
     return ASHAScheduler(
@@ -42,30 +41,30 @@ class Contests(FIFOScheduler):
     """One ASHA for each contest; no trial waits for another contest to end.
 
     Args:
-        name: of the entry of a trial's configuration that is a place in `rules`.
-        rules: the ASHA of each place, the same one for all places of a contest.
+        name: the key of a trial's configuration that is an index into `rules`.
+        rules: the ASHA of each index, the same one for all indices of a contest.
     """
 
     def __init__(self, name: str, rules: Sequence[ASHAScheduler]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._name, self._rules = name, tuple(rules)
 
-    def on_trial_add(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """It enters its contest."""
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Add a trial to its contest."""
         self._rule(trial).on_trial_add(tune_controller, trial)
 
-    def on_trial_result(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> str:
-        """Whether it goes on, as its contest stands."""
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
+        """Let the contest decide whether the trial goes on."""
         return str(self._rule(trial).on_trial_result(tune_controller, trial, dict(result)))
 
-    def on_trial_complete(self, tune_controller: Any, trial: TuneTrial, result: Mapping[str, Any]) -> None:
-        """Its last result counts in its contest."""
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Count the trial's last result in its contest."""
         self._rule(trial).on_trial_complete(tune_controller, trial, dict(result))
 
-    def on_trial_remove(self, tune_controller: Any, trial: TuneTrial) -> None:
-        """It leaves its contest."""
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """Remove a trial from its contest."""
         self._rule(trial).on_trial_remove(tune_controller, trial)
 
-    def _rule(self, trial: TuneTrial) -> ASHAScheduler:
+    def _rule(self, trial: Trial) -> ASHAScheduler:
         place: int = trial.config[self._name]
         return self._rules[place]

@@ -1,4 +1,4 @@
-"""Ray's chatter and habits, turned off before it is imported."""
+"""Environment variables that quiet Ray, set before it is imported."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ ENVIRONMENT = {
 
 
 def quiet_ray() -> None:
-    """Set what Ray reads when it is imported; what a user has set stays."""
+    """Set the variables that Ray reads when it is imported, except those that the user has set."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

@@ -1,7 +1,7 @@
-"""Successive halving among the configurations of a trial: ASHA's rule where all of them stand at one round.
+"""Successive halving among the configurations of a trial: ASHA's rule if all of them stand at one round.
 
-Nothing is remembered between rungs. Who goes on follows from the curves, of stored runs too, so a trial that is
-interrupted at any moment goes on as if it had not been.
+Nothing is remembered between rungs: the curves alone, also of stored runs, decide which configurations go on. So a
+trial that is interrupted at any moment goes on as if it had not been.
 """
 
 from __future__ import annotations
@@ -9,28 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-from bench.planning.unit import Unit
+if TYPE_CHECKING:
+    from bench.trial.run import Run
 
 FACTOR = 4  # one configuration in so many goes on, as in Tune's ASHA
-
-
-class Contestant(Protocol):
-    """A run, as far as a rung asks."""
-
-    unit: Unit
-    status: str
-
-    @property
-    def round(self) -> int:
-        """Finished rounds."""
-
-    def measure(self, metric: str, until: float = math.inf) -> float:
-        """The best value of a metric up to a round, NaN before there is any."""
-
-
-Some = TypeVar("Some", bound=Contestant)
 
 
 def rungs_of(rounds: int, every: int = 1) -> tuple[int, ...]:
@@ -38,7 +22,7 @@ def rungs_of(rounds: int, every: int = 1) -> tuple[int, ...]:
 
     Args:
         rounds: of the whole run.
-        every: rounds between evaluations; a rung is one.
+        every: rounds between evaluations; every rung is an evaluated round.
     """
     found = [max(1, rounds // 10)]
     while found[-1] * FACTOR < rounds:
@@ -48,18 +32,18 @@ def rungs_of(rounds: int, every: int = 1) -> tuple[int, ...]:
 
 
 def next_rung(rungs: Iterable[int], round: int) -> float:
-    """The first rung after a round; infinite where there is none."""
+    """The first rung after a round; infinite if there is none."""
     return min((rung for rung in rungs if rung > round), default=math.inf)
 
 
-def losers(runs: Sequence[Some], rungs: Iterable[int]) -> list[Some]:
-    """The running ones that do not go on after these rungs.
+def losers(runs: Sequence[Run], rungs: Iterable[int]) -> list[Run]:
+    """The running runs that do not go on after these rungs.
 
-    At a rung stand all configurations of which a run made as many rounds, whatever became of it later. All of their
-    seeds count, also those that failed or diverged before. By `objective` up to there the best of every `FACTOR`
-    configurations go on, at least one; of equal ones those that were given first.
+    A rung compares all configurations of which a run made as many rounds, with all of their seeds, also those that
+    failed or diverged before. The best of every `FACTOR` configurations by `objective` go on, at least one; of equal
+    ones the first.
     """
-    found: list[Some] = []
+    found: list[Run] = []
     configurations = by_configuration(runs)
     for rung in rungs:
         standing = {key: seeds for key, seeds in configurations.items() if any(run.round >= rung for run in seeds)}
@@ -70,20 +54,20 @@ def losers(runs: Sequence[Some], rungs: Iterable[int]) -> list[Some]:
     return found
 
 
-def by_configuration(runs: Iterable[Some]) -> dict[str, list[Some]]:
+def by_configuration(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """The runs of each configuration, its seeds."""
-    found: dict[str, list[Some]] = {}
+    found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(replace(run.unit, seed=0).key, []).append(run)
     return found
 
 
-def lost(run: Contestant) -> bool:
-    """Whether it ended without a whole result in this sweep: it failed, or its state is unusable."""
+def lost(run: Run) -> bool:
+    """Whether a run failed or has an unusable state."""
     return run.status in ("failed", "environment")
 
 
-def objective(seeds: Sequence[Contestant], until: float = math.inf) -> float:
+def objective(seeds: Sequence[Run], until: float = math.inf) -> float:
     """A configuration's value: the mean over its seeds of the best validation accuracy up to a round.
 
     Returns:

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +17,7 @@ from ray import tune
 from algorithms import entry
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, count_gpus, default_out
+from bench.executors.notices import pass_on
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
@@ -24,12 +25,10 @@ from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.terminal.names import unknown
 from bench.terminal.values import tracks_of
-from bench.tuning.connect import FOLDER
-from bench.tuning.notices import pass_on
 from search_spaces import cast, setting_fields
 
 if TYPE_CHECKING:
-    from bench.tuning.trial import Trial
+    from bench.trial.trial import RunGroup
 
 SPECIAL_KEYS = frozenset(  # of a configuration, beside hyper-parameters and setting fields
     ("setting", "dataset", "paper", "seed", "out", "data_dir", "offline", "device", "backend", "track")
@@ -38,25 +37,25 @@ CHOICES = {"device": ("cpu", "cuda"), "backend": BACKENDS}
 POINTER = "state.json"
 
 
-class FederatedTrial(tune.Trainable):
+class FederatedTrainable(tune.Trainable):
     """Base of all trainables: a thin shell, bound to one algorithm by `make_trainable`."""
 
     algorithm: str = ""
     defaults: Mapping[str, Any] = {}
-    trial: Trial
+    trial: RunGroup
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the runs that the configuration asks for; their saved state is taken up by itself."""
-        if _is_worker():
-            # Ctrl-C reaches workers as well; they are told to end by the sweep's stop file.
+        on_main_thread = threading.current_thread() is threading.main_thread()
+        if on_main_thread and ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:
+            # Ctrl-C reaches workers as well, which end by the sweep's stop file.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            os.chdir(os.environ.get(FOLDER, "."))
         units, execution = self.resolve(config)
         if execution.notice_file:
             pass_on(execution.notice_file)
-        from bench.tuning.trial import Trial  # torch, which the driver of a sweep does without
+        from bench.trial.trial import RunGroup  # torch, which the driver of a sweep does without
 
-        self.trial = Trial(units, execution)
+        self.trial = RunGroup(units, execution)
 
     def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
         """The runs of a configuration and how to execute them."""
@@ -107,8 +106,8 @@ class FederatedTrial(tune.Trainable):
         self.trial.close()
 
 
-class SweepTrial(FederatedTrial):
-    """Base of what `bench.sweep` gives to Tune; `bench.tuning.cluster` binds it to a plan."""
+class SweepTrainable(FederatedTrainable):
+    """Base of what `bench.sweep` gives to Tune; `bench.executors.ray_executor` binds it to a plan."""
 
     varied: ClassVar[Mapping[str, Varied]] = {}
 
@@ -117,52 +116,52 @@ class SweepTrial(FederatedTrial):
         self.trial.end()
 
 
-def _is_worker() -> bool:
-    """Whether this is the main thread of a Ray actor."""
-    if threading.current_thread() is not threading.main_thread() or not ray.is_initialized():
-        return False
-    return ray.get_runtime_context().get_actor_id() is not None
+def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrainable]:
+    """Bind a class to one registry entry. Paths are made absolute now, in the driver: workers run elsewhere.
 
-
-def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrial]:
-    """A class bound to one registry entry. Paths are made absolute now, in the driver: workers run elsewhere."""
+    Raises:
+        UsageError: a name or a value that is not allowed, which is said here and not in every worker.
+    """
     name = find_algorithm(algorithm).name
     bound = {"out": str(default_out()), **defaults}
     for key in ("out", "data_dir"):
         if bound.get(key):
             bound[key] = str(Path(bound[key]).resolve())
-    _check(name, bound)
-    return type(name, (FederatedTrial,), {"algorithm": name, "defaults": bound})
-
-
-def _check(algorithm: str, bound: Mapping[str, Any]) -> None:
-    """Say what is wrong with a name or a value here, and not in every worker.
-
-    Raises:
-        UsageError: a name or a value that is not allowed.
-    """
-    known = {*SPECIAL_KEYS, *entry(algorithm).defaults(), *setting_fields()}
+    known = {*SPECIAL_KEYS, *entry(name).defaults(), *setting_fields()}
     for key in bound.keys() - known:
         raise unknown("configuration key", key, known)
     for key, names in CHOICES.items():
         if bound.get(key) not in (None, *names):
             raise UsageError(f"{key} must be one of {', '.join(names)}, got {bound[key]!r}")
-    unit_of(algorithm, bound)
+    unit_of(name, bound)
     _tracks(bound)
+    return type(name, (FederatedTrainable,), {"algorithm": name, "defaults": bound})
 
 
 def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> Unit:
-    """One run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
+    """Make one run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
 
-    A later configuration goes over an earlier one, and within one a name over the same one in `setting`.
+    A later configuration goes over an earlier one, and within one a name over the same one in `setting`. A name that
+    both have (FedDKD's lr) means the setting's in `setting`, else the algorithm's.
 
     Raises:
         UsageError: an unknown name or a value that is not allowed.
     """
     given = {name: value for layer in layers for name, value in layer.items()}
-    values = {name: value for layer in layers for name, value in _values_of(algorithm, layer).items()}
+    own = entry(algorithm).defaults()
+    values = {f"{algorithm}.{name}": (str(value),) for name, value in own.items()}  # one configuration, never a grid
+    for layer in layers:
+        setting = layer.get("setting") or {}
+        if not isinstance(setting, Mapping):
+            raise UsageError(f"setting must be a mapping of fields of the setting, got {setting!r}")
+        flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
+        if layer.get("dataset") is not None:
+            flat["dataset"] = layer["dataset"]
+        for named, of_algorithm in ((setting, own.keys() - setting_fields().keys()), (flat, own.keys())):
+            for name, value in named.items():
+                values[f"{algorithm}.{name}" if name in of_algorithm else name] = (str(value),)
     (dataset,) = values.pop("dataset", ("digits",))
-    plan = make_plan(Request((algorithm,), dataset, given.get("paper"), _whole_configuration(algorithm, values)))
+    plan = make_plan(Request((algorithm,), dataset, given.get("paper"), values))
     try:
         seed: Any = cast("seed", given.get("seed", 0), "int")
     except ValueError as error:
@@ -170,30 +169,6 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> Unit:
     if seed < 0:
         raise UsageError(f"seed must be >= 0, got {seed}")
     return replace(plan.units[0], seed=seed)
-
-
-def _values_of(algorithm: str, layer: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """What one configuration says of the run, as a `Request` has it."""
-    in_setting = layer.get("setting") or {}
-    if not isinstance(in_setting, Mapping):
-        raise UsageError(f"setting must be a mapping of fields of the setting, got {in_setting!r}")
-    flat = {name: value for name, value in layer.items() if name not in SPECIAL_KEYS}
-    if layer.get("dataset") is not None:
-        flat["dataset"] = layer["dataset"]
-    own = entry(algorithm).defaults().keys()
-    # What both have (FedDKD's lr) is the setting's in `setting`, else the algorithm's own.
-    return _named(algorithm, in_setting, own - setting_fields().keys()) | _named(algorithm, flat, own)
-
-
-def _named(algorithm: str, given: Mapping[str, Any], own: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Values as a `Request` has them: those of `own` names under the algorithm's, the others as they are."""
-    return {f"{algorithm}.{name}" if name in own else name: (str(value),) for name, value in given.items()}
-
-
-def _whole_configuration(algorithm: str, values: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """`values` with every other hyper-parameter at its default: a trial is one configuration, never a grid."""
-    defaults = {f"{algorithm}.{name}": (str(value),) for name, value in entry(algorithm).defaults().items()}
-    return {**defaults, **values}
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:

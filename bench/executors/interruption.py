@@ -1,4 +1,4 @@
-"""How a sweep is ended gently, by a signal or when its time is spent."""
+"""The gentle end of a sweep, by a signal or when its time is spent."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench.tuning.events import Display
+from bench.executors.events import Display
 
 
 class Interruption:
-    """Ends a sweep gently: a file that trials, which are processes of their own, look at after each round.
+    """Ends a sweep gently by a file that trials, which are processes of their own, look for after each round.
 
-    As a context it lets the first SIGINT or SIGTERM raise the flag, and a second one kill, whoever raised it.
+    As a context it lets the first SIGINT or SIGTERM make the file, and a second one kill.
 
     Args:
         out: results folder.
@@ -28,7 +28,7 @@ class Interruption:
         # A name of its own: several sweeps may write into one folder.
         self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
         self.raised = False
-        self._signalled, self._over = False, False
+        self._signalled = False
         self._display = display
         self._before: dict[int, Any] = {}
 
@@ -49,14 +49,8 @@ class Interruption:
             self._before.setdefault(number, signal.getsignal(number))
             signal.signal(number, self._handle)
 
-    def over(self) -> None:
-        """All trials have ended: nothing is left to be stopped, and what comes now interrupts nothing."""
-        self._over = True
-
     def stop(self, why: str) -> None:
-        """Raise the flag: the sweep ends as interrupted, unless all of it is over."""
-        if self._over:
-            return
+        """Make the file: the sweep ends as interrupted."""
         self.raised = True
         self.path.touch()
         killing = "once more to kill" if self._signalled else "Ctrl-C twice kills"
@@ -68,6 +62,4 @@ class Interruption:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         self._signalled = True
-        if self._over:
-            self._display.say("all trials have ended and are stored, the tables follow; once more to kill")
         self.stop(signal.Signals(number).name)

@@ -1,4 +1,4 @@
-"""A trial: one run, or several that advance side by side as packs. Knows nothing of Ray."""
+"""A trial: one run, or several that advance side by side as packs. Independent of Ray."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import errno
 import math
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from bench.engine.memory import release
 from bench.engine.pack import Pack
 from bench.engine.process import give_back_memory, prepare_process
+from bench.engine.simulation import Point
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import Execution
 from bench.planning.unit import Unit
-from bench.tuning.halving import by_configuration, losers, lost, next_rung, objective
-from bench.tuning.run import Run, describe
+from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
+from bench.trial.run import Run, describe
 
-LOST = -1.0  # the objective of what failed or cannot go on: below every accuracy, and no NaN, which ASHA lets pass
+LOST = -1.0  # objective of a failed or unusable run: below every accuracy, and no NaN, which ASHA lets pass
 
 
-class Trial:
-    """What one Tune trial does: its runs, round by round, side by side.
+class RunGroup:
+    """The runs of one trial, advanced round by round, side by side.
 
     Args:
-        units: one run, the seeds of one configuration, or whatever one program can train.
-        execution: how.
+        units: one run, the seeds of one configuration, or any runs that one program can train.
+        execution: how they are executed.
 
     Attributes:
         problem: why the machine is not ready; empty if it is.
@@ -38,15 +38,16 @@ class Trial:
         self.runs = [Run(unit, execution) for unit in units]
         self.problem = ""
         if not execution.stopping:
-            # In one order everywhere: of two sweeps that share a folder neither shall wait for what the other holds.
+            # In one order everywhere: two sweeps that share a folder must not wait for each other.
             for run in sorted(self.runs, key=lambda run: run.unit.key):
                 self._guard(run, run.open)
         self._packs = _packs_of(self._active())
-        self._judged = 0  # the round up to which rungs have been judged here; after a resume all are judged anew
+        self._reported: dict[str, int] = {}  # points of each row's curve that reports had
+        self._judged = 0  # round up to which rungs have been judged; a resumed trial judges all of them anew
         self._give_claims()
 
     def step(self) -> dict[str, Any]:
-        """Some rounds of every run, then a report."""
+        """Advance every run by some rounds and report."""
         began = time.monotonic()
         rounds = self.execution.rounds_per_report
         while True:
@@ -54,25 +55,36 @@ class Trial:
             for pack in self._packs:
                 self._advance(pack, self._until_rung(pack, rounds or 1))
             if rounds or not self._active() or time.monotonic() - began >= self.execution.report_seconds:
-                return self.report()
+                report = self.report()
+                return {**report, "curves": self._new_points()} if self.execution.report_curves else report
+
+    def _new_points(self) -> dict[str, list[Point]]:
+        """The points that each row's curve gained since the last step, by run key."""
+        points: dict[str, list[Point]] = {}
+        for run in self.runs:
+            for suffix, key in run.unit.rows.items():
+                curve = run.simulation.progress.curves.get(suffix, []) if run.simulation else []
+                points[key] = curve[self._reported.get(key, 0) :]
+                self._reported[key] = len(curve)
+        return points
 
     def _advance(self, pack: Pack, rounds: int) -> None:
-        """Some rounds of the runs of a pack, then what each of them asks for. One that failed or ended leaves."""
+        """Advance a pack, then save or finish its runs. A run that failed or ended leaves the pack."""
         pack.advance(rounds, stop=lambda: self.execution.stopping)
         for run in self._active():
             if run.simulation in pack.failures:
-                self._guard(run, partial(_raise, pack.failures[run.simulation]))
+                self._note(run, pack.failures[run.simulation])
             elif run.simulation in pack.members:
-                self._guard(run, run.settle)
+                self._guard(run, run.save_or_finish)
         self._leave()
 
     def _until_rung(self, pack: Pack, rounds: int) -> int:
-        """So many rounds, but no run passes a rung before it is compared there."""
+        """Limit `rounds` so that no run passes a rung before it is compared there."""
         lowest = min((member.round for member in pack.active), default=0)
         return int(min(rounds, next_rung(self.execution.rungs, lowest) - lowest))
 
     def _compare(self) -> None:
-        """At a rung, let the worse configurations go, and with them all of their seeds."""
+        """At a rung, stop all seeds of the worse configurations."""
         lowest = min((run.round for run in self._active()), default=0)
         due = [rung for rung in self.execution.rungs if self._judged < rung <= lowest]
         if due:
@@ -82,7 +94,7 @@ class Trial:
             self._leave()
 
     def _leave(self) -> None:
-        """Let those members of packs go whose runs are over, and their claims."""
+        """Drop the members of packs whose runs are over, and their claims."""
         ongoing = [run.simulation for run in self._active()]
         for pack in self._packs:
             for member in [member for member in pack.members if member not in ongoing]:
@@ -90,20 +102,22 @@ class Trial:
         self._give_claims()
 
     def _give_claims(self) -> None:
-        """Of the runs that are over. The same run may be asked for again while this trial is still at others."""
+        """Release the claims of runs that are over: they may be asked for again while this trial is at others."""
         for run in self.runs:
             if run.status != "running":
                 run.give_claim()
 
     def report(self) -> dict[str, Any]:
-        """Where the trial stands: `done`, `status`, and what came of its runs.
+        """Report where the trial stands: `done`, `status`, and the results of its runs.
 
-        `accuracy` and `best_accuracy` are means over them, `round` the largest of theirs, `rounds_done` and
-        `rounds_before` (done when the trial began here) sums, and `objective` is the best configuration's.
-        `environment` as status says that the user has to mend something; then `ends_sweep` says whether other trials
-        would meet it, too. `unusable` counts the runs whose states are.
+        `accuracy` and `best_accuracy` are means over the runs, `round` is their largest, `rounds_done` and
+        `rounds_before` (done when the trial began here) are sums, and `objective` is the best configuration's. The
+        status `environment` means that the user has to mend something; `ends_sweep` tells whether other trials would
+        meet it, too. `unusable` counts the runs with an unusable state. With `report_curves`, `statuses` has the status
+        of each row's run by run key.
         """
         statuses = [run.status for run in self.runs]
+        rows = {key: run.status for run in self.runs for key in run.unit.rows.values()}
         interrupted = self.execution.stopping and any(status == "running" for status in statuses)
         if self.problem:
             status = "environment"
@@ -130,10 +144,11 @@ class Trial:
             "ends_sweep": bool(self.problem),
             "unusable": statuses.count("environment"),
             "done": status != "running",
+            **({"statuses": rows} if self.execution.report_curves else {}),
         }
 
     def _objective(self) -> float:
-        """The best configuration's; `LOST` where each has a seed that is lost, NaN before there is a value."""
+        """The best configuration's objective; `LOST` if each has a lost seed, NaN before there is a value."""
         configurations = by_configuration(self.runs).values()
         best = max(objective(seeds) for seeds in configurations)
         if math.isfinite(best):
@@ -147,9 +162,9 @@ class Trial:
             self._guard(run, run.save)
 
     def end(self) -> None:
-        """No more rounds: runs still going were stopped by the scheduler, and are stored so.
+        """Store the runs that are still going as stopped by the scheduler.
 
-        Where the sweep itself is stopping, or the machine is not ready, they are saved instead; not those that an error
+        If the sweep itself is stopping, or the machine is not ready, they are saved instead, except runs that an error
         ended in the middle of a round.
         """
         broken = {member for pack in self._packs for member in pack.failures}
@@ -162,7 +177,7 @@ class Trial:
         self._give_claims()
 
     def close(self) -> None:
-        """End the trial, and give back what it holds."""
+        """End the trial and free its memory."""
         self.end()
         for run in self.runs:
             run.release()
@@ -171,33 +186,35 @@ class Trial:
         give_back_memory()
 
     def _active(self) -> list[Run]:
-        """The runs to go on with; one that was never opened, because the sweep was stopping, is not."""
+        """The runs to go on with; runs that were never opened, because the sweep was stopping, are not among them."""
         return [run for run in self.runs if run.status == "running" and run.simulation and not self.problem]
 
     def _guard(self, run: Run, action: Callable[[], None]) -> None:
-        """Do it; a failure or an unusable state ends this run only, a machine that is not ready ends the trial."""
+        """Act on a run, and note an error."""
         try:
             action()
-        except UnusableState as error:  # no row: the state may be mended, and what is stored stays
-            run.status, run.error = "environment", str(error)
         except Exception as error:
-            problem = on_this_machine(error, self.execution.out)
-            if problem:
-                self.problem = problem
-            else:
-                self._fail(run, error)
+            self._note(run, error)
 
-    def _fail(self, run: Run, error: Exception) -> None:
+    def _note(self, run: Run, error: Exception) -> None:
+        """Let a failure or an unusable state end this run only, and a machine that is not ready the trial."""
+        if isinstance(error, UnusableState):  # no row: the state may be mended, and stored rows stay
+            run.status, run.error = "environment", str(error)
+            return
+        problem = on_this_machine(error, self.execution.out)
+        if problem:
+            self.problem = problem
+            return
         try:
             run.fail(error)
-        except OSError as problem:
-            self.problem = on_this_machine(problem, self.execution.out)
-        except Exception as problem:  # no row can be written of it: the sweep still says so, and goes on
-            run.status, run.error = "failed", f"{describe(error)}; its row cannot be stored: {problem}"
+        except OSError as full:
+            self.problem = on_this_machine(full, self.execution.out)
+        except Exception as unstorable:  # its row cannot be written: the sweep says so and goes on
+            run.status, run.error = "failed", f"{describe(error)}; its row cannot be stored: {unstorable}"
 
 
 def _packs_of(runs: Sequence[Run]) -> list[Pack]:
-    """The runs side by side. One that goes on under another backend, as its saved state says, is a pack of its own."""
+    """Pack the runs by backend: a saved state may demand another one than the other runs have."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         assert run.simulation is not None
@@ -208,12 +225,8 @@ def _packs_of(runs: Sequence[Run]) -> list[Pack]:
     return [Pack([run.simulation for run in members if run.simulation]) for members in found.values()]
 
 
-def _raise(error: Exception) -> None:
-    raise error
-
-
 def on_this_machine(error: BaseException | None, out: str) -> str:
-    """What of the machine is not ready, by an error, and the next step; empty if the error says no such thing.
+    """Say which resource of the machine an error finds missing, and the next step; empty for other errors.
 
     Args:
         error: what was raised.

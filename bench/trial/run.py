@@ -1,4 +1,4 @@
-"""One run from its state, or from the beginning, to its rows. Knows nothing of Ray."""
+"""One run from its state, or from the beginning, to its rows. Independent of Ray."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ from bench.errors import Waiting, in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.unit import Unit
-from bench.tuning.results import failed_rows, from_seconds, now, rows_of, series
+from bench.trial.results import failed_rows, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
-SILENT_SECONDS = 5.0  # of waiting for another's claim, before that is said
+SILENT_SECONDS = 5.0  # before a wait for another's claim is said
 PROGRAMS = "programs.json"  # beside the states: the fastest programs
 
 
@@ -38,17 +39,17 @@ class Run:
     """One unit from its state, or from the beginning, to its rows.
 
     Args:
-        unit: what to run.
-        execution: how.
-        here: whether this process executes it; if not, it tells nothing of devices and of memory.
+        unit: the run.
+        execution: how it is executed.
+        here: whether this process executes it; if not, its rows tell nothing about devices and memory.
 
     Attributes:
         status: `running`, `finished`, `failed`, `stopped`, `interrupted`, or `environment`, of an unusable state.
         error: why it failed.
-        traceback: where, as Python prints it.
+        traceback: its traceback, as Python prints it.
         pack: runs that share its program.
         complaint: what stopped being finite.
-        began: the round at which it began here: that of its saved state, or of a stored run.
+        began: the round at which it began here: of its saved state, or of its stored rows.
     """
 
     def __init__(self, unit: Unit, execution: Execution, here: bool = True) -> None:
@@ -79,8 +80,8 @@ class Run:
             self._build()
         self.began = self._kept = self.round
 
-    def settle(self) -> None:
-        """After some rounds: store the rows when the last is done, or the state, where it is time for that."""
+    def save_or_finish(self) -> None:
+        """After some rounds, store the rows if the run is done, or the state if that is due."""
         simulation = self._running()
         if simulation.done:
             self._store("finished")
@@ -98,36 +99,36 @@ class Run:
             self._saved, self._kept = time.monotonic(), self.round
 
     def stop(self) -> None:
-        """End a run that the scheduler gave up: its rows say so, its state stays for a later command to go on."""
+        """End a run that the scheduler stopped: store it as stopped, and keep its state for a later command."""
         if self.status == "running" and self.simulation is not None and self.simulation.progress.curves:
             self.save()
             self._store("stopped")
 
     def fail(self, error: BaseException) -> None:
-        """Keep why the run failed in its row."""
+        """Store the run as failed, with the reason."""
         self.status, self.error = "failed", describe(error)
         self.traceback = "".join(traceback.format_exception(error))
         for row in failed_rows(self.unit, self.error, self._facts("failed")):
             self.store.write(row, [])
 
     def give_claim(self) -> None:
-        """Let others claim the run, once it is over: its process may keep it, and wait for another trial, for long."""
+        """Release the claim on a run that is over: its process may wait for another trial for long."""
         if not self._lock.is_locked:
             return
         if self.status == "finished":
-            # Safe under a waiting sweep: whoever gets the claim next, on this file or a new one, finds the rows.
-            with suppress(OSError):  # of another user's, in a folder that is shared
+            # Safe under a waiting sweep: the next claim, on this file or a new one, finds the rows.
+            with suppress(OSError):  # another user's file in a shared folder
                 Path(self._lock.lock_file).unlink()
         self._lock.release(force=True)
 
     def release(self) -> None:
-        """Give the claim back, and what the run holds in memory."""
+        """Release the claim and the run's memory."""
         self.give_claim()
         self.simulation = None
 
     @property
     def curve(self) -> Sequence[Point]:
-        """(round, metric, value) of the run's own row so far, also of a run that was stored before."""
+        """(round, metric, value) of the run's own row so far; of a stored run, all of it."""
         if self.simulation is None:
             return self._recalled
         return self.simulation.progress.curves.get(self.unit.own_suffix, [])
@@ -139,11 +140,11 @@ class Run:
 
     @property
     def unsaved(self) -> bool:
-        """Whether it made rounds that its state does not have."""
+        """Whether it has rounds that its state lacks."""
         return self.round > self._kept
 
     def has_rows(self) -> bool:
-        """Whether all its rows are stored, finished or, where that is left alone, stopped by a scheduler."""
+        """Whether all its rows are stored as finished or, with `keep_stopped`, as stopped by a scheduler."""
         enough = ("finished", "stopped") if self.execution.keep_stopped else ("finished",)
         keys = list(self.unit.rows.values())
         statuses = self.store.status(keys)
@@ -176,7 +177,7 @@ class Run:
                 )
 
     def _recall(self) -> None:
-        """What a stored run reached: a sampler that proposes it again, or a rung that it stood at, must know."""
+        """Load the stored curve, which samplers and rungs read."""
         stored = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
         self._recalled = list(zip(stored["round"].astype(int), stored["metric"], stored["value"], strict=True))
 
@@ -208,7 +209,7 @@ class Run:
         self.simulation.load()
 
     def _running(self) -> Simulation:
-        assert self.simulation is not None, "open() comes before settle()"
+        assert self.simulation is not None, "open() comes before save_or_finish()"
         return self.simulation
 
     def _store(self, status: str) -> None:
@@ -240,14 +241,14 @@ class Run:
             "threads": execution.threads,
             "backend": simulation.backend if simulation else execution.backend,
             "pack": self.pack,
-            "started": from_seconds(simulation.progress.started) if simulation else self._started,
+            "started": datetime.fromtimestamp(simulation.progress.started, UTC) if simulation else self._started,
             "finished": now(),
             "status": status,
         }
 
 
 def peak_memory(device: str) -> int:
-    """Bytes: the most that was held of the accelerator, or the process's largest resident size."""
+    """Peak memory in bytes: of the accelerator, or the process's largest resident size."""
     if device == "cuda":
         return largest_peak()
     import resource
@@ -256,7 +257,7 @@ def peak_memory(device: str) -> int:
 
 
 def describe(error: BaseException) -> str:
-    """An error's type, message and place, in the algorithm if it came through one, in a line: what a row keeps."""
+    """Describe an error in a line for its row: type, message, and place, in the algorithm if it came through one."""
     first = error.__cause__ or error
     ended = traceback.extract_tb(first.__traceback__)[-1:]
     line = own_line(error) or next(iter(ended), None)
@@ -265,7 +266,7 @@ def describe(error: BaseException) -> str:
 
 
 def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
-    """Write the failed rows of a run whose process is gone; what a scheduler had ended before stays as it is.
+    """Write the failed rows of a run whose process is gone, unless its rows are stored already.
 
     Raises:
         OSError: they cannot be written.

@@ -1,0 +1,261 @@
+"""`--log`: writes a sweep's rows to tools while they grow, in a thread of the driver.
+
+The stored curves stay the source. A run that goes on after an interruption gives its whole curve again; each tool skips
+the rounds that it has, or writes all anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from algorithms import entry
+from bench.executors.events import Observer, Watched
+from bench.executors.log_tools import Series, Writer, make_tools
+from bench.identity import identity_json
+from bench.planning.plan import Plan
+from bench.planning.unit import Unit, row_entry
+from bench.terminal.console import say
+from bench.terminal.words import counted
+from leaderboards import Store
+
+if TYPE_CHECKING:
+    from bench.engine.simulation import Point
+
+CLOSE_SECONDS = 60.0  # a tool that hangs may not keep a finished sweep from ending
+MESSAGE_LENGTH = 200
+AGAIN = "the same command, given again, writes what is missing there"
+WHOLE = ("finished", "stopped")  # statuses of rows with a curve
+
+
+@dataclass
+class _Curve:
+    """A series under way: the last round that each tool had of it, and the accuracies that it has reached."""
+
+    series: Series
+    begins: dict[str, int] = field(default_factory=dict)
+    best: float = math.nan
+    final: float = math.nan
+
+
+class LogWriter:
+    """An observer that writes the rows of a sweep.
+
+    A tool that fails is left out from then on, with one warning: no run is touched by it, and the next command with the
+    same `--log` writes the missing part from the stored curves. `OUT/logs/NAME/.written` lists the rows that a tool has
+    to their end.
+
+    Args:
+        tools: by name.
+        out: results folder.
+        fresh: the runs begin anew, and so do their logs.
+    """
+
+    needs_curves = True
+
+    def __init__(self, tools: Mapping[str, Writer], out: Path, fresh: bool = False) -> None:
+        self.tools, self._fresh = dict(tools), fresh
+        self._files = {name: out / "logs" / name / ".written" for name in tools}
+        self._written = {
+            name: set(f.read_text().splitlines()) if f.exists() else set() for name, f in self._files.items()
+        }
+        self._curves: dict[str, _Curve] = {}
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="logs", daemon=True)
+        self._thread.start()
+
+    def started(self, trial: Watched) -> None:
+        """Do nothing: a series begins with its first values."""
+
+    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Write the new points of a report."""
+        self._jobs.put(partial(self._write, trial.units, report["curves"]))
+
+    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Close the trial's series; a run that was still running ends as the trial did."""
+        statuses = {key: status for key, status in report.get("statuses", {}).items() if status != "running"}
+        for unit in trial.units:
+            for key in unit.rows.values():
+                self._jobs.put(partial(self._end, key, statuses.get(key, report["status"])))
+
+    def catch_up(self, store: Store, keys: Iterable[str]) -> int:
+        """Write the stored rows among `keys` that a tool lacks; returns their number. A row without its curve waits."""
+        wanted, runs = set(keys), store.runs()
+        rows = [{str(name): value for name, value in row.items()} for row in runs.to_dict("records")]
+        rows = [row for row in rows if row["run_key"] in wanted and row["status"] in WHOLE]
+        missing = {row["run_key"]: row for row in rows if self._lacking(row)}
+        points: dict[str, list[Point]] = {key: [] for key in missing}
+        curves = store.curves(missing)
+        for key, at, metric, value in zip(
+            *(curves[name] for name in ("run_key", "round", "metric", "value")), strict=True
+        ):
+            points[key].append((int(at), str(metric), float(value)))
+        there = [row for key, row in missing.items() if points[key]]
+        for row in there:
+            self._jobs.put(partial(self._write_stored, row, points[row["run_key"]], self._lacking(row)))
+        return len(there)
+
+    def close(self) -> None:
+        """End the open series as interrupted, and wait until all is written."""
+        self._jobs.put(None)
+        with suppress(KeyboardInterrupt):
+            self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            _warn(f"--log {','.join(self.tools)} has not finished and is left; {AGAIN}")
+
+    def _work(self) -> None:
+        while job := self._jobs.get():
+            job()
+        for key in list(self._curves):
+            self._end(key, "interrupted")
+
+    def _write(self, units: Sequence[Unit], curves: Mapping[str, Sequence[Point]]) -> None:
+        for unit in units:
+            for suffix, key in unit.rows.items():
+                if curves.get(key):
+                    if key not in self._curves:
+                        identity = unit.identity(row_entry(unit.algorithm, suffix))
+                        self._curves[key] = _Curve(_series(key, *identity, unit.paper))
+                    self._add(self._curves[key], curves[key], list(self.tools))
+
+    def _write_stored(self, row: Mapping[str, Any], points: Sequence[Point], names: Sequence[str]) -> None:
+        """Write the whole stored curve of a row to some tools."""
+        identity = json.loads(row["hp_json"]), json.loads(row["setting_json"]), int(row["seed"])
+        paper = row["paper"] if isinstance(row["paper"], str) else None
+        curve = _Curve(_series(row["run_key"], row["algorithm"], int(row["algorithm_version"]), *identity, paper))
+        self._add(curve, points, names)
+        self._close(curve, row["status"])
+
+    def _add(self, curve: _Curve, points: Iterable[Point], names: Sequence[str]) -> None:
+        """Give new points to some tools, with `best_accuracy`."""
+        values: dict[int, dict[str, float]] = {}
+        for at, metric, value in points:
+            values.setdefault(at, {})[metric] = value
+        rounds = {at: values[at] for at in sorted(values)}
+        for metrics in rounds.values():
+            curve.final = metrics.get("accuracy", curve.final)
+            curve.best = curve.best if curve.best >= curve.final else curve.final
+            metrics["best_accuracy"] = curve.best
+
+        def write(name: str) -> None:
+            if name not in curve.begins:
+                curve.begins[name] = self.tools[name].begin(curve.series, self._fresh)
+            new = {at: metrics for at, metrics in rounds.items() if at > curve.begins[name]}
+            if new:
+                self.tools[name].write(curve.series, new)
+
+        for name in names:
+            self._guard(name, partial(write, name))
+
+    def _end(self, key: str, status: str) -> None:
+        curve = self._curves.pop(key, None)
+        if curve:
+            self._close(curve, status if status in (*WHOLE, "failed") else "interrupted")
+
+    def _close(self, curve: _Curve, status: str) -> None:
+        def end(name: str) -> None:
+            self.tools[name].end(curve.series, status, {"best_accuracy": curve.best, "final_accuracy": curve.final})
+            if status in WHOLE:
+                self._files[name].parent.mkdir(parents=True, exist_ok=True)
+                with self._files[name].open("a") as file:
+                    file.write(self._line(name, curve.series.key, status) + "\n")
+
+        for name in curve.begins:
+            self._guard(name, partial(end, name))
+
+    def _lacking(self, row: Mapping[str, Any]) -> list[str]:
+        """The tools that do not have a row to its end."""
+        key, status = row["run_key"], row["status"]
+        return [name for name in self.tools if self._line(name, key, status) not in self._written[name]]
+
+    def _line(self, name: str, key: str, status: str) -> str:
+        return f"{key} {status} {self.tools[name].where}"
+
+    def _guard(self, name: str, action: Callable[[], None]) -> None:
+        """Do it; a tool that fails is not asked again."""
+        if name not in self.tools:
+            return
+        try:
+            action()
+        except (Exception, SystemExit) as error:
+            del self.tools[name]
+            what = (str(error).strip().splitlines() or [type(error).__name__])[0][:MESSAGE_LENGTH]
+            _warn(f"--log {name} failed and is left out, the runs go on: {what}; {AGAIN}")
+
+
+def _series(
+    key: str,
+    algorithm: str,
+    version: int,
+    hyperparameters: Mapping[str, Any],
+    setting: Mapping[str, Any],
+    seed: int,
+    paper: str | None,
+) -> Series:
+    named = {f"hp_{name}": value for name, value in hyperparameters.items()}
+    about = {"seed": seed, "algorithm": algorithm, "algorithm_version": version, "paper": paper, "run_key": key}
+    return Series(key, algorithm, {**named, **setting, **about})
+
+
+@contextmanager
+def logged(
+    names: Sequence[str],
+    plan: Plan,
+    to_do: Sequence[Unit],
+    store: Store,
+    *,
+    offline: bool,
+    fresh: bool,
+) -> Iterator[list[Observer]]:
+    """Make the observers that `--log` asks for, write the stored rows that they lack, and close them at the end.
+
+    Args:
+        names: of `bench.execution.LOGS`.
+        plan: the sweep.
+        to_do: its runs that are not stored.
+        store: of the results.
+        offline: never touch the network.
+        fresh: runs begin anew.
+
+    Raises:
+        EnvironmentProblem: a tool is not installed or cannot be used.
+    """
+    if not names:
+        yield []
+        return
+    writer = LogWriter(make_tools(names, store.out, offline), store.out, fresh)
+    try:
+        late = writer.catch_up(store, _stored_keys(plan, to_do, store))
+        if late:
+            say(f"curves of {counted(late, 'stored run')} are logged, too")
+        yield [writer]
+    finally:
+        writer.close()
+    say(*(f"curves: {tool.look}" for tool in writer.tools.values()))
+
+
+def _stored_keys(plan: Plan, to_do: Sequence[Unit], store: Store) -> set[str]:
+    """Keys of the sweep's rows that are not about to be made; some may not be stored."""
+    coming = {unit.key for unit in to_do}
+    keys = {key for unit in plan.units if unit.key not in coming for key in unit.rows.values()}
+    cells = {(row, identity_json(s.setting)) for s in plan.searches for row in entry(s.algorithm).rows.values()}
+    if cells:
+        runs = store.runs(columns=("run_key", "algorithm", "setting_json"))
+        stored = zip(runs.run_key, runs.algorithm, runs.setting_json, strict=True)
+        keys |= {key for key, *cell in stored if tuple(cell) in cells}
+    return keys
+
+
+def _warn(text: str) -> None:
+    # A live display takes what goes to stderr and shows it above its bars.
+    sys.stderr.write(f"warning: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,177 @@
+"""The Ray executor: trials as Tune trials, actors reused."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.search import Searcher
+
+from bench.execution import Execution
+from bench.executors.events import Events
+from bench.executors.grouped_asha import Contests, asha, contests_of
+from bench.executors.interruption import Interruption
+from bench.executors.optuna_search import Proposer, decode, histories, varied
+from bench.executors.ray_callback import Watcher
+from bench.executors.ray_cluster import concurrent, start
+from bench.executors.ray_trainable import SweepTrainable
+from bench.executors.runner import Outcome, Resources, scheduled
+from bench.planning.labels import varied_names
+from bench.planning.plan import Plan, units_of
+from bench.planning.unit import Unit
+
+
+def run_ray(
+    plan: Plan,
+    trials: Sequence[Sequence[Unit]],
+    execution: Execution,
+    resources: Resources,
+    events: Events,
+    outcome: Outcome,
+    interruption: Interruption,
+) -> None:
+    """Run every trial and search through Ray Tune.
+
+    Raises:
+        EnvironmentProblem: Ray cannot start, the cluster cannot be reached, or it cannot place a trial.
+    """
+    if not trials and not plan.searches:
+        return
+    try:
+        start(resources)
+    except SystemExit:  # Ray's own answer to a SIGTERM while it starts
+        interruption.stop("SIGTERM")
+        return
+    interruption.arm()  # Ray takes SIGTERM for itself
+    try:
+        sweep = _Sweep(plan, execution, resources, concurrent(resources), events, outcome)
+        if trials and not execution.stopping:
+            sweep.run_trials(trials)
+        if plan.searches and not execution.stopping:
+            sweep.run_searches()
+    finally:
+        ray.shutdown()
+
+
+def listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrainable]:
+    """Make a trainable whose configuration is an index into these trials, each with its own execution."""
+
+    def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+        return list(trials[config["index"]]), how[config["index"]]
+
+    differing = varied_names([unit for units in trials for unit in units])
+    return type("federated", (SweepTrainable,), {"resolve": resolve, "varied": differing})
+
+
+@dataclass(frozen=True)
+class _Sweep:
+    """Runs the trials and the searches of a plan by `Tuner.fit`, one space after another."""
+
+    plan: Plan
+    execution: Execution
+    resources: Resources
+    concurrent: int
+    events: Events
+    outcome: Outcome
+
+    def run_trials(self, trials: Sequence[Sequence[Unit]]) -> None:
+        """Run trials side by side. Under ASHA packs compare the configurations in them, and Tune the other trials."""
+        compared = self.plan.request.scheduler == "asha" and self.resources.pack == 1
+        how = [scheduled(self.plan, units[0].setting, self.execution, self.resources.pack) for units in trials]
+        space = {"index": tune.grid_search(list(range(len(trials))))}
+        self._fit(listed(trials, how), space, contests_of(trials) if compared else None)
+
+    def run_searches(self) -> None:
+        """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
+        searches, request = self.plan.searches, self.plan.request
+        past = histories(self.plan, searches, self.execution.out)
+        proposers = {index: Proposer(self.plan, search, past[index]) for index, search in enumerate(searches)}
+        wanted = sum(proposer.wanted for proposer in proposers.values())
+        if not wanted:
+            return
+        how = [scheduled(self.plan, search.setting, self.execution) for search in searches]
+
+        def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+            search = searches[config["search"]]
+            return units_of(search, decode(search, config["chosen"]), request.seeds), how[config["search"]]
+
+        rules = [asha(search.setting) for search in searches]
+        self._fit(
+            type("federated", (SweepTrainable,), {"resolve": resolve, "varied": varied(searches)}),
+            {},
+            Contests("search", rules) if request.scheduler == "asha" else None,
+            ProposerSearcher(proposers, lambda: self.execution.stopping),
+            wanted,
+        )
+
+    def _fit(
+        self,
+        trainable: type[SweepTrainable],
+        space: Mapping[str, Any],
+        scheduler: Any,
+        searcher: Any = None,
+        samples: int = 1,
+    ) -> None:
+        """Fit, then remove Tune's own files: the rows are stored by then."""
+        root = Path(self.execution.out) / "state"
+        name = f".tune-{uuid.uuid4().hex[:8]}"
+        watcher = Watcher(trainable, self.execution, self.events, self.outcome)
+        tuner = tune.Tuner(
+            tune.with_resources(trainable, {"cpu": self.resources.cpus, "gpu": self.resources.gpus}),
+            param_space=dict(space),
+            tune_config=tune.TuneConfig(
+                num_samples=samples,
+                max_concurrent_trials=self.concurrent,
+                scheduler=scheduler,
+                search_alg=searcher,
+                reuse_actors=True,
+            ),
+            run_config=tune.RunConfig(name=name, storage_path=str(root.resolve()), callbacks=[watcher], verbose=0),
+        )
+        try:
+            tuner.fit()
+        finally:
+            shutil.rmtree(root / name, ignore_errors=True)
+
+
+class ProposerSearcher(Searcher):
+    """The samplers of several searches as one of Tune: a configuration is `search`, an index, and `chosen`, its values.
+
+    One sampler after another proposes all that it lacks, without waiting for trials of another to end.
+
+    Args:
+        proposers: by the place of their search.
+        stopping: whether the sweep is.
+    """
+
+    def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:
+        super().__init__(metric="objective", mode="max")
+        self._proposers, self._stopping = proposers, stopping
+        self._asked: dict[str, Any] = {}  # trial -> place and Optuna's trial
+
+    def suggest(self, trial_id: str) -> Any:
+        """Propose the next trial's configuration; `Searcher.FINISHED` if nothing is wanted any more."""
+        for index, proposer in self._proposers.items():
+            asked = None if self._stopping() else proposer.propose()
+            if asked is not None:
+                self._asked[trial_id] = index, asked
+                return {"search": index, "chosen": asked.params}
+        return Searcher.FINISHED
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """Tell the trial's sampler."""
+        index, asked = self._asked[trial_id]
+        self._proposers[index].tell(asked, float(result["objective"]) if result and not error else math.nan)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: a sweep goes on from its rows and states, never from Tune's own files."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Restore nothing, as `save`."""

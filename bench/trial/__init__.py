@@ -1,0 +1,1 @@
+"""A trial: runs from their states to their rows. Independent of Ray."""
