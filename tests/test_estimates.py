@@ -130,7 +130,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The algorithms that were measured, each at a pace of a second a step."""
     algorithms: list[str] = []
 
-    def measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | None]:
+    def measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | float | None]:
         algorithms.extend(unit.algorithm for unit in units)
         return [replace(STILL, step=1.0) for _ in units]
 
@@ -218,6 +218,25 @@ def test_what_was_measured_in_time_is_kept(
     monkeypatch.setenv(paces.LIMIT, "0")
     assert paces.measured_paces([first], 1)
     assert not paces.measured_paces(others, 1)
+
+
+def test_a_run_that_is_too_slow_to_measure_is_tried_again_only_with_more_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tried: list[int] = []
+
+    def late(*given: Any, **named: Any) -> Any:
+        tried.append(len(json.loads(named["input"])))
+        raise subprocess.TimeoutExpired("python", named["timeout"])
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(paces.subprocess, "run", late)
+    units = [unit(name) for name in ("fedavg", "fedprox", "fedmax", "fedntd")]
+    for limit in ("20", "30", "40"):
+        monkeypatch.setenv(paces.LIMIT, limit)
+        assert not paces.measured_paces(units, 1)
+    assert not paces.measured_paces(units[:1], 1)
+    assert tried == [4, 4, 1]
 
 
 @pytest.mark.parametrize("limit", ["soon", "-1", "nan"])

@@ -15,7 +15,7 @@ from bench.execution import Execution
 from bench.planning.plan import _own_fields, make_plan
 from bench.planning.request import Request
 from bench.sweep import main
-from bench.sweep.ready import prepare_data
+from bench.sweep.preflight import prepare_data
 from search_spaces import SETTINGS, SPACES, Setting
 
 

@@ -139,7 +139,10 @@ def test_force_removes_a_damaged_state(tmp_path: Path, capsys: pytest.CaptureFix
     ("function", "words"),
     [
         ("prepare_data", "interrupted before anything ran"),
-        ("_compact", "interrupted when the trials had ended: their runs are stored, the same command makes the tables"),
+        (
+            "_make_tables",
+            "interrupted: runs that have ended are stored; the same command without --force does the rest",
+        ),
     ],
 )
 def test_what_an_interruption_left_is_said_by_when_it_came(
@@ -151,7 +154,7 @@ def test_what_an_interruption_left_is_said_by_when_it_came(
     monkeypatch.setattr(f"bench.sweep.running.{function}", interrupted)
     assert run(tmp_path, "--algo", "fedavg", "--rounds", "1") == 130
     assert capsys.readouterr().err.endswith(f"error: {words}\n")
-    assert len(Store(tmp_path).finished()) == (function == "_compact")
+    assert len(Store(tmp_path).finished()) == (function == "_make_tables")
 
 
 def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,9 +277,12 @@ BAD = {
     "participation 1.5": (["--algo", "fedavg", "--participation", "1.5"], ["participation must be in (0, 1], got 1.5"]),
     "alpha 0": (["--algo", "fedavg", "--alpha", "0"], ["alpha must be > 0, got 0.0"]),
     "alpha nan": (["--algo", "fedavg", "--alpha", "nan"], ["alpha must be > 0, got nan"]),
-    "rounds 0": (["--algo", "fedavg", "--rounds", "0"], ["rounds must be >= 1, got 0"]),
+    "rounds 0": (["--algo", "fedavg", "--rounds", "0"], ["rounds must be in [1, 1e+09], got 0"]),
+    "rounds beyond all measure": (["--algo", "fedavg", "--rounds", str(10**30)], ["rounds must be in [1, 1e+09]"]),
+    "seeds beyond all measure": (["--algo", "fedavg", "--seeds", str(10**12)], ["--seeds must be in [1, 100000]"]),
+    "no folder": (["--algo", "fedavg", "--out", ""], ["--out"]),
     "rounds text": (["--algo", "fedavg", "--rounds", "ten"], ["rounds must be a whole number, got 'ten'"]),
-    "seeds 0": (["--algo", "fedavg", "--seeds", "0"], ["--seeds must be >= 1, got 0"]),
+    "seeds 0": (["--algo", "fedavg", "--seeds", "0"], ["--seeds must be in [1, 100000], got 0"]),
     "no pair": (["--algo", "fedcad", "--set", "beta=0.7", "gamma=0.3"], ["beta <= gamma", "{0.7}", "{0.3}"]),
     "gamma out of range": (["--algo", "fedcad", "--set", "gamma=1.5"], ["gamma must be in [0, 1), got 1.5"]),
     "clients over samples": (["--algo", "fedavg", "--clients", "5000"], ["5000", "clients"]),
@@ -285,7 +291,7 @@ BAD = {
     "model": (["--algo", "fedavg", "--model", "resnet9"], ["resnet9", "did you mean resnet8?"]),
     "model of another size": (["--algo", "fedavg", "--model", "cnn_cifar"], ["32x32", "8x8", "models that fit"]),
     "a GPU where there is none": (["--algo", "fedavg", "--gpus-per-trial", "0.5"], ["0.5", "no CUDA GPU"]),
-    "no CPU": (["--algo", "fedavg", "--cpus-per-trial", "0"], ["--cpus-per-trial must be >= 1, got 0"]),
+    "no CPU": (["--algo", "fedavg", "--cpus-per-trial", "0"], ["--cpus-per-trial must be in [1, 100000], got 0"]),
     "more CPUs than cores": (["--algo", "fedavg", "--cpus-per-trial", "4096"], ["4096", "cores of this machine"]),
     "scheduler inline": (["--algo", "fedavg", "--scheduler", "asha"], ["--executor ray"]),
     "choice without validation": (
