@@ -12,8 +12,8 @@ from rows import CURVE, make_row
 from algorithms import entry
 from bench.compare import main as compare
 from bench.errors import UsageError
-from bench.planning.budget import learning_rates, tries
-from bench.planning.plan import make_plan
+from bench.planning.configurations import learning_rates, tries
+from bench.planning.plan import Search, make_plan
 from bench.planning.request import Request
 from bench.sweep import main as sweep
 from leaderboards import Store
@@ -69,14 +69,14 @@ def test_given_learning_rates_are_taken_in_turn():
 
 
 def test_relations_hold():
-    drawn = tries(entry("fedcad"), DIGITS, {"beta": Grid(0.0, 0.5), "gamma": Grid(0.0, 0.5)}, ("beta <= gamma",), (), 8)
-    assert all(one.values["beta"] <= one.values["gamma"] for one in drawn)
+    space = {"beta": Grid(0.0, 0.5), "gamma": Grid(0.0, 0.5)}
+    drawn = tries(entry("fedcad"), Search("fedcad", DIGITS, space, ("beta <= gamma",), None, False), (), 8)
+    assert all(values["beta"] <= values["gamma"] for values, _ in drawn)
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"budget": -1}, "--budget must be >= 1, got -1"),
         ({"search": "random"}, "leave out --search$"),
         ({"scheduler": "asha"}, "leave out --scheduler$"),
         ({"search": "optuna", "scheduler": "asha"}, "leave out --search and --scheduler$"),

@@ -11,9 +11,9 @@ import pytest
 from algorithms import entry
 from bench.errors import UsageError
 from bench.planning.configurations import TRIES, draws
-from bench.planning.plan import make_plan
+from bench.planning.plan import Search, make_plan
 from bench.planning.request import Request
-from search_spaces import SPACES, Grid, Range
+from search_spaces import SPACES, Grid, Range, Setting
 
 OWN = "beta != gamma"  # FedCAD's entry knows `beta <= gamma` alone
 
@@ -49,8 +49,9 @@ def test_every_search_keeps_a_spaces_own_relation() -> None:
 def test_draws_keep_all_relations_and_look_at_a_fixed_number() -> None:
     space = {"a": Grid(1, 2, 3), "b": Grid(1, 2, 3), "c": Range(0.0, 1.0)}
     generator, other = random.Random(0), random.Random(0)
-    everything = list(draws(space, (), generator))
-    kept = list(draws(space, ("a <= b", "a != b"), other))
+    search = Search("fedavg", Setting(), space, (), None, False)
+    everything = list(draws(search, generator))
+    kept = list(draws(replace(search, where=("a <= b", "a != b")), other))
     assert len(everything) == TRIES
     assert kept == [one for one in everything if one["a"] < one["b"]]
     assert 0 < len(kept) < TRIES

@@ -1,4 +1,4 @@
-"""How much work a run is: the samples that it reads, and their time at recorded rates or at a measured pace."""
+"""The work of a run: the samples that it reads, and their time at recorded rates or at a measured pace."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SPREAD = 1.5  # an estimate is given from so much less to so much more
 
 @dataclass(frozen=True)
 class Pace:
-    """What an algorithm takes on one machine for one model and batch size, seconds.
+    """Seconds that an algorithm takes on one machine for one model and batch size.
 
     Args:
-        client: a client's round, beside what follows.
-        batch: what a batch of a client's samples takes once a round, as the answers of teachers do.
+        client: a client's round, without the following.
+        batch: a batch of a client's samples, once a round, as for the answers of teachers.
         step: a local step on a full batch.
         sample: one test sample of an evaluation.
         server_step: a step of the server's own training.
@@ -45,7 +45,7 @@ class Time:
 
     @property
     def known(self) -> bool:
-        """Whether anything is."""
+        """Whether there is a time."""
         return not math.isnan(self.low)
 
     @property
