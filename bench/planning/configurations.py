@@ -61,8 +61,7 @@ def tries(
         count: how many.
 
     Raises:
-        UsageError: a value is not allowed, no combination keeps the relations, or there are not so many with these
-            learning rates.
+        UsageError: a value is not allowed, no combination keeps the relations, or there are too few with these rates.
     """
     _check_values(algorithm, search.values)
     generator = random.Random(f"fedkd-bench budget {algorithm.name}")
@@ -160,11 +159,7 @@ def _as_grid(algorithm: Entry, name: str, value: Grid | Range, request: Request)
 
 
 def _check_values(algorithm: Entry, values: Mapping[str, Grid | Range]) -> None:
-    """Check every value's own bounds, before relations, which a value out of bounds may break too.
-
-    Raises:
-        UsageError: a value lies outside its hyper-parameter's bounds.
-    """
+    """Check every value's own bounds, before relations, which a value out of bounds may break too."""
     for field in algorithm.fields:
         grid = values.get(field.name)
         for value in grid.values if isinstance(grid, Grid) else ():

@@ -110,12 +110,7 @@ def _but_tuned(plan: Plan, setting: Setting) -> Setting:
 
 
 def _places(plan: Plan, tuned: Setting) -> list[tuple[Setting, range]]:
-    """The settings, each with its seeds, where the choice of a tuned setting is confirmed.
-
-    Raises:
-        UsageError: a name that is no field of a setting or cannot be changed here, a value that is not allowed, or
-            several numbers of seeds that are not as many as the settings.
-    """
+    """The settings, each with its seeds, where the choice of a tuned setting is confirmed."""
     fields, asked = setting_fields(), plan.request.confirm_at
     for name in asked:
         if name not in fields:

@@ -113,10 +113,10 @@ def canonical(setting: Setting) -> Setting:
 
 
 def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Grid:
-    """The values cast to their type, each once.
+    """The distinct values, cast to their type.
 
     Args:
-        name: of what they are values.
+        name: of the field.
         values: as they were given.
         kind: the type, as `cast` takes it.
         place: where they were given, for messages.
@@ -131,14 +131,6 @@ def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Gr
 
 
 def given_grids(algorithm: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:
-    """The values that were given for an algorithm's hyper-parameters, by name.
-
-    Args:
-        algorithm: whose they are.
-        given: texts by (algorithm or None for any, name).
-
-    Raises:
-        UsageError: one cannot be cast.
-    """
+    """The values given for an algorithm's hyper-parameters, by name. `given`: as `sort_values` returns them."""
     texts = {f: given.get((algorithm.name, f.name)) or given.get((None, f.name)) for f in algorithm.fields}
     return {f.name: distinct(f"{algorithm.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}

@@ -15,14 +15,7 @@ ALIKE = ("algorithm", "dataset", "model", "batch_size", "precision")  # runs tha
 
 
 def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
-    """How many trials fit at once.
-
-    Args:
-        cores: that there are.
-        devices: GPUs that there are.
-        cpus: cores of each trial.
-        gpus: GPUs of each trial, or a share of one; 0 for none.
-    """
+    """Count the trials that fit at once, each with so many of the `cores` and `devices` (GPUs, or a share of one)."""
     by_cores = int(cores // cpus)
     if not gpus:
         return by_cores
@@ -32,26 +25,21 @@ def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
 
 
 def default_share(runs: int) -> float:
-    """Of a trial of so many runs: a pack has a GPU to itself; runs of one small model share it."""
+    """The share of a trial of so many runs: a pack has a GPU to itself; runs of one small model share it."""
     return 1.0 if runs > 1 else UNPACKED_SHARE
 
 
 def measured_share(peaks: Sequence[int], memory: int) -> float:
-    """The share at which k trials fit, k * peak < memory, and no more of them than cores.
-
-    Args:
-        peaks: bytes that such trials took at most, at least one.
-        memory: bytes of the GPU.
-    """
+    """The share at which k trials fit, k * peak < memory, and no more of them than cores; all in bytes."""
     together = math.floor(USABLE * memory / max(peaks))
     return 1.0 / max(1, min(together, cpu_count()))
 
 
 def share(units: Sequence[Unit | Search], runs_held: int, store: Store) -> float:
-    """`--gpus-per-trial auto`: from the peaks of lone runs on a GPU that were alike; the default where one lacks.
+    """`--gpus-per-trial auto`: by the peaks of stored runs that were alike and alone in their trial; else the default.
 
     Args:
-        units: what is to run.
+        units: the runs to do.
         runs_held: runs of a trial, at most.
         store: where the peaks are.
     """

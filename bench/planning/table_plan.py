@@ -88,9 +88,6 @@ def _narrowed(cells: Sequence[Cell], fields: Mapping[str, tuple[str, ...]]) -> t
     """The cells with the given values of fields that tell cells apart, and the fields that are left to change.
 
     Local epochs narrow a table that varies them and prints the values given; else they shorten.
-
-    Raises:
-        UsageError: a value that no cell has.
     """
     kinds = setting_fields()
     kept, left = list(cells), {}
@@ -117,11 +114,7 @@ def _varies_epochs(cells: Sequence[Cell], values: Grid) -> bool:
 
 
 def _changed(cells: Sequence[Cell], changes: Changes) -> list[Cell]:
-    """The cells with other values of setting fields and hyper-parameters.
-
-    Raises:
-        UsageError: a value that is not allowed, or that would lengthen a cell's runs.
-    """
+    """The cells with other values of setting fields and hyper-parameters."""
     changed = []
     for cell in cells:
         algorithm = entry(cell.printed.algorithm)

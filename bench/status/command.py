@@ -94,11 +94,7 @@ def _status_of(rows: Set[str]) -> str:
 
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:
-    """Every stored run, and those at work or saved without a row; states without a name come last.
-
-    Raises:
-        UsageError: nothing is there.
-    """
+    """Every stored run, and those at work or saved without a row; states without a name come last."""
     stored, states = _rows(Store(out)), under_way(out)
     without_row = {*states.manifests, *states.running} - {row["run_key"] for row in stored}
     runs = {key: whose(states.manifests.get(key)) for key in sorted(without_row)}

@@ -74,16 +74,8 @@ def _option(
 ) -> Any:
     """Declare an option of one value, or a switch.
 
-    Args:
-        group: of `--help`.
-        text: help; the default is added to it.
-        metavar: stands for the value in help.
-        default: of an option that is not given.
-        parse: from text, if the field's type does not say how.
-        bounds: of numbers.
-        choices: the values that are allowed.
-        short: a flag of one letter beside the name.
-        empty: whether the empty text is a value.
+    `parse` reads the text if the field's type does not say how; `bounds` are of numbers; `short` is a flag of one
+    letter beside the name; `empty` says that the empty text is a value. Help shows the default after `text`.
     """
     facts = {"group": group, "help": text, "metavar": metavar, "parse": parse, "bounds": bounds or Bounds()}
     return field(default=default, metadata={**facts, "choices": choices, "short": short, "empty": empty})
@@ -99,12 +91,7 @@ def _several(
 ) -> Any:
     """Declare an option of several values; given twice, it takes both.
 
-    Args:
-        group: of `--help`.
-        text: help.
-        metavar: stands for a value in help.
-        setting: the field of `Setting` that the option gives; its values stay text.
-        read: makes the field's value of the words.
+    `setting` is the field of `Setting` that the option gives, whose values stay text; `read` takes the words.
     """
     facts = {"group": group, "help": text, "metavar": metavar, "setting": setting, "read": read}
     return field(default_factory=lambda: read([]), metadata=facts)
@@ -314,11 +301,7 @@ def _flag(name: str) -> str:
 
 
 def _read(words: Sequence[str], prog: str, place: str = "") -> dict[str, Any]:
-    """Read and check the options among some words. `place`: what errors add, if these are not the command line's.
-
-    Raises:
-        UsageError: a value that is not allowed.
-    """
+    """Read and check the options among some words. `place`: what errors add, if these are not the command line's."""
     parser = make_parser(prog)
     parser.place = place
     options = vars(parser.parse_args(words))
@@ -380,11 +363,7 @@ def _texts(value: Any) -> Sequence[str]:
 
 
 def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:
-    """One layer's setting fields and hyper-parameters, by name.
-
-    Raises:
-        UsageError: one value is given in two ways.
-    """
+    """One layer's setting fields and hyper-parameters, by name."""
     options: dict[str, str] = {
         facts["setting"]: name for name in layer if (facts := OPTIONS[name].metadata).get("setting")
     }

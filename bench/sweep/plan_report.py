@@ -50,84 +50,46 @@ CHECKED_SEEDS = 100  # of a configuration whose partitions are drawn, millisecon
 
 @dataclass(frozen=True)
 class Configuration:
-    """One configuration in one setting, over its seeds.
+    """One configuration in one setting, over its seeds. Times are in seconds, None if nothing is known."""
 
-    Args:
-        name: as a trial is called, without the seed.
-        algorithm: registry name.
-        hyperparameters: every one, with its value.
-        setting: every field, with its value.
-        run_keys: of its seeds.
-        to_do: how many of them are not stored.
-        partition: `feasible`, why not, or `unknown` if the data are not here.
-        seconds_per_run: likely time, between the next two; None if nothing is known.
-        seconds_per_run_at_least: see above.
-        seconds_per_run_at_most: see above.
-        estimated: whether the time comes from a measurement of this machine, not from stored runs.
-    """
-
-    name: str
+    name: str  # as a trial is called, without the seed
     algorithm: str
     hyperparameters: dict[str, Any]
     setting: dict[str, Any]
-    run_keys: list[str]
-    to_do: int
-    partition: str
+    run_keys: list[str]  # of its seeds
+    to_do: int  # of these, not stored
+    partition: str  # `feasible`, why not, or `unknown` if the data are not here
     seconds_per_run: float | None
     seconds_per_run_at_least: float | None
     seconds_per_run_at_most: float | None
-    estimated: bool
+    estimated: bool  # by a measurement of this machine, not by stored runs
 
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What a sweep would do, as `--dry-run --json` prints it.
+    """What a sweep would do, as `--dry-run --json` prints it. Times are in seconds."""
 
-    Args:
-        paper: whose setting it is, None if nobody's.
-        runs: all runs that are known before the sweep.
-        to_do: how many of them are not stored.
-        seeds: of each configuration.
-        packs: sizes of the trials, if trials hold several runs.
-        concurrent_trials: trials at once.
-        seconds: likely time of the sweep, between the next two; None if it is not known for every run.
-        seconds_at_least: of the runs whose time is known.
-        seconds_at_most: None if it is not known for every run.
-        estimated: whether times come from a measurement of this machine, not from stored runs alone.
-        models_without_rate: models of runs whose time is unknown.
-        memory_bytes_per_trial: largest of all trials.
-        disk_bytes: of the new rows, and of the states of runs at work.
-        mirror: its URL, or None.
-        stored_in_mirror: runs that would be copied from it; None if the network would have to be asked.
-        confirming_runs_at_most: runs that may follow the search, stored ones included.
-        out: result folder.
-        origins: setting field -> where its value came from, if not from the preset.
-        notes: what the plan left out or added.
-        trials: the configurations.
-        table: figures of a printed table, by name; empty for a sweep of one's own.
-    """
-
-    paper: str | None
+    paper: str | None  # whose setting it is
     runs: int
-    to_do: int
+    to_do: int  # of these, not stored
     seeds: int
-    packs: list[int]
+    packs: list[int]  # runs of each trial, if trials hold several
     concurrent_trials: int
-    seconds: float | None
-    seconds_at_least: float
+    seconds: float | None  # of the whole sweep; None if the time of some runs is unknown
+    seconds_at_least: float  # of the runs whose time is known
     seconds_at_most: float | None
-    estimated: bool
-    models_without_rate: list[str]
+    estimated: bool  # in part, by a measurement of this machine
+    models_without_rate: list[str]  # of runs whose time is unknown
     memory_bytes_per_trial: float
-    disk_bytes: float
+    disk_bytes: float  # of new rows, and of the states of runs at work
     mirror: str | None
-    stored_in_mirror: int | None
-    confirming_runs_at_most: int
+    stored_in_mirror: int | None  # runs that would be copied from it; None if the network would have to be asked
+    confirming_runs_at_most: int  # that may follow the search, stored ones included
     out: str
-    origins: dict[str, str]
+    origins: dict[str, str]  # setting field -> where its value came from, if not from the preset
     notes: list[str]
     trials: list[Configuration]
-    table: dict[str, Any]
+    table: dict[str, Any]  # figures of a printed table, by name
 
     def as_dict(self) -> dict[str, Any]:
         """All of it by name, the figures of a printed table beside the others."""
@@ -136,14 +98,7 @@ class PlanReport:
 
 
 def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> None:
-    """Print what a sweep would do. Downloads nothing, and asks nothing of the network.
-
-    Args:
-        plan: the sweep.
-        options: of the command.
-        resolved: what they come to on this machine.
-        confirming: runs that may follow the search.
-    """
+    """Print what a sweep would do, of which `confirming` runs may follow the search. Asks nothing of the network."""
     report = make_report(plan, options, resolved, confirming)
     if options.json:
         sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n")

@@ -176,11 +176,7 @@ def _say_ended(outcome: Outcome, options: SweepOptions, saved: bool) -> None:
 
 
 def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it.
-
-    Raises:
-        EnvironmentProblem: the leaderboard cannot be written.
-    """
+    """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
     from leaderboards.compaction import compact_if_many
 
     try:

@@ -1,4 +1,4 @@
-"""Notes of a sweep on `--track`: before it runs, the cost and what stored runs lack; afterwards, the time it took.
+"""Notes of a sweep on `--track`: before it runs, what stored runs lack; afterwards, the time it took.
 
 Imports neither torch nor ray.
 """
@@ -11,7 +11,6 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from algorithms import entry
 from bench import tracked
 from bench.errors import UnusableState
 from bench.identity import identity_json
@@ -20,8 +19,7 @@ from bench.planning.unit import Unit
 from bench.terminal.words import counted
 from leaderboards import Store
 
-TESTED = {"local", "classes"}  # by passes of clients' own models over the test set
-EVERY_ROUND = TESTED | {"drift", "message", "bound"}
+EVERY_ROUND = {"local", "classes", "drift", "message", "bound"}
 
 
 class Tracking:
@@ -48,7 +46,6 @@ class Tracking:
             yield f"{numbers} of clients' own models, which only --track local measures"
         yield from self._dropped() if self._force else self._lacking()
         yield from self._under_way()
-        yield from self._cost()
 
     def after(self) -> Iterator[str]:
         """Sentences for the user, after it."""
@@ -87,30 +84,13 @@ class Tracking:
             yield f"{rows} with local_accuracy_mean, which --force drops unless --track local is given too"
 
     def _under_way(self) -> Iterator[str]:
-        """How runs that go on from a saved round were tracked until then."""
-        asked, begun = set(self._track), list(self._begun.values())
-        late = Counter(", ".join(name for name in self._track if name in EVERY_ROUND - names) for names in begun)
-        more = Counter(", ".join(sorted(names - asked)) for names in begun)
-        for names, count in late.items():
+        """What runs lack that go on from a saved round."""
+        begun = self._begun.values()
+        lacking = Counter(", ".join(name for name in self._track if name in EVERY_ROUND - names) for names in begun)
+        for names, count in lacking.items():
             if names:
                 runs = _are(count, "run")
                 yield f"{runs} under way without {names}, which begins with the next round: --force starts anew"
-        for names, count in more.items():
-            if names:
-                yield f"{_are(count, 'run')} under way with {names} tracked, and will go on so"
-
-    def _cost(self) -> Iterator[str]:
-        costs = []
-        if TESTED & set(self._track):
-            count = sum(_measurements(unit, "local" in self._track) for unit in self._units)
-            costs.append(
-                f"{count} evaluations of a client's own model on the test set, beside those of the evaluated models"
-            )
-        if "drift" in self._track:
-            count = sum(_measurements(unit, True) for unit in self._units)
-            costs.append(f"{count} gradients of a client's loss on its training samples, each as long as a local epoch")
-        if costs and self._units:
-            yield f"--track {','.join(self._track)}: {'; '.join(costs)}"
 
     def _searched(self) -> set[str]:
         """The finished runs of the plan's searches."""
@@ -146,11 +126,3 @@ class Tracking:
 
 def _are(count: int, noun: str) -> str:
     return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"
-
-
-def _measurements(unit: Unit, every_round: bool) -> int:
-    """Count the clients that are measured in a run: those of every evaluated round, or of the last."""
-    setting = unit.setting
-    rounds = -(-setting.rounds // setting.evaluate_every) if every_round else 1
-    clients = 1 if "pooled" in entry(unit.algorithm).needs else setting.cohort_size
-    return rounds * clients
