@@ -97,7 +97,7 @@ def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list
     rates: dict[float, None] = {}
     number = 1
     while len(rates) < count:
-        digits = 3 if number < MANY else 6  # enough to print; more where they would repeat
+        digits = 3 if number < MANY else 6  # enough to print; more if they would repeat
         rates.setdefault(float(f"{setting.lr * REACH ** (2 * _van_der_corput(number) - 1):.{digits}g}"))
         number += 1
     return list(rates)

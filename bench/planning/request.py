@@ -17,7 +17,7 @@ EMBEDDED_DATASET = "digits"
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked for.
+    """A sweep as the user asks for it.
 
     Args:
         algorithms: registry names, or `all`; for a table none is all.
@@ -32,7 +32,7 @@ class Request:
         scheduler: `none` or `asha`.
         confirm: how many seeds, from 1 on, run the choice of the search on seed 0: one number, or one for each
             combination of the values of `confirm_at`, the last field varying fastest; empty for no confirmation.
-        confirm_at: setting fields with the values, as text, where they do; empty for the cells that were tuned.
+        confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
         force: run again what is stored.
         table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
     """

@@ -33,7 +33,7 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
                 f"paper {request.paper!r} has no setting for data set {request.dataset!r}; it has: {', '.join(having)}"
             )
         return request.paper, SETTINGS[request.paper, request.dataset]
-    own = [found.paper for found in entries if (found.paper, request.dataset) in SETTINGS]
+    own = [algorithm.paper for algorithm in entries if (algorithm.paper, request.dataset) in SETTINGS]
     anybody = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
     for paper in [*own, FALLBACK_PAPER, *anybody]:
         if (paper, request.dataset) in SETTINGS:
@@ -57,7 +57,7 @@ def settings_of(
     """Every combination of the given setting values, with what the command's algorithms need.
 
     Returns:
-        The settings, and for each field that is not the preset's where its value came from.
+        The settings, and the origin of each field that is not the preset's.
 
     Raises:
         UsageError: a value that is not allowed.

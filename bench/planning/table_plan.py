@@ -110,7 +110,7 @@ def _varies_epochs(cells: Sequence[Cell], values: Grid) -> bool:
     printed: dict[str, set[int]] = {}
     for cell in cells:
         printed.setdefault(cell.printed.dataset, set()).add(cell.printed.local_epochs)
-    return all(len(found) > 1 and found >= set(values.values) for found in printed.values())
+    return all(len(epochs) > 1 and epochs >= set(values.values) for epochs in printed.values())
 
 
 def _changed(cells: Sequence[Cell], changes: Changes) -> list[Cell]:

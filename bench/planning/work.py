@@ -95,14 +95,14 @@ def estimated_time(unit: Unit, pace: Pace) -> Time:
 
 def _seconds(unit: Unit, pace: Pace) -> float:
     """All but the server's own steps."""
-    setting, found = unit.setting, entry(unit.algorithm)
-    clients, sharing = (1, 1) if "pooled" in found.needs else (setting.cohort_size, setting.num_clients)
+    setting = unit.setting
+    clients, sharing = (1, 1) if "pooled" in entry(unit.algorithm).needs else (setting.cohort_size, setting.num_clients)
     samples = _training_samples(setting) / sharing
     batches = max(1.0, samples / setting.batch_size + 0.5)  # the last is half full on average
     steps, trained = batches * setting.local_epochs, samples * setting.local_epochs
     if setting.step_rule == "batches":
         steps, trained = setting.local_epochs, setting.local_epochs * setting.batch_size
-    full = min(pace.step, 3 * pace.sample * setting.batch_size)  # of a step, what grows with its samples
+    full = min(pace.step, 3 * pace.sample * setting.batch_size)  # the part of a step that grows with its samples
     training = steps * (pace.step - full) + trained / setting.batch_size * full
     a_round = clients * (pace.client + batches * pace.batch + training)
     evaluated = samples_of(setting)[1] * _models(unit)
@@ -122,7 +122,7 @@ class RecordedRates:
 
     Args:
         store: where the runs are.
-        device: `cpu`, or another for those that ran on none.
+        device: `cpu`, or another for runs on a GPU.
     """
 
     def __init__(self, store: Store, device: str) -> None:
@@ -137,11 +137,11 @@ class RecordedRates:
             self._rates |= {str(name): float(rate) for name, rate in medians.items()}
 
     def seconds(self, algorithm: str, setting: Setting) -> float:
-        """Of a run; the algorithm's own rate is preferred to its problem's. NaN where neither was recorded."""
+        """Of a run; the algorithm's own rate is preferred to its problem's. NaN if neither was recorded."""
         return samples_of(setting)[0] / self._rate(algorithm, setting)
 
     def work(self, algorithm: str, setting: Setting) -> float:
-        """A number to compare runs by: its seconds, at the typical rate where none of its problem was recorded."""
+        """A number to compare runs by: its seconds, at the typical rate if none of its problem was recorded."""
         rate = self._rate(algorithm, setting)
         return samples_of(setting)[0] / (self._typical if math.isnan(rate) else rate)
 

@@ -1,4 +1,4 @@
-"""`python -m bench.status`: what is done, failed, stopped, under way or missing, in a folder or of a plan."""
+"""`python -m bench.status`: runs that are done, failed, stopped, under way or missing, of a folder or a plan."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or
 COMMAND_LINE = "command line"
 RUN, SEARCH, EXECUTION, OUTPUT = "what to run", "search", "execution", "information and output"  # groups of `--help`
 COUNT = Bounds(1, 100_000)  # more runs, trials or cores than that are a mistake
-SECONDS = Bounds(0)
+AMOUNT = Bounds(0)  # of seconds, or of GPUs
 
 Texts = tuple[str, ...]
 
@@ -103,7 +103,7 @@ def _listed(meanings: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What a sweep is asked for. A field that is declared by `_option` or `_several` is an option of that name.
+    """A sweep as it is asked for. A field that is declared by `_option` or `_several` is an option of that name.
 
     Args:
         given: option -> where it was given, `command line` or the file of `--config`.
@@ -188,7 +188,7 @@ class SweepOptions:
         f"else {UNPACKED_SHARE})",
         "F",
         parse=gpu_share,
-        bounds=SECONDS,
+        bounds=AMOUNT,
     )
     address: str | None = _option(EXECUTION, "an existing Ray cluster, or auto; all its nodes must see --out", "HOST")
     device: str = _option(EXECUTION, "where to train", None, "auto", choices=("auto", "cpu", "cuda"))
@@ -203,10 +203,8 @@ class SweepOptions:
         "URL",
         empty=True,
     )
-    time_budget: float | None = _option(
-        EXECUTION, "seconds after which the sweep stops, resumable", "S", bounds=SECONDS
-    )
-    save_seconds: float = _option(EXECUTION, "least time between saves of a run's state", "S", 15.0, bounds=SECONDS)
+    time_budget: float | None = _option(EXECUTION, "seconds after which the sweep stops, resumable", "S", bounds=AMOUNT)
+    save_seconds: float = _option(EXECUTION, "least time between saves of a run's state", "S", 15.0, bounds=AMOUNT)
     force: bool = _option(EXECUTION, "run again what is finished", default=False)
     track: tuple[str, ...] = _several(
         EXECUTION,
@@ -329,8 +327,8 @@ def _file_arguments(path: str) -> list[str]:
     words: list[str] = []
     for key, value in content.items():
         name = key.replace("-", "_")
-        if name not in OPTIONS:
-            raise unknown(f"option for --config {path}", key, OPTIONS)
+        if name not in OPTIONS or name == "config":
+            raise unknown(f"option for --config {path}", key, OPTIONS.keys() - {"config"})
         if (name == "set") != isinstance(value, dict):
             raise UsageError(
                 f"--config {path}: values for --set stand under [set], and only there; got {key} = {value!r}"
@@ -358,15 +356,14 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield prefix + name, value
 
 
-def _texts(value: Any) -> Sequence[str]:
+def _texts(value: Any) -> list[str]:
     return [str(item) for item in (value if isinstance(value, list) else [value])]
 
 
 def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:
     """One layer's setting fields and hyper-parameters, by name."""
-    options: dict[str, str] = {
-        facts["setting"]: name for name in layer if (facts := OPTIONS[name].metadata).get("setting")
-    }
+    given = {name: item.metadata.get("setting") for name, item in OPTIONS.items() if name in layer}
+    options: dict[str, str] = {setting: name for name, setting in given.items() if setting}
     values: dict[str, Texts] = {name: layer[option] for name, option in options.items()}
     extra: dict[str, Texts] = layer.get("set", {})
     for name in values.keys() & extra.keys():

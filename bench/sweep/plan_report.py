@@ -67,7 +67,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What a sweep would do, as `--dry-run --json` prints it. Times are in seconds."""
+    """The plan of a sweep, as `--dry-run --json` prints it. Times are in seconds."""
 
     paper: str | None  # whose setting it is
     runs: int
@@ -427,7 +427,7 @@ def _size(count: float) -> str:
 
 
 def _confirming(plan: Plan, report: PlanReport) -> Iterator[str]:
-    """What may follow the search, which the other figures leave out."""
+    """The runs that may follow the search, which the other figures leave out."""
     most, seeds = report.confirming_runs_at_most, plan.request.confirm
     if most:
         choices = counted(most * len(seeds) // sum(seeds), "configuration")
@@ -438,7 +438,7 @@ def _confirming(plan: Plan, report: PlanReport) -> Iterator[str]:
 
 
 def _mirror(report: PlanReport) -> Iterator[str]:
-    """What would be copied from and to the mirror."""
+    """The runs that would be copied from and to the mirror."""
     if not report.mirror:
         return
     stored = report.stored_in_mirror

@@ -1,4 +1,4 @@
-"""What has to be there before the first trial: a folder that takes results, data, weights, partitions, stored models.
+"""Checks before the first trial: the result folder, data, weights, partitions, stored models.
 
 Imports neither torch nor ray.
 """

@@ -1,4 +1,4 @@
-"""What a sweep's options come to on this machine. Imports neither torch nor ray."""
+"""The options of a sweep that depend on the machine, resolved. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from leaderboards import Store
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a sweep's options come to on this machine.
+    """The options that depend on the machine, resolved.
 
     Args:
         out: results folder.

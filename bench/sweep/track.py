@@ -23,7 +23,7 @@ EVERY_ROUND = {"local", "classes", "drift", "message", "bound"}
 
 
 class Tracking:
-    """The tracking of one sweep, made before anything runs.
+    """The tracking of one sweep, created before anything runs.
 
     Args:
         plan: the sweep.
@@ -59,7 +59,7 @@ class Tracking:
         yield from dict.fromkeys(note for _, notes in costs for note in notes)
 
     def _lacking(self) -> Iterator[str]:
-        """What stored runs lack, which are not run again."""
+        """Say which names stored runs lack, because these are not run again."""
         if not self._track:
             return
         to_do = {unit.key for unit in self._units}
@@ -84,7 +84,7 @@ class Tracking:
             yield f"{rows} with local_accuracy_mean, which --force drops unless --track local is given too"
 
     def _under_way(self) -> Iterator[str]:
-        """What runs lack that go on from a saved round."""
+        """Say which names runs lack that go on from a saved round."""
         begun = self._begun.values()
         lacking = Counter(", ".join(name for name in self._track if name in EVERY_ROUND - names) for names in begun)
         for names, count in lacking.items():
