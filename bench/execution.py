@@ -1,4 +1,4 @@
-"""How runs are executed: devices, threads, folders, signals. Provenance, never identity."""
+"""The execution of runs: devices, threads, folders, signals. Provenance, never identity."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from resource import struct_rusage  # not on every system
 
 DEFAULT_OUT = "leaderboards"
-STATE_VERSION = 2  # of the states of runs under way: what of them can be taken up
+STATE_VERSION = 2  # of saved states that this suite can go on from
 BACKENDS = ("auto", "loop", "stacked")
 AUTO_PACK = 32  # runs of a trial on a GPU; where memory does not hold all their clients, they train in parts
 UNPACKED_SHARE = 0.25  # of a GPU, of a trial that does not fill it
-# What a run can keep besides its row and curve of the evaluated models; `bench.tracked` says where and how.
+# Data that a run can keep besides its row and curve of the evaluated models; `bench.tracked` has the files.
 TRACKS = {
     "local": "accuracy of the clients' own models, every evaluated round",
     "classes": "accuracy by class: of the evaluated model every evaluated round, of the clients' own at the end",
@@ -30,7 +30,7 @@ TRACKS = {
     "drift": "gradients of the clients' losses and distances of their models, every evaluated round",
     "message": "small tensors that the server sends (FedCAD's class weights), every evaluated round",
 }
-# What `--log` takes; `bench.executors.log_tools` has one class for each.
+# Tools for `--log`; `bench.executors.log_tools` has one class for each.
 LOGS = {
     "tensorboard": "event files in OUT/logs/tensorboard",
     "wandb": "Weights & Biases; offline in OUT/logs/wandb",
@@ -40,7 +40,7 @@ LOGS = {
 
 @dataclass(frozen=True)
 class Execution:
-    """Everything a worker needs besides the runs themselves. Plain values: it travels to other processes.
+    """Everything a worker needs besides the runs themselves, in plain values that can be pickled.
 
     Args:
         out: results folder, absolute.
@@ -49,7 +49,7 @@ class Execution:
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
         threads: of each trial.
-        rungs: rounds after which a trial of several configurations lets the worse of them go; none by default.
+        rungs: rounds after which a trial of several configurations stops the worse of them.
         force: run again what is finished.
         keep_stopped: leave a run alone that a scheduler stopped before.
         rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
@@ -58,8 +58,8 @@ class Execution:
         save_seconds: least time between two saves of the state, unless the run is interrupted.
         track: names of `TRACKS`.
         stop_file: when this file exists, trials end their round, save and return.
-        notice_file: workers add to it what the sweep's user has to know; None leaves that to stderr.
-        provenance: columns that are the same for all rows: command, commit and so on.
+        notice_file: workers append notices for the user to it; None for stderr.
+        provenance: columns that are the same for all rows, such as command and commit.
     """
 
     out: str
@@ -82,7 +82,7 @@ class Execution:
 
     @property
     def stopping(self) -> bool:
-        """Whether trials shall end."""
+        """Whether trials have to end."""
         return self.stop_file is not None and Path(self.stop_file).exists()
 
 
@@ -92,7 +92,7 @@ def default_out() -> Path:
 
 
 def _driver() -> Any:
-    """The CUDA driver, or None; asking it imports no torch."""
+    """Load the CUDA driver, or None; torch is not needed for it."""
     for library in ("libcuda.so.1", "nvcuda.dll"):
         try:
             cuda = ctypes.CDLL(library)
@@ -104,19 +104,19 @@ def _driver() -> Any:
 
 
 def count_gpus() -> int:
-    """CUDA devices that this process may use."""
+    """Count the CUDA devices that this process may use."""
     cuda, count = _driver(), ctypes.c_int(0)
     return count.value if cuda and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
 def gpu_memory() -> int:
-    """Bytes of the smallest of these devices; 0 where there is none."""
-    cuda, found = _driver(), []
+    """Bytes of the smallest of these devices; 0 if there is none."""
+    cuda, sizes = _driver(), []
     for device in range(count_gpus()):
         size = ctypes.c_size_t(0)
         if cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0:
-            found.append(size.value)
-    return min(found, default=0)
+            sizes.append(size.value)
+    return min(sizes, default=0)
 
 
 def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None) -> int:
@@ -127,7 +127,7 @@ def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, run
         device: `cpu` or `cuda`.
         backend: `auto`, `loop` or `stacked`.
         seeds: of a configuration; `auto` leaves room for two configurations, which ASHA compares.
-        runs: that `auto` shares out among several GPUs, for none shall wait for the others; None: they stay together.
+        runs: that `auto` divides among several GPUs, so that none waits for the others; None: they stay together.
 
     Raises:
         UsageError: less than one.
@@ -144,23 +144,21 @@ def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, run
 
 
 def packs_train_together(device: str, backend: str) -> bool:
-    """Whether the runs of a trial share a program, and do not only share a process."""
+    """Whether the runs of a trial share a program, not only a process."""
     return backend == "stacked" or (backend == "auto" and device == "cuda")
 
 
 def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> tuple[str, float | None]:
-    """The device, and the share of a GPU that each trial gets: 0.0 on the CPU, None on a GPU if nobody said.
+    """The device, and the share of a GPU of each trial: 0.0 on the CPU, None on a GPU unless it was given.
 
     Args:
         device: `auto`, `cpu` or `cuda`.
-        gpus_per_trial: as asked, or None.
+        gpus_per_trial: as asked, at least 0, or None.
         remote: the trials run on another cluster, whose GPUs cannot be counted here.
 
     Raises:
-        UsageError: a GPU is asked for where there is none, or a share is negative, or asked of the CPU.
+        UsageError: a GPU is asked for and there is none, or a share of one is asked of the CPU.
     """
-    if gpus_per_trial is not None and not 0 <= gpus_per_trial < float("inf"):
-        raise UsageError(f"--gpus-per-trial must be >= 0 (0.25 shares one GPU among four trials), got {gpus_per_trial}")
     wants = device == "cuda" or bool(gpus_per_trial)
     present = remote or count_gpus() > 0
     if wants and not present:
@@ -176,10 +174,10 @@ def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> t
 
 
 def largest_resident(used: struct_rusage) -> int:
-    """Bytes of a process's largest resident size, which systems count in different units."""
+    """Bytes of a process's largest resident size, which operating systems count in different units."""
     return used.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def cpu_count() -> int:
-    """Cores that this process may use."""
+    """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

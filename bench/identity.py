@@ -1,6 +1,6 @@
-"""What a setting is in a run key: its fields, and the version of whatever of it comes from outside.
+"""A setting's part in a run key: its fields, and the version of each data set, model and partition from outside.
 
-A data set, a model or a partition of this suite's has none, for its results change with the suite's own versions.
+Those of this suite have none, because their results change with the suite's own versions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from search_spaces import Setting, Value, setting_fields
 
 
 def identity(setting: Setting) -> dict[str, Value]:
-    """`Setting.as_dict`, and `dataset_version`, `model_version`, `partition_version` where there is one.
+    """`Setting.as_dict`, and `dataset_version`, `model_version`, `partition_version` if there is one.
 
     Raises:
         UsageError: something from outside that cannot be imported any more.

@@ -1,4 +1,4 @@
-"""Where a row comes from: versions, machine, commit, command."""
+"""The origin of a row: versions, machine, commit, command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_process(device: str, here: bool = True) -> dict[str, Any]:
 
     Args:
         device: `cpu` or `cuda`.
-        here: whether it computed here. If not, a GPU is only called `cuda`: where this process has none, CUDA fails.
+        here: whether it computed here. If not, a GPU is only called `cuda`, because this process may have none.
     """
     name = device
     if device == "cuda" and here:
@@ -45,13 +45,13 @@ def of_process(device: str, here: bool = True) -> dict[str, Any]:
 
 @lru_cache
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @lru_cache
@@ -65,7 +65,7 @@ def _cpu() -> str:
 
 @lru_cache
 def _commit() -> tuple[str | None, bool | None]:
-    """The commit of the source tree, and whether source files differ from it; None where this is no checkout."""
+    """The commit of the source tree, and whether source files differ from it; None if this is no checkout."""
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():
         return None, None
@@ -73,11 +73,7 @@ def _commit() -> tuple[str | None, bool | None]:
     changes = _git(root, "status", "--porcelain", "--", *SOURCES)
     if commit is None or changes is None:
         return None, None
-    return commit, any(_is_source(line[3:]) for line in changes.splitlines())
-
-
-def _is_source(path: str) -> bool:
-    return path.strip('"').endswith((".py", ".toml", "/"))
+    return commit, any(line[3:].strip('"').endswith((".py", ".toml", "/")) for line in changes.splitlines())
 
 
 def _git(root: Path, *arguments: str) -> str | None:

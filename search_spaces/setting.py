@@ -67,7 +67,7 @@ class Setting:
     participation: float = _setting(
         1.0, "share C of the clients that train in a round", 0, 1, open_low=True, packable=True
     )
-    rounds: int = _setting(100, "communication rounds with local training, T", 1, packable=True)
+    rounds: int = _setting(100, "communication rounds with local training, T", 1, 10**9, packable=True)
     local_epochs: int = _setting(10, "passes E over a client's data in a round", 1, packable=True)
     step_rule: str = _setting(
         "epochs",

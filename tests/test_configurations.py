@@ -1,19 +1,27 @@
-"""Which configurations a search tries: draws keep every relation, and a value that is not allowed is said first."""
+"""Configurations that a search tries, and those of `--budget`: relations, bounds, equal numbers, tables over lr."""
 
 from __future__ import annotations
 
+import csv
+import io
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+from rows import CURVE, make_row
 
 from algorithms import entry
+from bench.compare import main as compare
 from bench.errors import UsageError
-from bench.planning.configurations import TRIES, draws
-from bench.planning.plan import make_plan
+from bench.planning.configurations import TRIES, draws, learning_rates, tries
+from bench.planning.plan import Plan, Search, make_plan
 from bench.planning.request import Request
-from search_spaces import SPACES, Grid, Range
+from bench.sweep import main as sweep
+from leaderboards import Store
+from search_spaces import SETTINGS, SPACES, Grid, Range, Setting
 
 OWN = "beta != gamma"  # FedCAD's entry knows `beta <= gamma` alone
 
@@ -49,8 +57,9 @@ def test_every_search_keeps_a_spaces_own_relation() -> None:
 def test_draws_keep_all_relations_and_look_at_a_fixed_number() -> None:
     space = {"a": Grid(1, 2, 3), "b": Grid(1, 2, 3), "c": Range(0.0, 1.0)}
     generator, other = random.Random(0), random.Random(0)
-    everything = list(draws(space, (), generator))
-    kept = list(draws(space, ("a <= b", "a != b"), other))
+    search = Search("fedavg", Setting(), space, (), None, False)
+    everything = list(draws(search, generator))
+    kept = list(draws(replace(search, where=("a <= b", "a != b")), other))
     assert len(everything) == TRIES
     assert kept == [one for one in everything if one["a"] < one["b"]]
     assert 0 < len(kept) < TRIES
@@ -69,15 +78,114 @@ SEARCHES: list[Mapping[str, object]] = [{}, {"search": "random"}, {"search": "op
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("beta", [("2",), ("0.3", "2"), ("nan",)])
-def test_a_value_out_of_range_is_said_before_relations(search: Mapping[str, object], beta: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError) as caught:
-        pairs_of(values={"beta": beta}, **search)
-    assert str(caught.value) == f"fedcad.beta must be in [0, 1), got {float(beta[-1])}"
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-def test_values_that_keep_no_relation_are_named(search: Mapping[str, object]) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_values_out_of_range_come_before_those_that_keep_no_relation(search: Mapping[str, object]) -> None:
+    for beta in (("2",), ("0.3", "2"), ("nan",)):
+        with pytest.raises(UsageError, match=rf"fedcad.beta must be in \[0, 1\), got {float(beta[-1])}"):
+            pairs_of(values={"beta": beta}, **search)
+    with pytest.raises(UsageError, match=r"beta <= gamma; got beta in \{0.7\}, gamma in \{0.3\}"):
         pairs_of(values={"beta": ("0.7",), "gamma": ("0.3",)}, **search)
-    assert str(caught.value) == "fedcad: no combination keeps beta <= gamma; got beta in {0.7}, gamma in {0.3}"
+
+
+# --budget
+
+DIGITS = SETTINGS["fedkd", "digits"]
+
+
+def plan(*algorithms: str, budget: int = 4, **options: Any) -> Plan:
+    return make_plan(Request(algorithms=algorithms, budget=budget, **options))
+
+
+def test_every_algorithm_gets_the_same_number_with_the_same_learning_rates() -> None:
+    found: dict[str, list[tuple[float, str]]] = {}
+    for unit in plan("fedavg", "fedprox", "fedcad", "fedgkd").units:
+        found.setdefault(unit.algorithm, []).append((unit.setting.lr, str(dict(unit.hyperparameters))))
+    assert {name: len(made) for name, made in found.items()} == dict.fromkeys(found, 4)
+    assert all(len(set(made)) == 4 for made in found.values())
+    rates = {name: [lr for lr, _ in made] for name, made in found.items()}
+    assert len(set(map(tuple, rates.values()))) == 1
+    assert rates["fedavg"][0] == DIGITS.lr
+    assert all(DIGITS.lr / 10 <= lr <= DIGITS.lr * 10 for lr in rates["fedavg"])
+    assert plan("fedcad").units == plan("fedcad").units, "the same command asks for the same runs"
+
+
+def test_learning_rates_spread_over_two_decades() -> None:
+    drawn = learning_rates(replace(DIGITS, lr=1.0), (), 127)
+    assert drawn[:3] == [1, 0.316, 3.16], "the setting's own, then half a decade to either side"
+    assert sum(lr < 1 for lr in drawn) == sum(lr > 1 for lr in drawn) == 63
+    assert 0.1 < min(drawn) < 0.11
+    assert 9 < max(drawn) < 10
+
+
+def test_hyperparameters_are_not_tried_again_before_all_were() -> None:
+    values = [
+        tuple(unit.hyperparameters[name] for name in ("beta", "gamma")) for unit in plan("fedcad", budget=6).units
+    ]
+    grid = 6  # pairs of beta 0, 0.3, 0.5 and gamma 0.3, 0.5, 0.7 that keep beta <= gamma, less two that repeat
+    assert len(set(values)) >= grid - 1
+
+
+def test_as_many_learning_rates_as_are_asked_for() -> None:
+    drawn = learning_rates(DIGITS, (), 200)
+    assert len(set(drawn)) == 200
+    assert drawn[:5] == learning_rates(DIGITS, (), 5), "a larger budget begins with the smaller one"
+
+
+def test_given_learning_rates_are_taken_in_turn() -> None:
+    units = plan("fedprox", budget=5, values={"lr": ("0.01", "0.1")}).units
+    assert [unit.setting.lr for unit in units] == [0.01, 0.1, 0.01, 0.1, 0.01]
+    assert len({unit.key for unit in units}) == 5
+
+
+def test_relations_hold() -> None:
+    space = {"beta": Grid(0.0, 0.5), "gamma": Grid(0.0, 0.5)}
+    drawn = tries(entry("fedcad"), Search("fedcad", DIGITS, space, ("beta <= gamma",), None, False), (), 8)
+    assert all(values["beta"] <= values["gamma"] for values, _ in drawn)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"search": "optuna", "scheduler": "asha"}, "leave out --search and --scheduler$"),
+        ({"paper": "fedgkd", "table": "3"}, "leave out --budget, or --table"),
+        ({"values": {"validation_fraction": ("0",)}}, "a choice on the test set is not offered"),
+        ({"values": {"lr": ("0.1", "0.2")}}, "fedavg has only 2 configurations with these learning rates, not 4"),
+        ({"values": {"lr": ("fast",)}}, "--lr fast: could not convert"),
+        ({"values": {"lr": ("-1",)}}, "--lr -1: lr must be"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        plan("fedavg", **options)
+
+
+def test_a_sweep_selects_over_what_its_paper_tuned(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = ("fedkd", "digits", "fedavg")
+    monkeypatch.setitem(SPACES, key, replace(SPACES[key], tuned={"lr": Grid(1e-6, DIGITS.lr)}))
+    arguments = ["--algo", "fedavg", "--rounds", "1", "--local-epochs", "1", "--executor", "inline", "-q"]
+    assert sweep([*arguments, "--out", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert "Configurations tried: fedavg 2" in shown.out
+    assert shown.out.count("Configurations tried") == 1, "one table"
+    assert f"lr={DIGITS.lr:g}" in shown.out
+    assert "lr=1e-06" not in shown.out
+    assert "python -m bench.compare --tuned lr" in shown.err
+
+
+#     lr     validation   test
+#     0.01   70           60
+#     0.1    60           65
+#     1      65           90
+def test_tables_over_tuned_fields_select_on_validation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for lr, validation, test in ((0.01, 0.70, 0.60), (0.1, 0.60, 0.65), (1.0, 0.65, 0.90)):
+        row = make_row("fedavg", {}, {"lr": lr}, best_val_accuracy=validation, best_accuracy=test)
+        Store(tmp_path).write(row, CURVE)
+    command = ["--out", str(tmp_path), "--metric", "best", "--format", "csv"]
+    assert compare(command) == 0
+    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == 3, "without it, a table of each"
+    assert compare([*command, "--tuned", "lr"]) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["mean"], row["hyperparameters"], row["configurations"]) == ("0.6", '{"lr":0.01}', "3")
+    assert compare([*command, "--tuned", "learning_rate"]) == 2
+    assert "--tuned takes fields of a setting, got 'learning_rate'" in capsys.readouterr().err

@@ -187,8 +187,8 @@ def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
     ("options", "problem"),
     [
         ("--seeds 3", "leave --seeds out"),
-        ("--confirm 0", "--confirm must be >= 1, got 0"),
-        ("--confirm 3,0", "--confirm must be >= 1, got 3,0"),
+        ("--confirm 0", "--confirm must be in [1, 100000], got 0"),
+        ("--confirm 3,0", "--confirm must be in [1, 100000], got 0"),
         ("--confirm 5,3", "2 numbers of seeds"),
         ("--confirm 5,3 --confirm-at participation=0.2,0.5,1", "3 cells"),
         ("--confirm-at participation=2", "participation must be in (0, 1], got 2.0, as --confirm-at has it"),

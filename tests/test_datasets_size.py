@@ -17,7 +17,7 @@ from bench.errors import UsageError
 from bench.models import num_parameters
 from bench.planning.needs import supply
 from bench.planning.settings import canonical
-from bench.sweep.dry_run import _memory, _model_bytes
+from bench.sweep.plan_report import _memory, _model_bytes
 from search_spaces import SETTINGS
 
 FEMNIST = SETTINGS["feddkd", "emnist_letters"]

@@ -308,7 +308,7 @@ def test_a_dry_run_knows_how_many_trials_share_the_gpu(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for module in ("bench.execution", "bench.sweep.dry_run"):
+    for module in ("bench.execution", "bench.sweep.plan_report"):
         monkeypatch.setattr(f"{module}.count_gpus", lambda: 1)
         monkeypatch.setattr(f"{module}.cpu_count", lambda: 16)
     monkeypatch.setattr(shares, "gpu_memory", lambda: 140 * 2**30)

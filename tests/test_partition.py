@@ -52,7 +52,14 @@ def test_every_sample_is_used_once(name):
 
 @pytest.mark.parametrize(
     ("name", "num_clients", "least"),
-    [("lda", 40, 10), ("niid_bench", 40, 10), ("fl_bench", 40, 10), ("fedgen", 8, 100), ("pfllib", 13, 40), ("pfllib", 40, 25)],
+    [
+        ("lda", 40, 10),
+        ("niid_bench", 40, 10),
+        ("fl_bench", 40, 10),
+        ("fedgen", 8, 100),
+        ("pfllib", 13, 40),
+        ("pfllib", 40, 25),
+    ],
 )
 def test_every_client_gets_the_least_that_is_promised(name, num_clients, least):
     smallest = [sizes_of(name, seed, num_clients, 0.3).min() for seed in range(20)]

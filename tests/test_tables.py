@@ -211,7 +211,7 @@ BAD = {
     "dataset by --set": ([*CIFAR[:4], "--set", "dataset=cifar10"], ["--dataset"]),
     "search": ([*CIFAR, "--search", "random"], ["--search"]),
     "scheduler": ([*CIFAR, "--scheduler", "asha"], ["--scheduler"]),
-    "seeds": ([*CIFAR, "--seeds", "0"], ["--seeds must be >= 1"]),
+    "seeds": ([*CIFAR, "--seeds", "0"], ["--seeds must be in [1, 100000]"]),
 }
 
 

@@ -1,6 +1,6 @@
-"""From what is asked for to the runs of it, each fully resolved: neither torch nor ray is needed for that.
+"""From a request to its runs, each fully resolved, without torch or ray.
 
-`request` -> `plan`: `settings`, `configurations` and `budget`, `needs` (what an algorithm must be given)
--> `unit`, one run. `tables` and `table_plan` do it for a paper's table, `packs` and `shares` say which runs share a
-program and how much of a GPU they get, `labels` what runs are called.
+`request` -> `plan`, by `settings`, `configurations` and `needs` (an algorithm's requirements) -> `model`, whose runs
+are `unit`s. `tables` and `table_plan` do it for a paper's table; `packs` groups runs into programs, `shares` gives them
+a part of a GPU, `labels` names them.
 """

@@ -1,23 +1,32 @@
-"""The configurations of one algorithm: every combination, or draws, that keep the relations."""
+"""The configurations of one algorithm that keep its relations: all of a grid, draws, or those of `--budget`.
+
+Under `--budget N` every algorithm gets N configurations, the learning rate being tuned as well: otherwise one with more
+hyper-parameters or a longer grid gets more tries, and one that inherits another's learning rate may lose by it alone.
+The i-th learning rate is the same for all algorithms; hyper-parameters are drawn from each one's own grid. Imports
+neither torch nor ray.
+"""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from algorithms import Entry
 from bench.errors import UsageError
-from search_spaces import Grid, Range, Value, check, combinations, holds, names_in
-
-if TYPE_CHECKING:
-    from bench.planning.plan import Search
-    from bench.planning.request import Notes, Request
+from bench.planning.model import Search
+from bench.planning.request import Notes, Request
+from bench.terminal.words import counted
+from search_spaces import Grid, Range, Setting, Value, check, combinations, holds, names_in
 
 TRIES = 100  # draws for each configuration, of which some repeat or break a relation
+TUNED = ("lr",)  # setting fields that `--budget` selects over
+REACH = 10.0  # the learning rate is drawn between a tenth and ten times the setting's
+MANY = 500  # learning rates that differ in three digits
 
 
-def configurations_of(found: Entry, search: Search, request: Request, notes: Notes) -> list[dict[str, Value]]:
+def configurations_of(algorithm: Entry, search: Search, request: Request, notes: Notes) -> list[dict[str, Value]]:
     """The configurations of a grid or random search that keep the relations, each checked.
 
     For Optuna, which chooses as it goes: those of the grid, an interval standing for its two ends.
@@ -25,92 +34,150 @@ def configurations_of(found: Entry, search: Search, request: Request, notes: Not
     Raises:
         UsageError: a value is not allowed, or no combination keeps the relations.
     """
-    values = search.values
-    check_values(found, values)
+    _check_values(algorithm, search.values)
     if request.search == "random":
-        candidates = _drawn(found, search, request.num_samples)
+        candidates = _drawn(algorithm, search, request.num_samples)
     else:
-        candidates = list(combinations({name: _as_grid(found, name, value, request) for name, value in values.items()}))
+        grids = {name: _as_grid(algorithm, name, value, request) for name, value in search.values.items()}
+        candidates = list(combinations(grids))
     kept = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in search.where)]
     if not kept:
-        raise none_keeps(found, values, search.where)
+        raise _none_keeps(algorithm, search)
     if len(kept) < len(candidates):
-        dropped = len(candidates) - len(kept)
-        broken = " and ".join(search.where)
-        notes.add(f"{found.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
-    try:
-        return [found.resolve(candidate) for candidate in kept]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+        dropped, broken = len(candidates) - len(kept), " and ".join(search.where)
+        notes.add(f"{algorithm.name}: {dropped} of {len(candidates)} combinations break {broken}: left out")
+    return [_resolved(algorithm, candidate) for candidate in kept]
 
 
-def check_values(found: Entry, values: Mapping[str, Grid | Range]) -> None:
-    """Every value to be tried is in its range. Checked before relations, which a value out of range may break too.
+def tries(
+    algorithm: Entry, search: Search, rates: Sequence[float], count: int
+) -> list[tuple[Mapping[str, Value], Setting]]:
+    """`count` distinct configurations of an algorithm, each with its setting; the same command asks for the same ones.
+
+    Args:
+        algorithm: whose they are.
+        search: its space, and the setting.
+        rates: learning rates to take in turn, or none to draw them.
+        count: how many.
 
     Raises:
-        UsageError: a value lies outside its hyper-parameter's bounds.
+        UsageError: a value is not allowed, no combination keeps the relations, or there are too few with these rates.
     """
-    for field in found.fields:
-        grid = values.get(field.name)
-        for value in grid.values if isinstance(grid, Grid) else ():
-            try:
-                check(f"{found.name}.{field.name}", value, field.bounds)
-            except ValueError as error:
-                raise UsageError(str(error)) from None
+    _check_values(algorithm, search.values)
+    generator = random.Random(f"fedkd-bench budget {algorithm.name}")
+    configurations: list[tuple[Mapping[str, Value], Setting]] = []
+    used: Counter[tuple[Value, ...]] = Counter()
+    pairs: set[tuple[Value, ...]] = set()
+    for lr in learning_rates(search.setting, rates, count):
+        drawn = [values for values in draws(search, generator) if (lr, *values.values()) not in pairs]
+        if not configurations and not drawn:
+            raise _none_keeps(algorithm, search)
+        if not drawn:
+            raise UsageError(
+                f"{algorithm.name} has only {counted(len(configurations), 'configuration')} with these learning rates, "
+                f"not {count}: lower --budget, give more values, or leave --lr out so that it is drawn"
+            )
+        values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of those tried least
+        used[tuple(values.values())] += 1
+        pairs.add((lr, *values.values()))
+        configurations.append((_resolved(algorithm, values), replace(search.setting, lr=lr)))
+    return configurations
 
 
-def none_keeps(found: Entry, values: Mapping[str, Grid | Range], relations: Sequence[str]) -> UsageError:
-    """The error where no combination of the values keeps the relations, with the values that take part."""
-    taking_part = {name for relation in relations for name in names_in(relation)}
-    got = ", ".join(f"{name} in {value}" for name, value in values.items() if name in taking_part)
-    return UsageError(f"{found.name}: no combination keeps {' and '.join(relations)}; got {got}")
+def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list[float]:
+    """The learning rates of `count` tries: the setting's own first, then evenly within a factor of `REACH`, in the log.
+
+    Args:
+        setting: whose `lr` is the middle.
+        given: values that the user gave, to be taken in turn instead.
+        count: how many.
+    """
+    if given:
+        return [given[i % len(given)] for i in range(count)]
+    rates: dict[float, None] = {}
+    number = 1
+    while len(rates) < count:
+        digits = 3 if number < MANY else 6  # enough to print; more if they would repeat
+        rates.setdefault(float(f"{setting.lr * REACH ** (2 * _van_der_corput(number) - 1):.{digits}g}"))
+        number += 1
+    return list(rates)
 
 
-def _as_grid(found: Entry, name: str, value: Grid | Range, request: Request) -> Grid:
+def _van_der_corput(number: int) -> float:
+    """1/2, 1/4, 3/4, 1/8, 5/8, ...: the first of them fill (0, 1) evenly, however many are taken."""
+    value, step = 0.0, 0.5
+    while number:
+        value += step * (number & 1)
+        number, step = number >> 1, step / 2
+    return value
+
+
+def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
+    """Draw `TRIES` times from a space, and yield draws that keep its relations; they may repeat.
+
+    Args:
+        search: the values of every hyper-parameter, and the relations.
+        generator: moves on by each draw, kept or not.
+    """
+    for _ in range(TRIES):
+        values = {name: _draw(value, generator) for name, value in search.values.items()}
+        if all(holds(relation, values) for relation in search.where):
+            yield values
+
+
+def _draw(value: Grid | Range, generator: random.Random) -> Value:
     if isinstance(value, Grid):
-        return value
-    if request.search == "optuna":
-        return Grid(value.low, value.high)
-    raise UsageError(
-        f"{found.name}.{name} is an interval {value}: give values with --set {name}=..., or --search random or optuna"
-    )
+        return generator.choice(value.values)
+    if value.log:
+        return float(value.low * (value.high / value.low) ** generator.random())
+    return generator.uniform(value.low, value.high)
 
 
-def _drawn(found: Entry, search: Search, count: int) -> list[dict[str, Value]]:
-    """`count` distinct configurations drawn from the space; all that were met if it holds no more.
+def _drawn(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value]]:
+    """Draw `count` distinct configurations; as many as are met if the space holds no more.
 
     The draws depend on the algorithm's name alone: the same command asks for the same configurations.
     """
-    generator = random.Random(f"fedkd-bench random search {found.name}")
+    generator = random.Random(f"fedkd-bench random search {algorithm.name}")
     drawn: dict[tuple[Value, ...], dict[str, Value]] = {}
-    candidates = (one for _ in range(count) for one in draws(search.values, search.where, generator))
-    for candidate in candidates:
+    for candidate in (values for _ in range(count) for values in draws(search, generator)):
         drawn[tuple(candidate.values())] = candidate
         if len(drawn) == count:
             break
     return list(drawn.values())
 
 
-def draws(
-    space: Mapping[str, Grid | Range], relations: Sequence[str], generator: random.Random
-) -> Iterator[dict[str, Value]]:
-    """What keeps all relations among `TRIES` draws from a space; draws may repeat.
-
-    Args:
-        space: what every hyper-parameter may be.
-        relations: what they keep, the algorithm's own and the space's.
-        generator: moves on by a draw for each that is looked at, kept or not.
-    """
-    for _ in range(TRIES):
-        values = {name: _draw(value, generator) for name, value in space.items()}
-        if all(holds(relation, values) for relation in relations):
-            yield values
-
-
-def _draw(value: Grid | Range, generator: random.Random) -> Value:
-    """One value of a grid or an interval."""
+def _as_grid(algorithm: Entry, name: str, value: Grid | Range, request: Request) -> Grid:
     if isinstance(value, Grid):
-        return generator.choice(value.values)
-    if value.log:
-        return float(value.low * (value.high / value.low) ** generator.random())
-    return generator.uniform(value.low, value.high)
+        return value
+    if request.search == "optuna":
+        return Grid(value.low, value.high)
+    raise UsageError(
+        f"{algorithm.name}.{name} is an interval {value}: give values with --set {name}=..., or --search random or "
+        "optuna"
+    )
+
+
+def _check_values(algorithm: Entry, values: Mapping[str, Grid | Range]) -> None:
+    """Check every value's own bounds, before relations, which a value out of bounds may break too."""
+    for field in algorithm.fields:
+        grid = values.get(field.name)
+        for value in grid.values if isinstance(grid, Grid) else ():
+            try:
+                check(f"{algorithm.name}.{field.name}", value, field.bounds)
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+
+
+def _none_keeps(algorithm: Entry, search: Search) -> UsageError:
+    """The error of a space without a combination that keeps its relations, with the values that take part."""
+    taking_part = {name for relation in search.where for name in names_in(relation)}
+    got = ", ".join(f"{name} in {value}" for name, value in search.values.items() if name in taking_part)
+    return UsageError(f"{algorithm.name}: no combination keeps {' and '.join(search.where)}; got {got}")
+
+
+def _resolved(algorithm: Entry, values: dict[str, Value]) -> dict[str, Value]:
+    try:
+        return algorithm.resolve(values)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from algorithms import entry
 from bench.errors import UsageError
 from bench.identity import setting_of
+from bench.planning.model import Plan, Search, shortened
 from bench.planning.needs import supply
-from bench.planning.plan import Plan, Search, shortened
 from bench.planning.request import Request
 from bench.planning.settings import canonical, distinct
 from bench.planning.unit import Unit, distinct_runs
@@ -29,20 +29,20 @@ _PLACE = ", as --confirm-at has it"
 
 
 def stand_ins(plan: Plan) -> list[Unit]:
-    """The runs that may follow the search, before it is known of which configurations: they have none here.
+    """The runs that may follow the search, whose configurations are not chosen yet: they have none here.
 
     Raises:
         UsageError: a value of `--confirm-at` is not allowed, an algorithm does not run there, or the choices of several
             cells would be confirmed in one.
     """
     origins: dict[tuple[str, Setting], Setting] = {}
-    found: list[Unit] = []
+    units: list[Unit] = []
     for algorithm, tuned in _searched(plan) if plan.request.confirm else ():
         for place, seeds in _places(plan, tuned):
             setting = supply(entry(algorithm), place)
             cell, origin = (algorithm, _but_tuned(plan, setting)), _but_tuned(plan, tuned)
             if cell not in origins:
-                found += [Unit(algorithm, {}, setting, seed) for seed in seeds]
+                units += [Unit(algorithm, {}, setting, seed) for seed in seeds]
             if (other := origins.setdefault(cell, origin)) != origin:
                 differing = [name for name, value in other.as_dict().items() if value != origin.as_dict()[name]]
                 names = ", ".join(differing)
@@ -50,7 +50,7 @@ def stand_ins(plan: Plan) -> list[Unit]:
                     f"--confirm-at {' '.join(plan.request.confirm_at)}=... would confirm in one cell what was tuned in "
                     f"several, which differ in {names}: tune at one value of {names}"
                 )
-    return found
+    return units
 
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
@@ -60,7 +60,7 @@ def tuned_at(plan: Plan) -> dict[str, Value]:
 
 
 def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
-    """The runs that confirm what the plan's search has chosen so far, none where nothing of it has finished.
+    """The runs that confirm the configurations chosen so far; none if no run of the search has finished.
 
     Args:
         plan: the search.
@@ -95,7 +95,7 @@ def confirming_seeds(request: Request, noun: str = "seed") -> str:
 
 
 def _searched(plan: Plan) -> Iterator[tuple[str, Setting]]:
-    """What has a search: each algorithm that was asked for, in each of its settings."""
+    """Each algorithm that was asked for, in each of its settings."""
     everything = plan.request.algorithms == ("all",)
     asked: list[Unit | Search] = [*plan.units, *plan.searches]
     for algorithm, setting in dict.fromkeys((one.algorithm, one.setting) for one in asked):
@@ -105,17 +105,12 @@ def _searched(plan: Plan) -> Iterator[tuple[str, Setting]]:
 
 
 def _but_tuned(plan: Plan, setting: Setting) -> Setting:
-    """The setting with what is selected over at its default: equal for all that compete."""
+    """The setting with fields that are selected over at their defaults: equal for all runs that compete."""
     return replace(setting, **{name: getattr(Setting(), name) for name in plan.tuned})
 
 
 def _places(plan: Plan, tuned: Setting) -> list[tuple[Setting, range]]:
-    """The settings, each with its seeds, where the choice of a tuned setting is confirmed.
-
-    Raises:
-        UsageError: a name that is no field of a setting or cannot be changed here, a value that is not allowed, or
-            several numbers of seeds that are not as many as the settings.
-    """
+    """The settings, each with its seeds, where the choice of a tuned setting is confirmed."""
     fields, asked = setting_fields(), plan.request.confirm_at
     for name in asked:
         if name not in fields:

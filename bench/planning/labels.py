@@ -14,27 +14,27 @@ from leaderboards.schema import own_name
 
 @dataclass(frozen=True)
 class Varied:
-    """What differs between the runs of one algorithm: setting fields, and hyper-parameters."""
+    """The setting fields and hyper-parameters that differ between the runs of one algorithm."""
 
     fields: tuple[str, ...] = ()
     hyperparameters: tuple[str, ...] = ()
 
 
 def varied_names(units: Sequence[Unit]) -> dict[str, Varied]:
-    """By algorithm, what its runs differ in; the model, too, where it is not that of most runs."""
+    """By algorithm, the names in which its runs differ; the model, too, if most runs have another."""
     usual = Counter(unit.setting.model for unit in units).most_common(1)
     by_algorithm: dict[str, list[Unit]] = {}
     for unit in units:
         by_algorithm.setdefault(unit.algorithm, []).append(unit)
-    found = {}
-    for algorithm, own in by_algorithm.items():
-        settings = {id(unit.setting): unit.setting for unit in own}  # the seeds of a configuration share one
+    names = {}
+    for algorithm, runs in by_algorithm.items():
+        settings = {id(unit.setting): unit.setting for unit in runs}  # the seeds of a configuration share one
         fields = _differing(setting.as_dict() for setting in settings.values())
-        if "model" not in fields and own[0].setting.model != usual[0][0]:
+        if "model" not in fields and runs[0].setting.model != usual[0][0]:
             fields = ("model", *fields)
-        values = {id(unit.hyperparameters): unit.hyperparameters for unit in own}
-        found[algorithm] = Varied(fields, _differing(values.values()))
-    return found
+        values = {id(unit.hyperparameters): unit.hyperparameters for unit in runs}
+        names[algorithm] = Varied(fields, _differing(values.values()))
+    return names
 
 
 def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
@@ -50,7 +50,7 @@ def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
 
 
 def in_common(units: Sequence[Unit], varied: Varied, but: Collection[str] = ()) -> list[str]:
-    """Of what is varied in a sweep, the values that runs of one algorithm have in common, by name: `alpha=0.1`.
+    """The varied values that runs of one algorithm have in common, by name: `alpha=0.1`.
 
     Args:
         units: the runs.
@@ -70,4 +70,4 @@ def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     for mapping in mappings:
         for name, value in mapping.items():
             values.setdefault(name, set()).add(value)
-    return tuple(name for name, found in values.items() if len(found) > 1)
+    return tuple(name for name, texts in values.items() if len(texts) > 1)

@@ -1,4 +1,4 @@
-"""What an algorithm needs and a setting may lack: supplied where that is possible, refused with the fix where not."""
+"""An algorithm's requirements on its setting: supplied if possible, else refused with the fix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALIDATION_FRACTION = 0.1
 def shared_supplies(
     entries: Iterable[Entry], setting: Setting, chosen: frozenset[str]
 ) -> dict[str, tuple[object, str]]:
-    """Splits that some algorithm of a command needs and all of them then have, so that all train on the same data.
+    """Splits that some algorithm of a command needs: all of them get these, so that all train on the same data.
 
     Args:
         entries: the command's algorithms.

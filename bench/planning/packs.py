@@ -1,4 +1,4 @@
-"""Which runs may share one program. Imports neither torch nor ray."""
+"""Packs: runs that share one program. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.planning.unit import Unit
 
 
 def program_of(unit: Unit) -> Hashable:
-    """Equal for runs that one program can train: the algorithm but its packable numbers, and what a step computes."""
+    """A key that is equal for runs which one program can train: their steps differ in packable numbers only."""
     fields = entry(unit.algorithm).fields
     fixed = tuple(
         (item.name, unit.hyperparameters[item.name]) for item in fields if not (item.packable and item.kind == "float")

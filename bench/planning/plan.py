@@ -7,65 +7,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
-from bench.planning.budget import TUNED, tries
-from bench.planning.configurations import configurations_of
+from bench.planning.configurations import TUNED, configurations_of, tries
+from bench.planning.model import Plan, Search, shortened, units_of
 from bench.planning.needs import supply
 from bench.planning.request import Notes, Request, check_names, sort_values
 from bench.planning.settings import choose_setting, given_grids, settings_of
+from bench.planning.table_plan import make_table_plan
 from bench.planning.unit import Unit, distinct_runs
 from bench.terminal.words import text
-from leaderboards.schema import SHORTENING
 from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
 
-if TYPE_CHECKING:
-    from bench.planning.tables import Cell
+__all__ = ["Plan", "Search", "make_plan", "shortened", "units_of"]
 
 Fields = Mapping[str, tuple[Value, ...]]
-
-
-@dataclass(frozen=True)
-class Search:
-    """One algorithm's space in one setting: the values of every hyper-parameter and the relations they keep."""
-
-    algorithm: str
-    setting: Setting
-    values: Mapping[str, Grid | Range]
-    where: tuple[str, ...]
-    paper: str | None
-    shortened: bool
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything a sweep will run.
-
-    Args:
-        request: what was asked.
-        paper: whose setting it is, None if nobody's.
-        units: the runs; for Optuna none in advance.
-        searches: for Optuna, the spaces.
-        settings: the distinct problems, before an algorithm's own needs.
-        origins: setting field -> where its value came from, where not the preset.
-        notes: what was left out or added, in sentences.
-        cells: of a printed table, its cells as far as they are asked for.
-        tuned: setting fields over which configurations are selected.
-    """
-
-    request: Request
-    paper: str | None
-    units: tuple[Unit, ...]
-    searches: tuple[Search, ...]
-    settings: tuple[Setting, ...]
-    origins: Mapping[str, str]
-    notes: tuple[str, ...]
-    cells: tuple[Cell, ...] = ()
-    tuned: tuple[str, ...] = ()
 
 
 def make_plan(request: Request) -> Plan:
@@ -77,8 +36,6 @@ def make_plan(request: Request) -> Plan:
     if request.table and request.budget:
         raise UsageError("--table runs a paper's own configurations: leave out --budget, or --table")
     if request.table:
-        from bench.planning.table_plan import make_table_plan
-
         return make_table_plan(request)
     check_names(request)
     skip_unfit = request.algorithms == ("all",)
@@ -92,26 +49,26 @@ def make_plan(request: Request) -> Plan:
     given = {*fields, *tuned}
     units: list[Unit] = []
     searches: list[Search] = []
-    for setting, found in product(settings, entries):
-        own = _own_fields(found, setting, paper, given)
+    for setting, algorithm in product(settings, entries):
+        own = _own_fields(algorithm, setting, paper, given)
         try:
-            fitted = [supply(found, one) for one in crossed(setting, **own)]
+            fitted = [supply(algorithm, one) for one in crossed(setting, **own)]
         except UsageError as error:
             if not skip_unfit:
                 raise
             notes.add(f"left out: {error}")
             continue
-        spaces = [_space_of(found, one, paper, hyper, paper is not None and shortened(one, base)) for one in fitted]
+        spaces = [_space_of(algorithm, one, paper, hyper, paper is not None and shortened(one, base)) for one in fitted]
         if request.budget:
-            units += _budgeted(found, spaces[0], rates, request)
+            units += _budgeted(algorithm, spaces[0], rates, request)
             continue
-        configurations = configurations_of(found, spaces[0], request, notes)
+        configurations = configurations_of(algorithm, spaces[0], request, notes)
         several = {name: values for name, values in own.items() if len(values) > 1}
-        _check_selectable(found, fitted[0], configurations, several, request)
+        _check_selectable(algorithm, fitted[0], configurations, several, request)
         for name, values in several.items():
             tuned[name] = None
             alone = f"--set {name}={text(getattr(base, name))} runs the value that it reports with"
-            notes.add(f"{found.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {alone}")
+            notes.add(f"{algorithm.name}: {name} is selected among {Grid(*values)}, as {paper} tuned it; {alone}")
         if request.search == "optuna" and len(configurations) > 1:
             searches += spaces
         else:
@@ -126,7 +83,7 @@ def make_plan(request: Request) -> Plan:
 
 
 def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[float]:
-    """The learning rates given with `--budget`, taken out of the fields, which would make settings of them."""
+    """Take the learning rates given with `--budget` out of the fields, which would make settings of them."""
     if not request.budget:
         return []
     rates = []
@@ -138,15 +95,19 @@ def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[f
     return rates
 
 
-def _budgeted(found: Entry, search: Search, rates: list[float], request: Request) -> list[Unit]:
+def _budgeted(algorithm: Entry, search: Search, rates: list[float], request: Request) -> list[Unit]:
     """All seeds of the configurations that `--budget` gives an algorithm."""
     if request.budget > 1 and not search.setting.validation_fraction:
         raise UsageError(
             f"--budget {request.budget} chooses among configurations and validation_fraction is 0: a choice on the "
             "test set is not offered; set validation_fraction above 0"
         )
-    made = tries(found, search.setting, search.values, search.where, rates, request.budget)
-    return [unit for one in made for unit in units_of(replace(search, setting=one.setting), one.values, request.seeds)]
+    configurations = tries(algorithm, search, rates, request.budget)
+    return [
+        unit
+        for values, setting in configurations
+        for unit in units_of(replace(search, setting=setting), values, request.seeds)
+    ]
 
 
 def _without_repeats(units: list[Unit], notes: Notes) -> list[Unit]:
@@ -163,52 +124,36 @@ def _without_repeats(units: list[Unit], notes: Notes) -> list[Unit]:
     return kept
 
 
-def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
-    """All seeds of a configuration."""
-    return [
-        Unit(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
-        for seed in range(seeds)
-    ]
-
-
 def _space_of(
-    found: Entry,
+    algorithm: Entry,
     setting: Setting,
     paper: str | None,
     given: Mapping[tuple[str | None, str], tuple[str, ...]],
     shortened: bool,
 ) -> Search:
-    """What every hyper-parameter may be: as given, else the command's paper's, its own paper's, or the default."""
-    space = (find(found.name, setting.dataset, paper) if paper else None) or own_space(
-        found.name, setting.dataset, found.paper
+    """The values of every hyper-parameter: as given, else the setting's paper's, its own paper's, or the default."""
+    space = (find(algorithm.name, setting.dataset, paper) if paper else None) or own_space(
+        algorithm.name, setting.dataset, algorithm.paper
     )
-    values: dict[str, Grid | Range] = {field.name: Grid(field.default) for field in found.fields}
-    relations = found.where
+    values: dict[str, Grid | Range] = {field.name: Grid(field.default) for field in algorithm.fields}
+    relations = algorithm.where
     if space:
         values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}
-        relations = tuple(dict.fromkeys((*found.where, *space.where)))
-    return Search(found.name, setting, {**values, **given_grids(found, given)}, relations, paper, shortened)
+        relations = tuple(dict.fromkeys((*algorithm.where, *space.where)))
+    return Search(algorithm.name, setting, {**values, **given_grids(algorithm, given)}, relations, paper, shortened)
 
 
-def _own_fields(found: Entry, setting: Setting, paper: str | None, given: Collection[str]) -> Fields:
-    """The values of setting fields that the paper has for this algorithm alone: its model, and what it tuned for it.
-
-    Those that were `given` are left as they are.
-    """
-    space = find(found.name, setting.dataset, paper) if paper else None
+def _own_fields(algorithm: Entry, setting: Setting, paper: str | None, given: Collection[str]) -> Fields:
+    """The values of setting fields that the paper has for this algorithm alone, unless they were `given`."""
+    space = find(algorithm.name, setting.dataset, paper) if paper else None
     if space is None:
         return {}
     own = {"model": (space.setting.model,), **{name: grid.values for name, grid in space.tuned.items()}}
     return {name: values for name, values in own.items() if name not in given}
 
 
-def shortened(setting: Setting, base: Setting) -> bool:
-    """Whether a run has fewer rounds, fewer epochs or less data than the paper's."""
-    return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
-
-
 def _check_selectable(
-    found: Entry,
+    algorithm: Entry,
     setting: Setting,
     configurations: list[dict[str, Value]],
     tuned: Fields,
@@ -220,7 +165,7 @@ def _check_selectable(
     if count > 1 and not setting.validation_fraction:
         varied = [name for name in configurations[0] if len({c[name] for c in configurations}) > 1]
         raise UsageError(
-            f"{found.name} has {count} configurations to choose among and validation_fraction is 0: "
+            f"{algorithm.name} has {count} configurations to choose among and validation_fraction is 0: "
             "a choice on the test set is not offered; set validation_fraction above 0, or give one value to each of "
             + ", ".join([*varied, *tuned])
         )

@@ -17,7 +17,7 @@ EMBEDDED_DATASET = "digits"
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked for.
+    """A sweep as the user asks for it.
 
     Args:
         algorithms: registry names, or `all`; for a table none is all.
@@ -32,7 +32,7 @@ class Request:
         scheduler: `none` or `asha`.
         confirm: how many seeds, from 1 on, run the choice of the search on seed 0: one number, or one for each
             combination of the values of `confirm_at`, the last field varying fastest; empty for no confirmation.
-        confirm_at: setting fields with the values, as text, where they do; empty for the cells that were tuned.
+        confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
         force: run again what is stored.
         table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
     """
@@ -53,7 +53,7 @@ class Request:
     table: str | None = None
 
     def place_of(self, name: str) -> str:
-        """What messages add of where one of `values` was given; nothing of the command line."""
+        """The words that a message adds on a value's origin; none for the command line."""
         origin = self.origins.get(name, "command line")
         return "" if origin == "command line" else f", as {origin} has it"
 
@@ -71,22 +71,24 @@ class Notes:
 
 
 def check_names(request: Request) -> None:
-    """Every name that a request holds is known.
+    """Check that every name in a request exists.
 
     Raises:
-        UsageError: one is not, or a count is below 1.
+        UsageError: one does not, or options exclude each other.
     """
-    _check_algorithms(request.algorithms)
+    names = request.algorithms
+    if "all" in names and len(names) > 1:
+        raise UsageError("--algo all stands alone: name the algorithms, or all of them")
+    if len(set(names)) != len(names):
+        raise UsageError(f"--algo names an algorithm twice: {', '.join(names)}")
+    for name in names:
+        if name not in ALGORITHMS and name != "all":
+            find_algorithm(name)
     if "dataset" in request.values:
         raise UsageError("the data set decides whose setting is used: give it as --dataset, not with --set")
     info(request.dataset)
     if request.paper and request.paper not in PAPERS:
         raise unknown("paper", request.paper, PAPERS)
-    for name, value in (("--seeds", request.seeds), ("--num-samples", request.num_samples)):
-        if value < 1:
-            raise UsageError(f"{name} must be >= 1, got {value}")
-    if request.budget < 0:
-        raise UsageError(f"--budget must be >= 1, got {request.budget}")
     beside = {"--search": request.search != "grid", "--scheduler": request.scheduler != "none"}
     if request.budget and any(beside.values()):
         left = " and ".join(name for name, given in beside.items() if given)
@@ -109,16 +111,6 @@ def find_algorithm(name: str) -> Entry:
         raise UsageError(str(error)) from error
 
 
-def _check_algorithms(names: tuple[str, ...]) -> None:
-    if "all" in names and len(names) > 1:
-        raise UsageError("--algo all stands alone: name the algorithms, or all of them")
-    if len(set(names)) != len(names):
-        raise UsageError(f"--algo names an algorithm twice: {', '.join(names)}")
-    for name in names:
-        if name not in ALGORITHMS and name != "all":
-            find_algorithm(name)
-
-
 def sort_values(
     request: Request, entries: list[Entry]
 ) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str | None, str], tuple[str, ...]]]:
@@ -131,7 +123,7 @@ def sort_values(
     """
     fields: dict[str, tuple[str, ...]] = {}
     hyper: dict[tuple[str | None, str], tuple[str, ...]] = {}
-    having = {found.name: set(found.defaults()) for found in entries}
+    having = {algorithm.name: set(algorithm.defaults()) for algorithm in entries}
     for name, values in request.values.items():
         algorithm, dot, short = name.rpartition(".")
         if name in setting_fields():
@@ -145,7 +137,7 @@ def sort_values(
         else:
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
             near = get_close_matches(short if dot else name, known, n=1)
-            owners = [found.name for found in ALGORITHMS.values() if short in found.defaults()]
+            owners = [other.name for other in ALGORITHMS.values() if short in other.defaults()]
             having_it = f" (of {', '.join(owners)})" if owners else ""
             hint = f" (did you mean {near[0]}?)" if near else having_it
             called = f"is called {name!r}{request.place_of(name)}{hint}"

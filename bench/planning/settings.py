@@ -18,7 +18,7 @@ FALLBACK_PAPER = "fedgkd"
 
 
 def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tuple[str | None, Setting]:
-    """The one setting of a command and whose it is; a note where others were to be had.
+    """Choose the setting of a command; returns whose it is, and the setting. A note names papers with others.
 
     `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
     have one of their own, and a data set from outside the default one, which is nobody's.
@@ -33,7 +33,7 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
                 f"paper {request.paper!r} has no setting for data set {request.dataset!r}; it has: {', '.join(having)}"
             )
         return request.paper, SETTINGS[request.paper, request.dataset]
-    own = [found.paper for found in entries if (found.paper, request.dataset) in SETTINGS]
+    own = [algorithm.paper for algorithm in entries if (algorithm.paper, request.dataset) in SETTINGS]
     anybody = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
     for paper in [*own, FALLBACK_PAPER, *anybody]:
         if (paper, request.dataset) in SETTINGS:
@@ -42,18 +42,13 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
                 notes.add(f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}")
             return paper, SETTINGS[paper, request.dataset]
     if request.dataset not in data.DATASETS:
-        return None, _own_setting(request.dataset)
+        rules = data.info(request.dataset).normalizations
+        default = Setting()
+        rule = default.normalization if default.normalization in rules else next(iter(rules))
+        return None, replace(default, dataset=request.dataset, normalization=rule)
     raise UsageError(
         f"no paper here has a setting for data set {request.dataset!r}; add --paper, or choose another set"
     )
-
-
-def _own_setting(dataset: str) -> Setting:
-    """The default problem on a data set from outside, which no paper knows."""
-    rules = data.info(dataset).normalizations
-    default = Setting()
-    rule = default.normalization if default.normalization in rules else next(iter(rules))
-    return replace(default, dataset=dataset, normalization=rule)
 
 
 def settings_of(
@@ -62,7 +57,7 @@ def settings_of(
     """Every combination of the given setting values, with what the command's algorithms need.
 
     Returns:
-        The settings, and for each field that is not the preset's where its value came from.
+        The settings, and the origin of each field that is not the preset's.
 
     Raises:
         UsageError: a value that is not allowed.
@@ -76,12 +71,12 @@ def settings_of(
     origins |= {name: why for name, (_, why) in supplies.items()}
     extra: dict[str, Any] = {name: value for name, (value, _) in supplies.items()}
     try:
-        made = [replace(base, **{**extra, **cell}) for cell in combinations(given)]
+        settings = [replace(base, **{**extra, **cell}) for cell in combinations(given)]
     except ValueError as error:
         raise UsageError(str(error)) from None
-    checked = [canonical(setting) for setting in made]
+    checked = [canonical(setting) for setting in settings]
     for name in given:
-        if all(getattr(a, name) != getattr(b, name) for a, b in zip(made, checked, strict=True)):
+        if all(getattr(a, name) != getattr(b, name) for a, b in zip(settings, checked, strict=True)):
             notes.add(f"{name} has no effect with the other settings: it is left at {text(getattr(checked[0], name))}")
     return list(dict.fromkeys(checked)), origins
 
@@ -118,10 +113,10 @@ def canonical(setting: Setting) -> Setting:
 
 
 def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Grid:
-    """The values cast to their type, each once.
+    """The distinct values, cast to their type.
 
     Args:
-        name: of what they are values.
+        name: of the field.
         values: as they were given.
         kind: the type, as `cast` takes it.
         place: where they were given, for messages.
@@ -135,15 +130,7 @@ def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Gr
         raise UsageError(f"{error}{place}") from None
 
 
-def given_grids(found: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:
-    """The values that were given for an algorithm's hyper-parameters, by name.
-
-    Args:
-        found: the algorithm.
-        given: texts by (algorithm or None for any, name).
-
-    Raises:
-        UsageError: one cannot be cast.
-    """
-    texts = {f: given.get((found.name, f.name)) or given.get((None, f.name)) for f in found.fields}
-    return {f.name: distinct(f"{found.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}
+def given_grids(algorithm: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:
+    """The values given for an algorithm's hyper-parameters, by name. `given`: as `sort_values` returns them."""
+    texts = {f: given.get((algorithm.name, f.name)) or given.get((None, f.name)) for f in algorithm.fields}
+    return {f.name: distinct(f"{algorithm.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}

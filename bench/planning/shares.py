@@ -1,4 +1,4 @@
-"""How much of a GPU a trial gets, where that is not said, and how many trials fit. Imports neither torch nor ray."""
+"""The share of a GPU of each trial, unless it is given, and how many trials fit. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from bench.execution import UNPACKED_SHARE, cpu_count, gpu_memory
-from bench.planning.plan import Search
+from bench.planning.model import Search
 from bench.planning.unit import Unit
 from leaderboards import Store
 
@@ -15,43 +15,31 @@ ALIKE = ("algorithm", "dataset", "model", "batch_size", "precision")  # runs tha
 
 
 def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
-    """How many trials fit at once.
-
-    Args:
-        cores: that there are.
-        devices: GPUs that there are.
-        cpus: cores of each trial.
-        gpus: GPUs of each trial, or a share of one; 0 for none.
-    """
-    found = int(cores // cpus)
+    """Count the trials that fit at once, each with so many of the `cores` and `devices` (GPUs, or a share of one)."""
+    by_cores = int(cores // cpus)
     if not gpus:
-        return found
+        return by_cores
     # A trial's share lies on one GPU: four GPUs hold four trials of 0.6, not six.
     whole = int(devices)
-    return min(found, int(whole // gpus) if gpus >= 1 else whole * int(1 / gpus + 1e-9))
+    return min(by_cores, int(whole // gpus) if gpus >= 1 else whole * int(1 / gpus + 1e-9))
 
 
 def default_share(runs: int) -> float:
-    """Of a trial of so many runs: a pack has a GPU to itself; runs of one small model share it."""
+    """The share of a trial of so many runs: a pack has a GPU to itself; runs of one small model share it."""
     return 1.0 if runs > 1 else UNPACKED_SHARE
 
 
 def measured_share(peaks: Sequence[int], memory: int) -> float:
-    """The share at which k trials fit, k * peak < memory, and no more of them than cores.
-
-    Args:
-        peaks: bytes that such trials took at most, at least one.
-        memory: bytes of the GPU.
-    """
+    """The share at which k trials fit, k * peak < memory, and no more of them than cores; all in bytes."""
     together = math.floor(USABLE * memory / max(peaks))
     return 1.0 / max(1, min(together, cpu_count()))
 
 
 def share(units: Sequence[Unit | Search], runs_held: int, store: Store) -> float:
-    """`--gpus-per-trial auto`: from the peaks of lone runs on a GPU that were alike; the default where one lacks.
+    """`--gpus-per-trial auto`: by the peaks of stored runs that were alike and alone in their trial; else the default.
 
     Args:
-        units: what is to run.
+        units: the runs to do.
         runs_held: runs of a trial, at most.
         store: where the peaks are.
     """
@@ -59,13 +47,8 @@ def share(units: Sequence[Unit | Search], runs_held: int, store: Store) -> float
         return default_share(runs_held)  # a pack takes what memory there is
     runs, memory = store.runs(columns=(*ALIKE, "status", "pack", "device", "peak_memory_bytes")), gpu_memory()
     runs = runs[(runs["status"] == "finished") & (runs["pack"] == 1) & (runs["device"] != "cpu")]
-    known = runs.groupby(list(ALIKE))["peak_memory_bytes"].max().to_dict() if len(runs) else {}
-    wanted = {_kind(unit) for unit in units}
-    if not memory or not wanted or not wanted <= set(known):
+    peaks = runs.groupby(list(ALIKE))["peak_memory_bytes"].max().to_dict() if len(runs) else {}
+    kinds = {(unit.algorithm, *(getattr(unit.setting, name) for name in ALIKE[1:])) for unit in units}
+    if not memory or not kinds or not kinds <= set(peaks):
         return default_share(runs_held)
-    return measured_share([int(known[kind]) for kind in wanted], memory)
-
-
-def _kind(unit: Unit | Search) -> tuple[object, ...]:
-    fields = unit.setting.as_dict()
-    return (unit.algorithm, *(fields[name] for name in ALIKE[1:]))
+    return measured_share([int(peaks[kind]) for kind in kinds], memory)

@@ -47,15 +47,15 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One printed number, and what reproduces it.
+    """One printed number, and the runs that reproduce it.
 
     Args:
         printed: the number.
-        units: the run of seed 0 that gives it; several where the paper tried several configurations and does not tell
+        units: the run of seed 0 that gives it; several if the paper tried several configurations and does not tell
             which it prints, or tuned a field of the setting.
         tried: the hyper-parameters and fields in which those differ.
-        column: of our rows that holds the number; empty where it is read off the curve.
-        reason: why this installation cannot run it; empty where it can.
+        column: of our rows that holds the number; empty if it is read off the curve.
+        reason: why this installation cannot run it; empty if it can.
     """
 
     printed: PrintedCell
@@ -76,14 +76,14 @@ def table_of(paper: str, name: str) -> tuple[str, Table]:
     Raises:
         UsageError: there is no such paper, or it has no such table of results.
     """
-    known = list(dict.fromkeys(cell.table for cell in printed_cells() if cell.paper == paper))
-    if not known:
+    names = list(dict.fromkeys(cell.table for cell in printed_cells() if cell.paper == paper))
+    if not names:
         raise unknown("paper with tables of results", paper, dict.fromkeys(cell.paper for cell in printed_cells()))
-    spelt = next((table for table in known if table.lower() == name.lower()), None)
-    found = find_table(paper, spelt) if spelt else None
-    if found is None:
-        raise UsageError(f"paper {paper!r} has no table of results {name!r}; it has: {', '.join(known)}")
-    return found
+    spelt = next((table for table in names if table.lower() == name.lower()), None)
+    table = find_table(paper, spelt) if spelt else None
+    if table is None:
+        raise UsageError(f"paper {paper!r} has no table of results {name!r}; it has: {', '.join(names)}")
+    return table
 
 
 def name_in_print(table: str) -> str:
@@ -102,30 +102,31 @@ def cells_of(paper: str, name: str) -> list[Cell]:
         UsageError: there is no such paper or table.
     """
     key, table = table_of(paper, name)
-    made: dict[tuple[Setting, str, str], tuple[tuple[Unit, ...], tuple[str, ...], str]] = {}
+    reproduced: dict[tuple[Setting, str, str], tuple[tuple[Unit, ...], tuple[str, ...], str]] = {}
     cells = []
     for printed in printed_cells():
         if (printed.paper, printed.table) != (PAPERS[key].part_of or key, table.name):
             continue
         setting = _setting_of(printed, table)
         runs = (setting, printed.algorithm, printed.hyperparameters)
-        if runs not in made:
-            made[runs] = _reproduced(key, table, setting, printed)
-        cells.append(Cell(printed, *made[runs][:2], column_of(printed.measured, printed.read_to), made[runs][2]))
+        if runs not in reproduced:
+            reproduced[runs] = _reproduced(key, table, setting, printed)
+        units, tried, reason = reproduced[runs]
+        cells.append(Cell(printed, units, tried, column_of(printed.measured, printed.read_to), reason))
     return cells
 
 
 def column_of(metric: PrintedMetric, read_to: int | None = None) -> str:
-    """The column of our rows that holds a printed metric; empty where only the curve tells."""
+    """The column of our rows that holds a printed metric; empty if only the curve has it."""
     return "" if read_to else _COLUMNS.get((metric.quantity, metric.rule), "")
 
 
-def fit(found: Entry, setting: Setting) -> tuple[Setting, str]:
+def fit(algorithm: Entry, setting: Setting) -> tuple[Setting, str]:
     """The setting as an algorithm runs in it, and why it cannot here; empty if it can."""
     if setting.dataset not in DATASETS:
         return setting, f"data set {setting.dataset!r} is not registered here"
     try:
-        return supply(found, canonical(setting)), ""
+        return supply(algorithm, canonical(setting)), ""
     except UsageError as error:
         return setting, str(error)
 
@@ -146,27 +147,27 @@ def _reproduced(
     key: str, table: Table, setting: Setting, printed: PrintedCell
 ) -> tuple[tuple[Unit, ...], tuple[str, ...], str]:
     """The units of a cell, the names in which they differ, and why they cannot run here."""
-    found, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
+    algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
     # A BatchNorm form, say, that the paper gives to this algorithm alone.
-    fitted, reason = fit(found, replace(setting, model=space.setting.model))
-    varied = table.tried.get(found.name, {})
+    fitted, reason = fit(algorithm, replace(setting, model=space.setting.model))
+    varied = table.tried.get(algorithm.name, {})
     tuned = {name: varied[name] for name in varied if name in setting_fields()}
-    configurations, tried = _configurations(found, space, table, setting, printed)
+    configurations, tried = _configurations(algorithm, space, table, setting, printed)
     settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
-    units = tuple(Unit(found.name, values, one, 0, key) for one in settings for values in configurations)
+    units = tuple(Unit(algorithm.name, values, one, 0, key) for one in settings for values in configurations)
     return units, (*tuned, *tried), reason
 
 
 def _configurations(
-    found: Entry, space: Space, table: Table, setting: Setting, printed: PrintedCell
+    algorithm: Entry, space: Space, table: Table, setting: Setting, printed: PrintedCell
 ) -> tuple[Sequence[dict[str, Value]], tuple[str, ...]]:
-    """What the paper reports a cell with; every combination of what it tried where it does not tell."""
+    """The configuration that the paper reports a cell with; if it does not tell, every combination that it tried."""
     reported = {**space.reported(setting.alpha), **printed.variant}
     grid = {name: values for name, values in space.grid.items() if isinstance(values, Grid) and name not in reported}
-    for name, values in table.tried.get(found.name, {}).items():
-        if name in found.defaults() and name not in printed.variant:
+    for name, values in table.tried.get(algorithm.name, {}).items():
+        if name in algorithm.defaults() and name not in printed.variant:
             grid[name] = values
-    relations = (*found.where, *space.where)
-    resolved = [found.resolve({**reported, **values}) for values in combinations(grid)]
+    relations = (*algorithm.where, *space.where)
+    resolved = [algorithm.resolve({**reported, **values}) for values in combinations(grid)]
     kept = [values for values in resolved if all(holds(relation, values) for relation in relations)]
     return kept, tuple(grid)

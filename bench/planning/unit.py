@@ -48,14 +48,14 @@ class Unit:
         """The suffix of the row that the run was asked for."""
         return next((suffix for suffix, name in self.row_names.items() if name == self.algorithm), "")
 
-    def identity(self, found: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
-        """What `run_key` and `identity_columns` take, of this run under the name of one of its rows."""
-        known = {name: self.hyperparameters[name] for name in found.defaults()}
-        return found.name, found.version, known, identity(self.setting), self.seed
+    def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
+        """The arguments of `run_key` and `identity_columns`, for this run under the name of one of its rows."""
+        values = {name: self.hyperparameters[name] for name in row.defaults()}
+        return row.name, row.version, values, identity(self.setting), self.seed
 
     @property
     def named_by(self) -> dict[str, str | int]:
-        """What names a run among others (`bench.stored.names`): the columns of its own row that say who it is."""
+        """The columns of its own row that name a run among others (`bench.stored.names`)."""
         algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
         jsons = {"hp_json": canonical_json(hyperparameters), "setting_json": canonical_json(setting)}
         return {"algorithm": algorithm, **jsons, "seed": seed}
@@ -68,14 +68,14 @@ class Unit:
 
 
 def distinct_runs(units: Iterable[Unit]) -> list[Unit]:
-    """The units, each once, without those whose row another one yields beside its own."""
+    """The units, each once, without those whose row another unit yields as well."""
     by_key = {unit.key: unit for unit in units}
     beside = {key for unit in by_key.values() for key in unit.rows.values() if key != unit.key}
     return [unit for key, unit in by_key.items() if key not in beside]
 
 
 def row_entry(algorithm: str, suffix: str) -> Entry:
-    """The entry under whose name a row stands: an algorithm from outside gives all its rows under names of its own."""
-    found = entry(algorithm)
-    name = found.rows[suffix]
-    return ALGORITHMS.get(name) or replace(found, name=name)
+    """The entry under whose name a row stands; all rows of an algorithm from outside have names of its own."""
+    asked = entry(algorithm)
+    name = asked.rows[suffix]
+    return ALGORITHMS.get(name) or replace(asked, name=name)

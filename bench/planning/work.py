@@ -1,4 +1,4 @@
-"""How much work a run is: the samples that it reads, and their time at recorded rates or at a measured pace."""
+"""The work of a run: the samples that it reads, and their time at recorded rates or at a measured pace."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SPREAD = 1.5  # an estimate is given from so much less to so much more
 
 @dataclass(frozen=True)
 class Pace:
-    """What an algorithm takes on one machine for one model and batch size, seconds.
+    """Seconds that an algorithm takes on one machine for one model and batch size.
 
     Args:
-        client: a client's round, beside what follows.
-        batch: what a batch of a client's samples takes once a round, as the answers of teachers do.
+        client: a client's round, without the following.
+        batch: a batch of a client's samples, once a round, as for the answers of teachers.
         step: a local step on a full batch.
         sample: one test sample of an evaluation.
         server_step: a step of the server's own training.
@@ -45,7 +45,7 @@ class Time:
 
     @property
     def known(self) -> bool:
-        """Whether anything is."""
+        """Whether there is a time."""
         return not math.isnan(self.low)
 
     @property
@@ -95,14 +95,14 @@ def estimated_time(unit: Unit, pace: Pace) -> Time:
 
 def _seconds(unit: Unit, pace: Pace) -> float:
     """All but the server's own steps."""
-    setting, found = unit.setting, entry(unit.algorithm)
-    clients, sharing = (1, 1) if "pooled" in found.needs else (setting.cohort_size, setting.num_clients)
+    setting = unit.setting
+    clients, sharing = (1, 1) if "pooled" in entry(unit.algorithm).needs else (setting.cohort_size, setting.num_clients)
     samples = _training_samples(setting) / sharing
     batches = max(1.0, samples / setting.batch_size + 0.5)  # the last is half full on average
     steps, trained = batches * setting.local_epochs, samples * setting.local_epochs
     if setting.step_rule == "batches":
         steps, trained = setting.local_epochs, setting.local_epochs * setting.batch_size
-    full = min(pace.step, 3 * pace.sample * setting.batch_size)  # of a step, what grows with its samples
+    full = min(pace.step, 3 * pace.sample * setting.batch_size)  # the part of a step that grows with its samples
     training = steps * (pace.step - full) + trained / setting.batch_size * full
     a_round = clients * (pace.client + batches * pace.batch + training)
     evaluated = samples_of(setting)[1] * _models(unit)
@@ -122,7 +122,7 @@ class RecordedRates:
 
     Args:
         store: where the runs are.
-        device: `cpu`, or another for those that ran on none.
+        device: `cpu`, or another for runs on a GPU.
     """
 
     def __init__(self, store: Store, device: str) -> None:
@@ -137,11 +137,11 @@ class RecordedRates:
             self._rates |= {str(name): float(rate) for name, rate in medians.items()}
 
     def seconds(self, algorithm: str, setting: Setting) -> float:
-        """Of a run; the algorithm's own rate is preferred to its problem's. NaN where neither was recorded."""
+        """Of a run; the algorithm's own rate is preferred to its problem's. NaN if neither was recorded."""
         return samples_of(setting)[0] / self._rate(algorithm, setting)
 
     def work(self, algorithm: str, setting: Setting) -> float:
-        """A number to compare runs by: its seconds, at the typical rate where none of its problem was recorded."""
+        """A number to compare runs by: its seconds, at the typical rate if none of its problem was recorded."""
         rate = self._rate(algorithm, setting)
         return samples_of(setting)[0] / (self._typical if math.isnan(rate) else rate)
 

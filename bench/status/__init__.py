@@ -1,4 +1,4 @@
-"""What is done, failed, stopped, under way or missing: `python -m bench.status`."""
+"""Runs that are done, failed, stopped, under way or missing: `python -m bench.status`."""
 
 from bench.status.command import main
 

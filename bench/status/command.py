@@ -1,8 +1,7 @@
-"""`python -m bench.status`: what is done, failed, stopped, under way or missing, in a folder or of a plan."""
+"""`python -m bench.status`: runs that are done, failed, stopped, under way or missing, of a folder or a plan."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -20,7 +19,7 @@ from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import make_plan
 from bench.stored.names import Named, named_runs
 from bench.stored.under_way import OTHER_VERSION, UnderWay, under_way, whose
-from bench.sweep.layers import Layer, parse
+from bench.sweep.options import SweepOptions, parse
 from bench.sweep.request import make_request
 from bench.terminal.console import Parser, console, exit_status, say
 from bench.terminal.words import KEY_SHOWN, OUT, counted, run_keys
@@ -32,13 +31,9 @@ DESCRIPTION = """\
 Without --algo: every run stored under --out, and those with saved state.
 With --algo and the other options of bench.sweep: the runs of that command, those that are missing included, and with
 --confirm those of the configurations that are chosen so far."""
-_OTHER_VERSION = (
-    f"{OTHER_VERSION}: saved by another version of the suite or of the algorithm, which alone goes on from it"
-)
-
 
 _SOUND = {"error": None, "diverged": False}  # of a run in which nothing went wrong
-_PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")  # in which likes of one failure differ
+_PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")  # differs between failures that are alike
 _REASONS = 5  # that are told
 
 
@@ -46,34 +41,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if {"-h", "--help"} & set(argv):
-        _help()
+        parser = Parser(
+            prog=PROG,
+            description=DESCRIPTION,
+            epilog="Takes the options of `python -m bench.sweep`; see its --help.",
+        )
+        parser.add_argument("--out", metavar="DIR", help=OUT)
+        parser.add_argument("--json", action="store_true", help="machine-readable output")
+        parser.print_help()
         return EXIT_OK
     return exit_status(lambda: _status(argv))
 
 
 def _status(argv: Sequence[str]) -> None:
-    given, layers = parse(argv, PROG)
-    out = (Path(given.out) if given.out else default_out()).resolve()
+    options = parse(argv, PROG)
+    out = (Path(options.out) if options.out else default_out()).resolve()
     if out.is_file():
         reads = shell_command("bench.compare", "--out", out)
         raise UsageError(f"{out} is a file, and --out takes a folder; `{reads}` reads rows")
-    rows = _of_plan(given, layers, out) if (hasattr(given, "algo") or given.table) else _of_folder(out)
-    _print(rows, out, given.json)
+    rows = _of_plan(options, out) if options.algo or options.table else _of_folder(out)
+    _print(rows, out, options.json)
 
 
-def _help() -> None:
-    parser = Parser(
-        prog=PROG,
-        description=DESCRIPTION,
-        epilog="Takes the options of `python -m bench.sweep`; see its --help.",
-    )
-    parser.add_argument("--out", metavar="DIR", help=OUT)
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.print_help()
-
-
-def _of_plan(given: argparse.Namespace, layers: Sequence[Layer], out: Path) -> list[dict[str, Any]]:
-    plan = make_plan(make_request(given, layers))
+def _of_plan(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
+    plan = make_plan(make_request(options))
     store = Store(out)
     if plan.request.confirm:
         stand_ins(plan)
@@ -88,46 +79,39 @@ def _of_plan(given: argparse.Namespace, layers: Sequence[Layer], out: Path) -> l
         named = {"run_key": unit.key, "run": trial_name([unit], varied)}
         reason = next(filter(None, map(reasons.get, unit.rows.values())), _SOUND)
         rows.append(named | asdict(states.standing(unit.key, status)) | reason)
-    wanted = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
-    return rows + [row for identity, row in _lines(stored, states) if identity in wanted]
+    searched = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
+    return rows + [
+        _line(one, states) for one in _in_order(stored) if (one.row["algorithm"], one.row["setting_json"]) in searched
+    ]
 
 
 def _status_of(rows: Set[str]) -> str:
-    """The status of a run by those of its rows: of the ones that are not finished, if they agree."""
-    open_ = rows - {"finished"}
-    if not open_:
+    """The status of a run, by its rows: that of the unfinished ones, if they agree."""
+    unfinished = rows - {"finished"}
+    if not unfinished:
         return "finished"
-    return next(iter(open_)) if len(open_) == 1 else "missing"
+    return next(iter(unfinished)) if len(unfinished) == 1 else "missing"
 
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:
-    """Every stored run, and those at work or saved that have no row; those that do not say whose they are come last.
-
-    Raises:
-        UsageError: nothing is there.
-    """
-    runs, states = _rows(Store(out)), under_way(out)
-    known = {row["run_key"] for row in runs}
-    others = {key: whose(states.manifests.get(key)) for key in sorted({*states.manifests, *states.running} - known)}
-    named = [{"run_key": key, **run} for key, run in others.items() if run]
-    rows = [_line(one, states) for one in _in_order([*runs, *named])]
-    nameless = [key for key, run in others.items() if not run]
+    """Every stored run, and those at work or saved without a row; states without a name come last."""
+    stored, states = _rows(Store(out)), under_way(out)
+    without_row = {*states.manifests, *states.running} - {row["run_key"] for row in stored}
+    runs = {key: whose(states.manifests.get(key)) for key in sorted(without_row)}
+    named = [{"run_key": key, **run} for key, run in runs.items() if run]
+    rows = [_line(one, states) for one in _in_order([*stored, *named])]
     rows += [
-        {"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing")), **_SOUND} for key in nameless
+        {"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing")), **_SOUND}
+        for key, run in runs.items()
+        if not run
     ]
     if not rows:
         raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
     return rows
 
 
-def _lines(stored: Sequence[Mapping[str, Any]], states: UnderWay) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-    """(algorithm, setting as JSON) and the line of every stored run, like beside like."""
-    for one in _in_order(stored):
-        yield (one.row["algorithm"], one.row["setting_json"]), _line(one, states)
-
-
 def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
-    """The rows of a folder; of an empty one without loading what reads them."""
+    """The rows of a folder; pandas is not imported for an empty one."""
     if not store.status():
         return []
     from leaderboards.frames import records
@@ -146,7 +130,7 @@ def _line(one: Named, states: UnderWay) -> dict[str, Any]:
 
 
 def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a row says of what went wrong."""
+    """The error of a row, and whether it diverged."""
     return {"error": row.get("error"), "diverged": bool(row.get("diverged"))}
 
 
@@ -171,17 +155,17 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     for line in _reasons(rows):
         screen.print(line, markup=False, soft_wrap=True)
     if counts[OTHER_VERSION]:
-        say(_OTHER_VERSION)
+        say(f"{OTHER_VERSION}: saved by another version of the suite or of the algorithm, which alone goes on from it")
 
 
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Why runs failed, and what stopped being finite in those that diverged, like reasons once with all their runs."""
+    """Why runs failed or diverged, equal reasons once with all their runs."""
     alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["error"]:
             how = "diverged" if row["diverged"] else "failed"
             alike.setdefault((how, _PLACE.sub("", row["error"])), []).append(row)
-    for (how, _), found in list(alike.items())[:_REASONS]:
-        yield f"{how}: {run_keys([row['run_key'] for row in found])}: {found[0]['error']}"
+    for (how, _), runs in list(alike.items())[:_REASONS]:
+        yield f"{how}: {run_keys([row['run_key'] for row in runs])}: {runs[0]['error']}"
     if len(alike) > _REASONS:
         yield f"and for {counted(len(alike) - _REASONS, 'other reason')}, which --json tells"

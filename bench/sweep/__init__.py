@@ -1,8 +1,8 @@
 """The main command: plan a sweep, run what is missing of it, print its leaderboard.
 
-`python -m bench.sweep` is it. `options` and `layers` read the command line, `request` makes a `Request` of it, which
-`bench.planning` turns into runs; `resolve` says what the rest comes to on this machine, `ready` what must be there
-before, and `running` does it. `show`, the dry runs and `reproduce` are what else it can be asked, `track` is `--track`.
+`options` reads the command line, `request` makes a `Request` of it, which `bench.planning` turns into runs; `resolve`
+reads options that depend on the machine, `preflight` checks that all is there, and `running` trains. `show`,
+`plan_report` (dry runs, with `paces`) and `reproduce` are further commands; `track` has the notes on `--track`.
 """
 
 from bench.sweep.command import main

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from bench.errors import EXIT_INTERRUPTED, EXIT_OK
 from bench.planning.confirm import stand_ins
 from bench.planning.plan import make_plan
-from bench.sweep.layers import Layer, parse
-from bench.sweep.ready import check_out
+from bench.sweep.options import SweepOptions, parse
+from bench.sweep.preflight import check_out, check_start
 from bench.sweep.request import make_request
 from bench.sweep.resolve import pack_notes, resolve
-from bench.sweep.start import check_start
 from bench.terminal.console import exit_status, report_problem, say
-from bench.terminal.values import logs_of, tracks_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,42 +28,39 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _sweep(argv: list[str]) -> int:
     try:
-        given, layers = parse(argv)
-        return _dispatch(given, layers, argv)
+        return _dispatch(parse(argv), argv)
     except KeyboardInterrupt:
         return report_problem(KeyboardInterrupt("interrupted before anything ran"), EXIT_INTERRUPTED)
 
 
-def _dispatch(given: argparse.Namespace, layers: Sequence[Layer], argv: list[str]) -> int:
-    if given.list:
+def _dispatch(options: SweepOptions, argv: list[str]) -> int:
+    if options.list:
         from bench.sweep.show import print_registry
 
-        print_registry(getattr(given, "algo", []), given.json)
+        print_registry(options.algo, options.json)
         return EXIT_OK
-    if given.show and not hasattr(given, "algo"):
-        given.algo = ["all"]
-    given.track, given.log = tracks_of(given.track), logs_of(given.log)
-    plan = make_plan(make_request(given, layers))
-    if given.show:
+    if options.show:
         from bench.sweep.show import print_spaces
 
-        print_spaces(plan, given.json, any("dataset" in layer.options for layer in layers))
+        plan = make_plan(make_request(options if options.algo else replace(options, algo=("all",))))
+        print_spaces(plan, options.json, "dataset" in options.given)
         return EXIT_OK
-    resolved = resolve(given, plan)
+    plan = make_plan(make_request(options))
+    resolved = resolve(options, plan)
     check_start(plan, resolved.out)
-    stand_ins(plan)  # so that a value of --confirm-at that is not allowed is said before anything runs
-    if given.dry_run:
-        from bench.sweep.dry_run import print_dry_run
+    confirming = stand_ins(plan)  # raises before anything runs if a value of --confirm-at is not allowed
+    if options.dry_run:
+        from bench.sweep.plan_report import print_dry_run
 
-        say(*pack_notes(given, resolved))
-        print_dry_run(plan, given, resolved)
+        say(*pack_notes(options, resolved))
+        print_dry_run(plan, options, resolved, len(confirming))
         return EXIT_OK
     from bench.mirror.opening import mirror_url, mirrored
     from bench.sweep.running import run
 
-    mirror = mirror_url(given.mirror, given.offline)
+    mirror = mirror_url(options.mirror, options.offline)
     if mirror:
         check_out(resolved.out)
     keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
-    with mirrored(mirror, resolved.out, keys, given.force):
-        return run(plan, given, argv, resolved)
+    with mirrored(mirror, resolved.out, keys, options.force):
+        return run(plan, options, argv, resolved, confirming)

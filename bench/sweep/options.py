@@ -1,30 +1,25 @@
-"""The options of `bench.sweep`, and what they are where they are not given. Imports neither torch nor ray."""
+"""The options of `bench.sweep`: each declared once, read from the command line and a file. Neither torch nor ray."""
 
 from __future__ import annotations
 
 import argparse
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from bench.errors import UsageError
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET
 from bench.terminal.console import Parser
-from bench.terminal.values import gpu_share, pack_size, seed_count, seed_counts
+from bench.terminal.names import unknown
+from bench.terminal.values import gpu_share, logs_of, pack_size, seed_count, seed_counts, split_list, tracks_of
 from bench.terminal.words import DATA_DIR, OUT
 from search_spaces import setting_fields
+from search_spaces.bounds import Bounds
 
-# Options that are settings under a shorter name.
-SETTING_OPTIONS = {
-    "model": "model",
-    "alpha": "alpha",
-    "participation": "participation",
-    "clients": "num_clients",
-    "rounds": "rounds",
-    "local_epochs": "local_epochs",
-    "batch_size": "batch_size",
-    "lr": "lr",
-    "precision": "precision",
-    "start_from": "start_from",
-}
 SWEEP = "python -m bench.sweep"
 DESCRIPTION = """\
 Run federated algorithms over hyper-parameters, data heterogeneity and participation, as Ray Tune trials.
@@ -41,9 +36,204 @@ examples:
 Lists take spaces or commas. Several values make a grid.
 exit status: 0 all finished; 1 a trial failed; 2 usage or value; 3 data, disk or cluster; 130 interrupted, resumable"""
 
+COMMAND_LINE = "command line"
+RUN, SEARCH, EXECUTION, OUTPUT = "what to run", "search", "execution", "information and output"  # groups of `--help`
+COUNT = Bounds(1, 100_000)  # more runs, trials or cores than that are a mistake
+AMOUNT = Bounds(0)  # of seconds, or of GPUs
+
+Texts = tuple[str, ...]
+
+
+def parse_set(words: Iterable[str], option: str = "--set") -> dict[str, Texts]:
+    """Read `name=v,v name=v` as a mapping; values of a name that comes twice are put together.
+
+    Raises:
+        UsageError: a word without `=`, a name or a value.
+    """
+    values: dict[str, Texts] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        parts = split_list([text])
+        if not sign or not name.strip() or not parts:
+            raise UsageError(f"{option} takes name=value[,value...], got {word!r}")
+        values[name.strip()] = tuple(dict.fromkeys((*values.get(name.strip(), ()), *parts)))
+    return values
+
+
+def _option(
+    group: str,
+    text: str,
+    metavar: str | None = None,
+    default: Any = None,
+    *,
+    parse: Callable[[str], Any] | None = None,
+    bounds: Bounds | None = None,
+    choices: Sequence[str] | None = None,
+    short: str | None = None,
+    empty: bool = False,
+) -> Any:
+    """Declare an option of one value, or a switch.
+
+    `parse` reads the text if the field's type does not say how; `bounds` are of numbers; `short` is a flag of one
+    letter beside the name; `empty` says that the empty text is a value. Help shows the default after `text`.
+    """
+    facts = {"group": group, "help": text, "metavar": metavar, "parse": parse, "bounds": bounds or Bounds()}
+    return field(default=default, metadata={**facts, "choices": choices, "short": short, "empty": empty})
+
+
+def _several(
+    group: str,
+    text: str,
+    metavar: str,
+    *,
+    setting: str | None = None,
+    read: Callable[[list[str]], Any] = split_list,
+) -> Any:
+    """Declare an option of several values; given twice, it takes both.
+
+    `setting` is the field of `Setting` that the option gives, whose values stay text; `read` takes the words.
+    """
+    facts = {"group": group, "help": text, "metavar": metavar, "setting": setting, "read": read}
+    return field(default_factory=lambda: read([]), metadata=facts)
+
+
+def _listed(meanings: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {meaning}" for name, meaning in meanings.items())
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """A sweep as it is asked for. A field that is declared by `_option` or `_several` is an option of that name.
+
+    Args:
+        given: option -> where it was given, `command line` or the file of `--config`.
+        values: setting fields and hyper-parameters that were given by any option, as text.
+        origins: where each of `values` was given.
+    """
+
+    algo: tuple[str, ...] = _several(RUN, "one algorithm, several, or all", "NAME")
+    dataset: str = _option(RUN, "data set", "NAME", EMBEDDED_DATASET)
+    paper: str | None = _option(
+        RUN, "whose setting and grids (default: the first algorithm's whose own has the data set)", "NAME"
+    )
+    table: str | None = _option(
+        RUN,
+        "with --paper: a table of its results as printed (3, IV); --dataset, --algo, --alpha, --participation and "
+        "--clients narrow it; --rounds, --local-epochs and --set fraction=... shorten its runs",
+        "T",
+    )
+    model: tuple[str, ...] = _several(RUN, "model; +head and +bn are its forms", "NAME", setting="model")
+    alpha: tuple[str, ...] = _several(RUN, "Dirichlet concentration; small is non-IID", "A", setting="alpha")
+    participation: tuple[str, ...] = _several(
+        RUN, "share of the clients in a round, in (0, 1]", "C", setting="participation"
+    )
+    clients: tuple[str, ...] = _several(RUN, "number of clients", "K", setting="num_clients")
+    rounds: tuple[str, ...] = _several(RUN, "communication rounds", "T", setting="rounds")
+    local_epochs: tuple[str, ...] = _several(RUN, "passes over a client's data in a round", "E", setting="local_epochs")
+    batch_size: tuple[str, ...] = _several(RUN, "examples in a local step", "B", setting="batch_size")
+    lr: tuple[str, ...] = _several(RUN, "local learning rate", "LR", setting="lr")
+    precision: tuple[str, ...] = _several(RUN, "fp32 (strict), tf32, bf16 (autocast) or fp64", "P", setting="precision")
+    start_from: tuple[str, ...] = _several(
+        RUN, "begin with the final model of a run in OUT that has --track models", "RUN_KEY", setting="start_from"
+    )
+    seeds: int = _option(RUN, "seeds 0 to N-1; of a table as many as printed", "N", 1, parse=seed_count, bounds=COUNT)
+    set: Mapping[str, Texts] = _several(
+        RUN,
+        "any setting field, or a hyper-parameter of any chosen algorithm (fedcad.gamma=0.5 names one)",
+        "NAME=V[,V...]",
+        read=parse_set,
+    )
+    config: str | None = _option(RUN, "TOML file of these options; the command line goes over it", "FILE")
+
+    search: str = _option(SEARCH, "how configurations are chosen", None, "grid", choices=("grid", "random", "optuna"))
+    num_samples: int = _option(SEARCH, "configurations per algorithm, not for grid", "N", 10, bounds=COUNT)
+    budget: int | None = _option(
+        SEARCH,
+        "N configurations for every algorithm, lr within a factor of 10 among what is tuned",
+        "N",
+        bounds=COUNT,
+    )
+    scheduler: str = _option(SEARCH, "stop weak configurations early", None, "none", choices=("none", "asha"))
+    confirm: tuple[int, ...] = _option(
+        SEARCH,
+        "search on seed 0 alone, then run what validation chose on seeds 1 to N, which alone are reported; several "
+        "numbers are for the cells of --confirm-at, in their order",
+        "N[,N...]",
+        (),
+        parse=seed_counts,
+        bounds=COUNT,
+    )
+    confirm_at: Mapping[str, Texts] = _several(
+        SEARCH,
+        "with --confirm: run it where these fields of the setting are so",
+        "FIELD=V[,V...]",
+        read=partial(parse_set, option="--confirm-at"),
+    )
+
+    executor: str = _option(EXECUTION, "Ray Tune, or one after another here", None, "ray", choices=("ray", "inline"))
+    max_concurrent: int | None = _option(EXECUTION, "trials at once (default: as many as fit)", "N", bounds=COUNT)
+    cpus_per_trial: int = _option(EXECUTION, "cores, and threads, of a trial", "N", 1, bounds=COUNT)
+    pack: int | str = _option(
+        EXECUTION,
+        "runs of a trial, trained as one program: configurations of a seed first, then further seeds; auto: "
+        f"{AUTO_PACK} on a GPU, 1 on a CPU",
+        "N",
+        "auto",
+        parse=pack_size,
+        bounds=COUNT,
+    )
+    gpus_per_trial: float | str | None = _option(
+        EXECUTION,
+        "share of a GPU of a trial; auto: what the peak memory of stored runs leaves room for (default: 1 for packs, "
+        f"else {UNPACKED_SHARE})",
+        "F",
+        parse=gpu_share,
+        bounds=AMOUNT,
+    )
+    address: str | None = _option(EXECUTION, "an existing Ray cluster, or auto; all its nodes must see --out", "HOST")
+    device: str = _option(EXECUTION, "where to train", None, "auto", choices=("auto", "cpu", "cuda"))
+    backend: str = _option(EXECUTION, "clients one by one, or as one stack", None, "auto", choices=BACKENDS)
+    data_dir: str | None = _option(EXECUTION, DATA_DIR, "DIR")
+    offline: bool = _option(EXECUTION, "never touch the network", default=False)
+    out: str | None = _option(EXECUTION, OUT, "DIR")
+    mirror: str | None = _option(
+        EXECUTION,
+        "keep a copy of OUT there, and go on from what it has: s3://, gs://, hdfs://, file:/// or a path (default "
+        "$FEDKD_MIRROR, else none)",
+        "URL",
+        empty=True,
+    )
+    time_budget: float | None = _option(EXECUTION, "seconds after which the sweep stops, resumable", "S", bounds=AMOUNT)
+    save_seconds: float = _option(EXECUTION, "least time between saves of a run's state", "S", 15.0, bounds=AMOUNT)
+    force: bool = _option(EXECUTION, "run again what is finished", default=False)
+    track: tuple[str, ...] = _several(
+        EXECUTION,
+        f"keep more of each run, in OUT/tracked and its curve. {_listed(TRACKS)}",
+        "WHAT",
+        read=tracks_of,
+    )
+    log: tuple[str, ...] = _several(
+        EXECUTION, f"show curves elsewhere, as they grow. {_listed(LOGS)}", "TOOL", read=logs_of
+    )
+
+    dry_run: bool = _option(OUTPUT, "what would run, where each value comes from, the cost", default=False)
+    show: bool = _option(OUTPUT, "the search spaces with their sources", default=False)
+    list: bool = _option(OUTPUT, "the algorithms that can be run", default=False)
+    json: bool = _option(OUTPUT, "machine-readable output on stdout", default=False)
+    quiet: bool = _option(OUTPUT, "no progress", default=False, short="-q")
+    verbose: bool = _option(OUTPUT, "tracebacks of errors", default=False, short="-v")
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Texts] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+
+OPTIONS = {item.name: item for item in fields(SweepOptions) if item.metadata}
+_TYPES = {"int": int, "float": float, "str": str}
+
 
 class SweepParser(Parser):
-    """Says of a field of the setting how it is given."""
+    """A parser that knows how a field of the setting is given."""
 
     def nearest(self, option: str) -> str:
         """As `Parser.nearest`."""
@@ -51,164 +241,133 @@ class SweepParser(Parser):
         return f"--set {name}=VALUE" if name in setting_fields() else super().nearest(option)
 
 
+def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
+    """Read the options of a command line, over those of its `--config`, over the defaults.
+
+    Args:
+        argv: the words of the command line.
+        prog: the command that is named in errors.
+
+    Raises:
+        UsageError: a value that is not allowed, or a file that cannot be read or has an unknown option.
+        SystemExit: argparse's own, for `--help` and malformed options, in the file as well.
+    """
+    layers = {COMMAND_LINE: _read(argv, prog)}
+    if file := layers[COMMAND_LINE].get("config"):
+        # The file goes through the same parser, so that types and choices are those of the command line.
+        layers = {file: _read(_file_arguments(file), prog, f", as {file} has it"), **layers}
+    options: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    values: dict[str, Texts] = {}
+    origins: dict[str, str] = {}
+    for place, layer in layers.items():
+        options |= layer
+        given |= dict.fromkeys(layer, place)
+        added = _values_of(layer)
+        # A plain name goes over an earlier layer's value for one algorithm.
+        kept = [name for name in values if name in added or name.rpartition(".")[2] not in added]
+        values = {name: values[name] for name in kept} | added
+        origins |= dict.fromkeys(added, place)
+    return SweepOptions(**options, given=given, values=values, origins=origins)
+
+
 def make_parser(prog: str = SWEEP) -> Parser:
-    """All options; those left out are absent from the result, so that a configuration file can fill them."""
-    parser = SweepParser(
-        prog=prog,
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        argument_default=argparse.SUPPRESS,
-    )
-    _what(parser.add_argument_group("what to run"))
-    _search(parser.add_argument_group("search"))
-    _execution(parser.add_argument_group("execution"))
-    _output(parser.add_argument_group("information and output"))
+    """Build the parser of all options; those that are not given are absent from its result."""
+    parser = SweepParser(prog=prog, description=DESCRIPTION, epilog=EPILOG, argument_default=argparse.SUPPRESS)
+    groups = {name: parser.add_argument_group(name) for name in (RUN, SEARCH, EXECUTION, OUTPUT)}
+    for name, item in OPTIONS.items():
+        facts = item.metadata
+        flags = [facts["short"]] if facts.get("short") else []
+        add = partial(groups[facts["group"]].add_argument, *flags, _flag(name))
+        if "read" in facts:
+            add(nargs="+", action="extend", metavar=facts["metavar"], help=facts["help"])
+        elif item.type == "bool":
+            add(action="store_true", help=facts["help"])
+        else:
+            shown = f" ({item.default:g})" if isinstance(item.default, int | float) else f" ({item.default})"
+            add(
+                type=facts["parse"] or _TYPES[str(item.type).removesuffix(" | None")],
+                choices=facts["choices"],
+                metavar=facts["metavar"],
+                help=facts["help"] + (shown if item.default else ""),
+            )
     return parser
 
 
-def _what(group: argparse._ArgumentGroup) -> None:
-    _list(group, "--algo", "NAME", "one algorithm, several, or all")
-    group.add_argument("--dataset", metavar="NAME", help=f"data set (default {EMBEDDED_DATASET}, which is embedded)")
-    group.add_argument(
-        "--paper",
-        metavar="NAME",
-        help="whose setting and grids (default: the first algorithm's whose own has the data set)",
-    )
-    group.add_argument(
-        "--table",
-        metavar="T",
-        help="with --paper: a table of its results as printed (3, IV); --dataset, --algo, --alpha, --participation "
-        "and --clients narrow it; --rounds, --local-epochs and --set fraction=... shorten its runs",
-    )
-    _list(group, "--model", "NAME", "model; +head and +bn are its forms")
-    _list(group, "--alpha", "A", "Dirichlet concentration; small is non-IID")
-    _list(group, "--participation", "C", "share of the clients in a round, in (0, 1]")
-    _list(group, "--clients", "K", "number of clients")
-    _list(group, "--rounds", "T", "communication rounds")
-    _list(group, "--local-epochs", "E", "passes over a client's data in a round")
-    _list(group, "--batch-size", "B", "examples in a local step")
-    _list(group, "--lr", "LR", "local learning rate")
-    _list(group, "--precision", "P", "fp32 (strict), tf32, bf16 (autocast) or fp64")
-    _list(group, "--start-from", "RUN_KEY", "begin with the final model of a run in OUT that has --track models")
-    group.add_argument(
-        "--seeds", type=seed_count, metavar="N", help="seeds 0 to N-1 (default 1; of a table as many as printed)"
-    )
-    _list(
-        group,
-        "--set",
-        "NAME=V[,V...]",
-        "any setting field, or a hyper-parameter of any chosen algorithm (fedcad.gamma=0.5 names one)",
-    )
-    group.add_argument("--config", metavar="FILE", help="TOML file of these options; the command line goes over it")
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
-def _list(group: argparse._ArgumentGroup, option: str, metavar: str, text: str) -> None:
-    """An option of several values; given twice, it takes both."""
-    group.add_argument(option, nargs="+", action="extend", metavar=metavar, help=text)
+def _read(words: Sequence[str], prog: str, place: str = "") -> dict[str, Any]:
+    """Read and check the options among some words. `place`: what errors add, if these are not the command line's."""
+    parser = make_parser(prog)
+    parser.place = place
+    options = vars(parser.parse_args(words))
+    for name, value in options.items():
+        facts = OPTIONS[name].metadata
+        if "read" in facts:
+            options[name] = facts["read"](value)
+            continue
+        if value in ("", ()) and not facts["empty"]:
+            raise UsageError(f"{_flag(name)} takes a value, and got an empty one{place}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if not facts["bounds"].allows(number):
+                raise UsageError(f"{_flag(name)} must be {facts['bounds']}, got {number}{place}")
+    return options
 
 
-def _search(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--search", choices=("grid", "random", "optuna"), help="how configurations are chosen (grid)")
-    group.add_argument("--num-samples", type=int, metavar="N", help="configurations per algorithm, not for grid (10)")
-    group.add_argument(
-        "--budget",
-        type=int,
-        metavar="N",
-        help="N configurations for every algorithm, lr within a factor of 10 among what is tuned",
-    )
-    group.add_argument("--scheduler", choices=("none", "asha"), help="stop weak configurations early (none)")
-    group.add_argument(
-        "--confirm",
-        type=seed_counts,
-        metavar="N[,N...]",
-        help="search on seed 0 alone, then run what validation chose on seeds 1 to N, which alone are reported; "
-        "several numbers are for the cells of --confirm-at, in their order",
-    )
-    _list(group, "--confirm-at", "FIELD=V[,V...]", "with --confirm: run it where these fields of the setting are so")
+def _file_arguments(path: str) -> list[str]:
+    """Read a TOML file's options as the words of a command line."""
+    try:
+        content = tomllib.loads(Path(path).read_bytes().decode())
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--config {path} is no TOML file: {error}") from None
+    words: list[str] = []
+    for key, value in content.items():
+        name = key.replace("-", "_")
+        if name not in OPTIONS or name == "config":
+            raise unknown(f"option for --config {path}", key, OPTIONS.keys() - {"config"})
+        if (name == "set") != isinstance(value, dict):
+            raise UsageError(
+                f"--config {path}: values for --set stand under [set], and only there; got {key} = {value!r}"
+            )
+        switch = OPTIONS[name].type == "bool"
+        if switch != isinstance(value, bool):
+            shown = str(value).lower() if isinstance(value, bool) else repr(value)
+            raise UsageError(f"--config {path}: {key} takes {'true or false' if switch else 'a value'}, got {shown}")
+        if switch:
+            words += [_flag(name)] * value
+        elif name == "set":
+            pairs = [f"{full}={','.join(_texts(texts))}" for full, texts in _flat(value)]
+            words += [_flag(name), *pairs] if pairs else []
+        else:
+            words += [_flag(name), *_texts(value)]
+    return words
 
 
-def _execution(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--executor", choices=("ray", "inline"), help="Ray Tune, or one after another here (ray)")
-    group.add_argument("--max-concurrent", type=int, metavar="N", help="trials at once (default: as many as fit)")
-    group.add_argument("--cpus-per-trial", type=int, metavar="N", help="cores, and threads, of a trial (1)")
-    group.add_argument(
-        "--pack",
-        type=pack_size,
-        metavar="N",
-        help="runs of a trial, trained as one program: configurations of a seed first, then further seeds; auto: "
-        f"{AUTO_PACK} on a GPU, 1 on a CPU (auto)",
-    )
-    group.add_argument(
-        "--gpus-per-trial",
-        type=gpu_share,
-        metavar="F",
-        help="share of a GPU of a trial; auto: what the peak memory of stored runs leaves room for (1 for packs, "
-        f"else {UNPACKED_SHARE})",
-    )
-    group.add_argument(
-        "--address", metavar="HOST", help="an existing Ray cluster, or auto; all its nodes must see --out"
-    )
-    group.add_argument("--device", choices=("auto", "cpu", "cuda"), help="where to train (auto)")
-    group.add_argument("--backend", choices=BACKENDS, help="clients one by one, or as one stack (auto)")
-    group.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
-    group.add_argument("--offline", action="store_true", help="never touch the network")
-    group.add_argument("--out", metavar="DIR", help=OUT)
-    group.add_argument(
-        "--mirror",
-        metavar="URL",
-        help="keep a copy of OUT there, and go on from what it has: s3://, gs://, hdfs://, file:/// or a path "
-        "(default $FEDKD_MIRROR, else none)",
-    )
-    group.add_argument("--time-budget", type=float, metavar="S", help="seconds after which the sweep stops, resumable")
-    group.add_argument("--save-seconds", type=float, metavar="S", help="least time between saves of a run's state (15)")
-    group.add_argument("--force", action="store_true", help="run again what is finished")
-    kinds = "; ".join(f"{name}: {meaning}" for name, meaning in TRACKS.items())
-    _list(group, "--track", "WHAT", f"keep more of each run, in OUT/tracked and its curve. {kinds}")
-    tools = "; ".join(f"{name}: {meaning}" for name, meaning in LOGS.items())
-    _list(group, "--log", "TOOL", f"show curves elsewhere, as they grow. {tools}")
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """`fedcad.gamma = 0.5` is a table within a table to TOML: join its names by dots again."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
-def _output(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--dry-run", action="store_true", help="what would run, where each value comes from, the cost")
-    group.add_argument("--show", action="store_true", help="the search spaces with their sources")
-    group.add_argument("--list", action="store_true", help="the algorithms that can be run")
-    group.add_argument("--json", action="store_true", help="machine-readable output on stdout")
-    group.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    group.add_argument("-v", "--verbose", action="store_true", help="tracebacks of errors")
+def _texts(value: Any) -> list[str]:
+    return [str(item) for item in (value if isinstance(value, list) else [value])]
 
 
-DEFAULTS: dict[str, Any] = {
-    "dataset": EMBEDDED_DATASET,
-    "paper": None,
-    "table": None,
-    "seeds": 1,
-    "search": "grid",
-    "num_samples": 10,
-    "budget": 0,
-    "scheduler": "none",
-    "confirm": (),
-    "confirm_at": [],
-    "executor": "ray",
-    "max_concurrent": None,
-    "cpus_per_trial": 1,
-    "pack": "auto",
-    "gpus_per_trial": None,
-    "address": None,
-    "device": "auto",
-    "backend": "auto",
-    "data_dir": None,
-    "offline": False,
-    "out": None,
-    "mirror": None,
-    "time_budget": None,
-    "save_seconds": 15.0,
-    "force": False,
-    "track": [],
-    "log": [],
-    "dry_run": False,
-    "show": False,
-    "list": False,
-    "json": False,
-    "quiet": False,
-    "verbose": False,
-}
+def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:
+    """One layer's setting fields and hyper-parameters, by name."""
+    given = {name: item.metadata.get("setting") for name, item in OPTIONS.items() if name in layer}
+    options: dict[str, str] = {setting: name for name, setting in given.items() if setting}
+    values: dict[str, Texts] = {name: layer[option] for name, option in options.items()}
+    extra: dict[str, Texts] = layer.get("set", {})
+    for name in values.keys() & extra.keys():
+        raise UsageError(
+            f"{_flag(options[name])} and --set {name}= are the same thing, and both are given: leave one out"
+        )
+    return values | extra

@@ -1,4 +1,4 @@
-"""How fast this machine runs what no stored row tells of: measured once, and kept in the cache folder.
+"""The pace of this machine, for runs like which none is stored: measured once, and kept in the cache folder.
 
 Imports neither torch nor ray: the measurement is a process of its own.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from algorithms import entry
 from bench import models, provenance
+from bench.data import info
 from bench.data.paths import cache_dir
 from bench.errors import UsageError
 from bench.planning.packs import program_of
@@ -29,32 +30,49 @@ from bench.whole import whole_file
 
 LIMIT = "FEDKD_MEASURE_SECONDS"
 LIMIT_SECONDS = 20.0
+_TOO_SHORT = "seconds_too_short"  # in the file of a program that was not measured in time
 
 
 def measured_paces(units: Iterable[Unit], threads: int) -> dict[Hashable, Pace]:
-    """The pace of each unit's program on this machine's CPU; what was not measured before is measured now, and kept.
+    """The pace of each unit's program on this machine's CPU; missing ones are measured now, and kept.
+
+    A program that was not measured in time is tried again once it gets twice the time: from a larger limit, or because
+    fewer programs share it.
 
     Args:
         units: what will run.
         threads: of each trial.
 
     Returns:
-        `program_of(unit)` -> its pace; those lack that failed, or for which there was no time.
+        `program_of(unit)` -> its pace; without programs that failed, or that the limit left no time for.
 
     Raises:
         UsageError: `$FEDKD_MEASURE_SECONDS` is no number of seconds.
     """
     limit = _limit()
     distinct = {program_of(unit): unit for unit in units}
-    known = {program: _read(_file(unit, threads)) for program, unit in distinct.items()}
-    missing = [unit for program, unit in distinct.items() if known[program] is None]
-    if missing and limit:
-        say(f"measuring this machine for {counted(len(missing), 'kind')} of runs, once, in at most {limit:g} s")
-        for unit, pace in zip(missing, _measured(missing, threads, limit), strict=False):
-            known[program_of(unit)] = pace
-            if pace is not None:
-                _write(_file(unit, threads), pace)
-    return {program: pace for program, pace in known.items() if pace is not None}
+    kept = {program: _read(_file(unit, threads)) for program, unit in distinct.items()}
+    missing = {program: unit for program, unit in distinct.items() if not isinstance(kept[program], Pace)}
+    share = limit / max(1, len(missing))
+    tried = {program for program in missing if isinstance(before := kept[program], float) and 2 * before > share}
+    if tried and limit:
+        count = counted(len(tried), "kind")
+        say(f"{count} of runs could not be measured within {limit:g} s; {LIMIT} gives more")
+    asked = sorted((unit for program, unit in missing.items() if program not in tried), key=_size)
+    if asked and limit:
+        say(f"measuring this machine for {counted(len(asked), 'kind')} of runs, once, in at most {limit:g} s")
+        for unit, result in zip(asked, _measured(asked, threads, limit), strict=True):
+            kept[program_of(unit)] = result
+            if result is not None:
+                _write(_file(unit, threads), asdict(result) if isinstance(result, Pace) else {_TOO_SHORT: result})
+    return {program: pace for program, pace in kept.items() if isinstance(pace, Pace)}
+
+
+def _size(unit: Unit) -> int:
+    """Parameters of a unit's model times its batch size: what tells slow programs from fast ones, roughly."""
+    data = info(unit.setting.dataset).sized(unit.setting.image_size)
+    parameters = models.num_parameters(unit.setting.model, data.input_shape, data.num_classes)
+    return parameters * unit.setting.batch_size
 
 
 def _limit() -> float:
@@ -68,10 +86,15 @@ def _limit() -> float:
     return limit
 
 
-def _measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | None]:
-    """The paces of as many units as the time allowed, None for what failed."""
+def _measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | float | None]:
+    """Measure units one after another, in a process of its own.
+
+    Returns:
+        The pace of each; its share of the limit if that passed before; None if it failed.
+    """
     asked = [[unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict()] for unit in units]
-    found = [path or str(Path.cwd()) for path in sys.path]
+    folders = [path or str(Path.cwd()) for path in sys.path]
+    left = None
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "bench.engine.pace", str(threads)],
@@ -79,23 +102,23 @@ def _measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | 
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=limit,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(found)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
             check=False,
         )
         out, why = done.stdout, f"because the measuring process ended with status {done.returncode}"
-    except subprocess.TimeoutExpired as late:
-        out, why = late.stdout or b"", f"within {limit:g} s; the same command goes on with them, {LIMIT} gives more"
-    lines = [json.loads(line) for line in out.split(b"\n")[:-1]]  # what follows the last newline was cut off
+    except subprocess.TimeoutExpired as error:
+        out, why, left = error.stdout or b"", f"within {limit:g} s; {LIMIT} gives more", limit / len(units)
+    lines = [json.loads(line) for line in out.split(b"\n")[:-1]]  # the rest after the last newline was cut off
     for unit, line in zip(units, lines, strict=False):
         if "error" in line:
             say(f"{unit.algorithm} on {unit.setting.model} was not measured: {line['error']}")
     if len(lines) < len(units):
         say(f"{counted(len(units) - len(lines), 'kind')} of runs not measured {why}")
-    return [None if "error" in line else Pace(**line) for line in lines]
+    return [None if "error" in line else Pace(**line) for line in lines] + [left] * (len(units) - len(lines))
 
 
 def _file(unit: Unit, threads: int) -> Path:
-    """Where a pace is kept: by processor, torch, threads and program, and versions of algorithm and model."""
+    """The file of a pace: by processor, torch, threads and program, and versions of algorithm and model."""
     process = provenance.of_process("cpu")
     made_by = [process["cpu"], process["versions"].get("torch"), threads]
     versions = [entry(unit.algorithm).version, models.version(unit.setting.model)]
@@ -103,18 +126,21 @@ def _file(unit: Unit, threads: int) -> Path:
     return cache_dir() / "paces" / f"{key}.json"
 
 
-def _read(file: Path) -> Pace | None:
-    """A pace that was kept; None where there is none, or a damaged one."""
+def _read(file: Path) -> Pace | float | None:
+    """Read a kept pace, or the seconds in which it could not be measured; None if there is neither."""
     try:
-        pace = Pace(**json.loads(file.read_bytes()))
+        kept = json.loads(file.read_bytes())
+        if _TOO_SHORT in kept:
+            return float(kept[_TOO_SHORT])
+        pace = Pace(**kept)
         return pace if all(0 <= value < math.inf for value in asdict(pace).values()) else None
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _write(file: Path, pace: Pace) -> None:
-    """Keep a pace; where the folder cannot be written it is measured again."""
+def _write(file: Path, kept: dict[str, float]) -> None:
+    """Keep a pace; if the folder cannot be written it is measured again."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(file) as opened:
-            opened.write(json.dumps(asdict(pace)).encode())
+            opened.write(json.dumps(kept).encode())

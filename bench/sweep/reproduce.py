@@ -29,12 +29,6 @@ from leaderboards import Store
 
 def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    arguments = _parser().parse_args(argv)
-    with names_of_rows(split_list(arguments.imports)):
-        return exit_status(lambda: _reproduce(arguments))
-
-
-def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.sweep reproduce",
         description="Run a stored row's configuration again and compare every result column.",
@@ -51,7 +45,9 @@ def _parser() -> Parser:
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     parser.add_argument("--offline", action="store_true", help="never touch the network")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
-    return parser
+    arguments = parser.parse_args(argv)
+    with names_of_rows(split_list(arguments.imports)):
+        return exit_status(lambda: _reproduce(arguments))
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
@@ -61,9 +57,13 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
     out = Path(arguments.out or default_out()).resolve()
     into = result_folder(arguments.into or (default_out() if out.is_file() else out) / "reproduced", "--into")
-    found = run_of_key(Folders([out]).runs(), arguments.run_key, [out])
-    row = {str(name): value for name, value in found.iloc[0].items()}
-    _check_finished(row)
+    stored = run_of_key(Folders([out]).runs(), arguments.run_key, [out])
+    row = {str(name): value for name, value in stored.iloc[0].items()}
+    if row["status"] != "finished":
+        raise UsageError(
+            f"the run {row['run_key'][:16]} is {row['status']}, and only a finished row can be compared: give its "
+            "command again to finish it, or name a finished run"
+        )
     unit = unit_of_row(row)
     if unit.setting.start_from:
         tracked.bring([out], into, unit.setting.start_from)
@@ -91,17 +91,9 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     if report["status"] == "failed":
         sys.stderr.write(f"failed: {report['error']}\n")
         return EXIT_FAILED
-    made = Store(into).runs(replicates=True)
-    newest = made[made.run_key == row["run_key"]].sort_values("finished").iloc[-1]
+    rows = Store(into).runs(replicates=True)
+    newest = rows[rows.run_key == row["run_key"]].sort_values("finished").iloc[-1]
     return _compare(row, {str(name): value for name, value in newest.items()})
-
-
-def _check_finished(row: Mapping[str, Any]) -> None:
-    if row["status"] != "finished":
-        raise UsageError(
-            f"the run {row['run_key'][:16]} is {row['status']}: only a finished row says "
-            "what a whole one gave; give its command again to finish it, or name a finished run"
-        )
 
 
 def unit_of_row(row: Mapping[str, Any]) -> Unit:
@@ -115,40 +107,33 @@ def unit_of_row(row: Mapping[str, Any]) -> Unit:
     paper = None if _empty(row["paper"]) else row["paper"]
     unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
     if row["run_key"] not in unit.rows.values():
-        changed = _changed(json.loads(row["setting_json"]), dict(identity(setting)))
+        then, now = json.loads(row["setting_json"]), identity(setting)
+        kinds = ("dataset", "model", "partition")
+        changed = [f"{one} {then[one]}" for one in kinds if then.get(f"{one}_version") != now.get(f"{one}_version")]
         if changed:
             raise UsageError(
-                f"the row's {changed} was another one: its source or its data have changed, or are not here"
+                f"the row's {' and '.join(changed)} was another one: its source or its data have changed, or are not "
+                "here"
             )
         commit = row["git_commit"]
-        then = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"
+        advice = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"
         raise UsageError(
             f"the row was made by another version of {name} or of the settings: its key is {row['run_key'][:16]}, that "
-            f"of the same values is {unit.key[:16]} here{then}"
+            f"of the same values is {unit.key[:16]} here{advice}"
         )
     return unit
 
 
-def _changed(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Which things from outside are not what they were, by name."""
-    kinds = [
-        kind
-        for kind in ("dataset", "model", "partition")
-        if stored.get(f"{kind}_version") != now.get(f"{kind}_version")
-    ]
-    return " and ".join(f"{kind} {stored[kind]}" for kind in kinds)
-
-
 def _algorithm_of(row_name: str) -> str:
-    """The algorithm whose run yields rows of this name: of one from outside, a row may have a suffix of its own."""
+    """The algorithm whose run yields rows of this name; those of an algorithm from outside may have a suffix."""
     try:
         return find_algorithm(row_name).name
     except UsageError:
         for end in range(len(row_name) - 1, 0, -1):
             with suppress(UsageError):
-                found = find_algorithm(row_name[:end])
-                if row_name in found.rows.values():
-                    return found.name
+                algorithm = find_algorithm(row_name[:end])
+                if row_name in algorithm.rows.values():
+                    return algorithm.name
         raise
 
 

@@ -1,8 +1,7 @@
-"""What a sweep's options come to on this machine. Imports neither torch nor ray."""
+"""The options of a sweep that depend on the machine, resolved. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from bench.executors.runner import trials_of
 from bench.planning.plan import Plan
 from bench.planning.shares import default_share, share
 from bench.planning.unit import Unit
+from bench.sweep.options import SweepOptions
 from bench.terminal.values import result_folder
 from bench.terminal.words import counted
 from leaderboards import Store
@@ -20,12 +20,12 @@ from leaderboards import Store
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a sweep's options come to on this machine.
+    """The options that depend on the machine, resolved.
 
     Args:
         out: results folder.
         device: `cpu` or `cuda`.
-        gpus: of each trial; None where a trial's share is for its pack, or for what was measured, to say.
+        gpus: of each trial; None if its pack, or stored measurements, decide.
         pack: most runs of a trial.
     """
 
@@ -35,68 +35,54 @@ class Resolved:
     pack: int
 
 
-def resolve(given: argparse.Namespace, plan: Plan) -> Resolved:
-    """What the options come to.
+def resolve(options: SweepOptions, plan: Plan) -> Resolved:
+    """Resolve what depends on the machine.
 
     Raises:
-        UsageError: what cannot be on this machine, or not together.
+        UsageError: an option that this machine cannot meet, or options that exclude each other.
     """
-    _check_numbers(given)
-    asked = None if given.gpus_per_trial == "auto" else given.gpus_per_trial
-    device, gpus = resolve_device(given.device, asked, bool(given.address))
-    runs = len(plan.units) if plan.request.scheduler == "none" else None
-    pack = resolve_pack(given.pack, device, given.backend, plan.request.seeds, runs)
-    _check_scheduler(given, pack, plan.request.seeds)
-    _check_address(given)
-    return Resolved(result_folder(given.out), device, gpus, pack)
-
-
-def _check_numbers(given: argparse.Namespace) -> None:
-    for option, lowest in (("cpus_per_trial", 1), ("max_concurrent", 1), ("time_budget", 0), ("save_seconds", 0)):
-        value = getattr(given, option)
-        if value is not None and not value >= lowest:
-            raise UsageError(f"--{option.replace('_', '-')} must be >= {lowest}, got {value}")
-    if not given.address and given.cpus_per_trial > cpu_count():
+    if not options.address and options.cpus_per_trial > cpu_count():
         raise UsageError(
-            f"--cpus-per-trial {given.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
+            f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
         )
+    asked = None if isinstance(options.gpus_per_trial, str) else options.gpus_per_trial
+    device, gpus = resolve_device(options.device, asked, bool(options.address))
+    runs = len(plan.units) if plan.request.scheduler == "none" else None
+    pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
+    _check_scheduler(options, pack, plan.request.seeds)
+    if options.address and options.executor == "inline":
+        raise UsageError(f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out")
+    return Resolved(result_folder(options.out), device, gpus, pack)
 
 
-def _check_scheduler(given: argparse.Namespace, pack: int, seeds: int) -> None:
+def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
     """One trial at a time leaves nothing to compare, unless it holds several configurations."""
-    if given.scheduler != "none" and 1 < pack < 2 * seeds and given.search != "optuna":
+    if options.scheduler != "none" and 1 < pack < 2 * seeds and options.search != "optuna":
         raise UsageError(
-            f"--scheduler {given.scheduler} with --pack {pack} and {counted(seeds, 'seed')}: a configuration's "
+            f"--scheduler {options.scheduler} with --pack {pack} and {counted(seeds, 'seed')}: a configuration's "
             "seeds stay together and are compared within their pack, which holds one; give "
             f"--pack {8 * seeds}, at least {2 * seeds}, or --pack 1"
         )
-    if given.executor == "inline" and given.scheduler != "none" and (pack == 1 or given.search == "optuna"):
+    if options.executor == "inline" and options.scheduler != "none" and (pack == 1 or options.search == "optuna"):
         raise UsageError(
-            f"--scheduler {given.scheduler} compares running trials: use --executor ray, or, without Optuna, a --pack "
-            "of several runs, whose configurations are compared within their trial"
+            f"--scheduler {options.scheduler} compares running trials: use --executor ray, or, without Optuna, a "
+            "--pack of several runs, whose configurations are compared within their trial"
         )
 
 
-def _check_address(given: argparse.Namespace) -> None:
-    if given.address and given.executor == "inline":
-        raise UsageError(f"--address {given.address} names a Ray cluster: use --executor ray, or leave --address out")
-
-
-def trial_share(
-    given: argparse.Namespace, resolved: Resolved, plan: Plan, units: Sequence[Unit], store: Store
-) -> float:
-    """How much of a GPU each trial gets: as said, or by the most runs that one holds. `units`: those to do."""
+def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[Unit], store: Store) -> float:
+    """The share of a GPU of each trial: as given, or by the most runs that one holds. `units`: those to do."""
     if resolved.gpus is not None:
         return resolved.gpus
     # A configuration that Optuna chooses is a trial of its own, all its seeds together.
     held = [plan.request.seeds] * bool(plan.searches)
     runs = max([*held, *map(len, trials_of(plan, units, resolved.pack))], default=1)
-    runs = runs if packs_train_together(resolved.device, given.backend) else 1
-    return share([*units, *plan.searches], runs, store) if given.gpus_per_trial == "auto" else default_share(runs)
+    runs = runs if packs_train_together(resolved.device, options.backend) else 1
+    return share([*units, *plan.searches], runs, store) if options.gpus_per_trial == "auto" else default_share(runs)
 
 
-def pack_notes(given: argparse.Namespace, resolved: Resolved) -> Iterator[str]:
-    """What the user should know of packs."""
-    if resolved.pack > 1 and not packs_train_together(resolved.device, given.backend):
+def pack_notes(options: SweepOptions, resolved: Resolved) -> Iterator[str]:
+    """Say so if the runs of a pack train in turn."""
+    if resolved.pack > 1 and not packs_train_together(resolved.device, options.backend):
         turns = "client by client (--backend loop) a pack's runs train in turn; stacked, together"
         yield f"--pack {resolved.pack}: {turns}"

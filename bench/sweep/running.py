@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from algorithms import entry
+from bench import provenance
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.executors.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from bench.identity import identity_json
-from bench.planning.confirm import confirmation, stand_ins, tuned_at
+from bench.planning.confirm import confirmation, tuned_at
 from bench.planning.plan import Plan
 from bench.planning.unit import Unit
 from bench.planning.work import RecordedRates
 from bench.stored.under_way import count_saved
-from bench.sweep.ready import check_out, prepare_data
+from bench.sweep.options import SweepOptions
+from bench.sweep.preflight import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
 from bench.terminal.console import UnreadError, report_problem, say
 from bench.terminal.words import counted
@@ -29,13 +29,19 @@ from leaderboards import Store, StoreError
 from leaderboards.commands import shell_command, typed
 
 if TYPE_CHECKING:
-    from bench.executors.events import Observer
     from bench.executors.progress import Ahead
     from search_spaces import Value
 
 
-def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> int:
-    """Run what is missing, rebuild the leaderboard, print it.
+def run(plan: Plan, options: SweepOptions, argv: Sequence[str], resolved: Resolved, confirming: Sequence[Unit]) -> int:
+    """Run what is missing, rebuild the leaderboard, print it; returns the exit status.
+
+    Args:
+        plan: the runs, or the search.
+        options: of the command.
+        argv: the command line.
+        resolved: what the options come to.
+        confirming: runs that may follow the search, whose data and partitions have to be there as well.
 
     Raises:
         UsageError: a partition that no draw satisfies.
@@ -44,133 +50,78 @@ def run(plan: Plan, given: argparse.Namespace, argv: Sequence[str], resolved: Re
     if plan.cells and not plan.units:
         raise UsageError("nothing to run: " + "; ".join(plan.notes))
     check_out(resolved.out)
-    store, shown, standing, began = Store(resolved.out), plan, _Standing(), monotonic()
+    store, began = Store(resolved.out), monotonic()
+    status = _train(plan, options, argv, resolved, confirming)
     try:
-        status = _train(plan, given, argv, resolved, standing, stand_ins(plan))
+        confirmed_at = None
         if plan.request.confirm:
-            shown = confirmation(plan, store.runs())
-            if shown.units and status in (EXIT_OK, EXIT_FAILED):
-                status = _train(shown, given, argv, resolved, standing, spent=monotonic() - began) or status
-        _make_tables(shown, store, given.json, tuned_at(plan) if plan.request.confirm else None)
+            confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
+            if plan.units and status in (EXIT_OK, EXIT_FAILED):
+                status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
+        _make_tables(plan, store, options.json, confirmed_at)
     except KeyboardInterrupt:
-        if not standing.ended:
-            raise
-        same = "the same command without --force" if given.force else "the same command"
-        told = f"interrupted when the trials had ended: their runs are stored, {same} makes the tables"
-        return report_problem(KeyboardInterrupt(told), EXIT_INTERRUPTED)
+        message = "interrupted: runs that have ended are stored; the same command without --force does the rest"
+        return report_problem(KeyboardInterrupt(message), EXIT_INTERRUPTED)
     return status
-
-
-@dataclass
-class _Standing:
-    """Whether the trials of a sweep have ended: an interrupt then costs its tables alone."""
-
-    ended: bool = False
 
 
 def _train(
     plan: Plan,
-    given: argparse.Namespace,
+    options: SweepOptions,
     argv: Sequence[str],
     resolved: Resolved,
-    standing: _Standing,
-    later: Sequence[Unit] = (),
+    confirming: Sequence[Unit] = (),
     spent: float = 0.0,
 ) -> int:
-    """Run what is missing of a plan; returns the exit status.
-
-    Args:
-        plan: the runs, or the search.
-        given: the options.
-        argv: the command line.
-        resolved: what the options come to.
-        standing: of the sweep, kept up to date.
-        later: runs that may follow these, whose data and partitions have to be there as well.
-        spent: seconds of the time budget that are over.
-    """
+    """Run what is missing of a plan; returns the exit status. `spent`: seconds of the time budget that are over."""
     from bench.executors.log_writer import logged
+    from bench.executors.progress import make_display
     from bench.sweep.track import Tracking
 
-    store = Store(resolved.out)
+    out = resolved.out
+    store = Store(out)
     units = missing_units(plan, store)
-    tracking = Tracking(plan, units, resolved.out, given.track, given.force)
-    _announce(plan, units, 0 if given.force else count_saved(resolved.out, {unit.key for unit in units}))
-    say(*tracking.before())
-    say(*pack_notes(given, resolved))
-    status, standing.ended = EXIT_OK, not (units or plan.searches)
-    with logged(given.log, plan, units, store, offline=given.offline, fresh=given.force) as observers:
-        if not standing.ended:
-            execution = _execution(given, argv, resolved)
-            prepare_data(plan, [*units, *later], execution)
-            resources = _resources(given, resolved, trial_share(given, resolved, plan, units, store), spent)
-            outcome = _run_missing(plan, units, execution, resources, given.quiet, observers)
-            status, standing.ended = outcome.exit_status, True
-            keys = None if plan.searches else {unit.key for unit in units}
-            _say_ended(outcome, given, bool(count_saved(resolved.out, keys)))
-            say(*tracking.after())
-    return status
-
-
-def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
-    _compact(store)
-    _rebuild(store)
-    if confirmed_at is not None and not plan.units:
-        say("no configuration has finished on seed 0 yet: there is none to confirm")
-    with suppress(UnreadError):  # what the trials came to stands, whoever reads the tables
-        _print_board(plan, store.out, as_json, confirmed_at)
-        sys.stdout.flush()
-
-
-def _execution(given: argparse.Namespace, argv: Sequence[str], resolved: Resolved) -> Execution:
-    from bench import provenance
-
-    return Execution(
-        out=str(resolved.out),
-        data_dir=str(Path(given.data_dir).resolve()) if given.data_dir else None,
-        offline=given.offline,
-        device=resolved.device,
-        backend=given.backend,
-        threads=given.cpus_per_trial,
-        force=given.force,
-        save_seconds=given.save_seconds,
-        track=given.track,
-        provenance=provenance.of_command(argv),
-    )
-
-
-def _resources(given: argparse.Namespace, resolved: Resolved, gpus: float, spent: float) -> Resources:
-    return Resources(
-        executor=given.executor,
-        concurrent=given.max_concurrent,
-        cpus=given.cpus_per_trial,
-        gpus=gpus,
-        address=given.address,
-        time_budget=None if given.time_budget is None else max(0.0, given.time_budget - spent),
-        pack=resolved.pack,
-    )
-
-
-def _run_missing(
-    plan: Plan,
-    units: Sequence[Unit],
-    execution: Execution,
-    resources: Resources,
-    quiet: bool,
-    observers: Sequence[Observer],
-) -> Outcome:
-    """Run the units and searches with a display."""
-    from bench.executors.progress import make_display
-
-    display = make_display(_ahead(plan, units, execution, resources.pack), quiet)
-    try:
-        return run_plan(plan, units, execution, resources, display, observers)
-    finally:
-        display.close()
+    tracking = Tracking(plan, units, out, options.track, options.force)
+    _announce(plan, units, 0 if options.force else count_saved(out, {unit.key for unit in units}))
+    say(*tracking.before(), *pack_notes(options, resolved))
+    with logged(options.log, plan, units, store, offline=options.offline, fresh=options.force) as observers:
+        if not (units or plan.searches):
+            return EXIT_OK
+        execution = Execution(
+            out=str(out),
+            data_dir=str(Path(options.data_dir).resolve()) if options.data_dir else None,
+            offline=options.offline,
+            device=resolved.device,
+            backend=options.backend,
+            threads=options.cpus_per_trial,
+            force=options.force,
+            save_seconds=options.save_seconds,
+            track=options.track,
+            provenance=provenance.of_command(argv),
+        )
+        resources = Resources(
+            executor=options.executor,
+            concurrent=options.max_concurrent,
+            cpus=options.cpus_per_trial,
+            gpus=trial_share(options, resolved, plan, units, store),
+            address=options.address,
+            time_budget=None if options.time_budget is None else max(0.0, options.time_budget - spent),
+            pack=resolved.pack,
+        )
+        prepare_data(plan, [*units, *confirming], execution)
+        display = make_display(_ahead(plan, units, execution, resources.pack), options.quiet)
+        try:
+            outcome = run_plan(plan, units, execution, resources, display, observers)
+        finally:
+            display.close()
+        keys = None if plan.searches else {unit.key for unit in units}
+        _say_ended(outcome, options, bool(count_saved(out, keys)))
+        say(*tracking.after())
+    return outcome.exit_status
 
 
 def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -> Ahead:
-    """What there is to do, by the rates of runs that are stored beside it."""
+    """The trials to come and their work, by the rates of stored runs."""
     from bench.executors.optuna_search import histories, remaining
     from bench.executors.progress import Ahead
 
@@ -190,38 +141,8 @@ def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -
     )
 
 
-def _say_ended(outcome: Outcome, given: argparse.Namespace, saved: bool) -> None:
-    """What the user has to know of a sweep that did not end well. `saved`: whether a run has a state to go on from."""
-    if outcome.interrupted:
-        sys.stderr.write(f"interrupted{_after_interruption(outcome, given.force, saved)}\n")
-    for problem in dict.fromkeys(outcome.problems):
-        sys.stderr.write(f"problem: {problem}\n")
-    tracebacks = list(dict.fromkeys(outcome.tracebacks))
-    if given.verbose:
-        sys.stderr.write("\n".join(tracebacks))
-    elif tracebacks:
-        say("failed runs are tried again by the same command; with --verbose it prints their tracebacks")
-
-
-def _after_interruption(outcome: Outcome, force: bool, saved: bool) -> str:
-    """What there is of a sweep that was interrupted, and what the same command does.
-
-    Args:
-        outcome: how it ended.
-        force: stored runs are run again, which takes no state up.
-        saved: whether a run has a state to go on from.
-    """
-    if force:
-        return ": with --force the same command begins anew; without, it goes on with the runs that are not stored"
-    if saved:
-        return ": what was under way is saved; the same command goes on from there"
-    if set(outcome.statuses) - {"interrupted"}:
-        return " between two runs: those that ended are stored; the same command goes on with the others"
-    return " before any run had done a round: there is nothing to save; the same command begins anew, give it more time"
-
-
 def _announce(plan: Plan, units: Sequence[Unit], saved: int) -> None:
-    """What there is to do; of `saved` runs only the rest."""
+    """Say what there is to do; of `saved` runs only the rest."""
     say(*plan.notes)
     done = len(plan.units) - len(units)
     if plan.units:
@@ -232,8 +153,29 @@ def _announce(plan: Plan, units: Sequence[Unit], saved: int) -> None:
         sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
 
 
-def _compact(store: Store) -> None:
-    """Pack the small files if they are many. What prevents it is worth a note only: the runs are stored."""
+def _say_ended(outcome: Outcome, options: SweepOptions, saved: bool) -> None:
+    """Say what went wrong, and what the same command does. `saved`: whether a run has a state to go on from."""
+    if outcome.interrupted:
+        if options.force:
+            told = ": with --force the same command begins anew; without, it goes on with the runs that are not stored"
+        elif saved:
+            told = ": what was under way is saved; the same command goes on from there"
+        elif set(outcome.statuses) - {"interrupted"}:
+            told = " between two runs: those that ended are stored; the same command goes on with the others"
+        else:
+            told = " before any run had done a round: there is nothing to save; the same command begins anew"
+        sys.stderr.write(f"interrupted{told}\n")
+    for problem in dict.fromkeys(outcome.problems):
+        sys.stderr.write(f"problem: {problem}\n")
+    tracebacks = list(dict.fromkeys(outcome.tracebacks))
+    if options.verbose:
+        sys.stderr.write("\n".join(tracebacks))
+    elif tracebacks:
+        say("failed runs are tried again by the same command; with --verbose it prints their tracebacks")
+
+
+def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
+    """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
     from leaderboards.compaction import compact_if_many
 
     try:
@@ -241,9 +183,6 @@ def _compact(store: Store) -> None:
     except (OSError, StoreError) as error:
         later = shell_command("bench.boards", "compact", store.out)
         say(f"the small files of this folder were not compacted ({error}); `{later}` does it")
-
-
-def _rebuild(store: Store) -> None:
     try:
         if store.status():
             store.rebuild()
@@ -251,29 +190,34 @@ def _rebuild(store: Store) -> None:
         raise EnvironmentProblem(
             f"the leaderboard cannot be written: {error}; the runs are stored, give the same command again"
         ) from None
+    if confirmed_at is not None and not plan.units:
+        say("no configuration has finished on seed 0 yet: there is none to confirm")
+    with suppress(UnreadError):  # a closed pipe does not change how the trials ended
+        _print_board(plan, store.out, as_json, confirmed_at)
+        sys.stdout.flush()
 
 
 def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """The tables of the sweep's own algorithms and settings."""
+    """Print the tables of the sweep's own algorithms and settings, and the command that prints them again."""
     from bench.terminal.render import print_leaderboard
 
     names = {name for unit in plan.units for name in unit.row_names.values()}
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
     settings = {unit.setting for unit in plan.units} | {search.setting for search in plan.searches}
-    where = {
-        "algorithm": sorted(names),
-        "setting_json": sorted(map(identity_json, settings)),
-    }
-    own = {key for unit in plan.units for key in unit.rows.values()}
-    style = "json" if as_json else "table"
     print_leaderboard(
-        out, where=where, style=style, tuned=plan.tuned, confirmed_at=confirmed_at, file=sys.stdout, own=own
+        out,
+        where={"algorithm": sorted(names), "setting_json": sorted(map(identity_json, settings))},
+        style="json" if as_json else "table",
+        tuned=plan.tuned,
+        confirmed_at=confirmed_at,
+        file=sys.stdout,
+        own={key for unit in plan.units for key in unit.rows.values()},
     )
     if as_json or not (plan.tuned or confirmed_at is not None):
         return
     folder = () if out == default_out().resolve() else ("--out", out)
-    options: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
+    words: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
     if confirmed_at is not None:
-        options += ("--confirmed", *(f"{name}={typed(value)}" for name, value in confirmed_at.items()))
+        words += ("--confirmed", *(f"{name}={typed(value)}" for name, value in confirmed_at.items()))
     over = f"selected over {', '.join(plan.tuned)} as well; " if plan.tuned else ""
-    say(f"{over}again: {shell_command('bench.compare', *options, *folder)}")
+    say(f"{over}again: {shell_command('bench.compare', *words, *folder)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from algorithms import ALGORITHMS, Entry, Field, plugins
@@ -17,7 +17,7 @@ from search_spaces import PAPERS, SPACES, Space
 
 
 def print_registry(names: Sequence[str], as_json: bool) -> None:
-    """Algorithms: paper, equations, hyper-parameters with default and what papers tried, traffic, what clients keep.
+    """Print algorithms: paper, equations, hyper-parameters with defaults and tried values, traffic, clients' memory.
 
     Args:
         names: those to show; all that are registered or installed if empty.
@@ -36,7 +36,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
         table.add_row(
             f"[bold]{entry.name}[/bold]",
             f"{_paper(entry)}\n{entry.equations}",
-            "\n".join(_field_line(entry, field) for field in entry.fields) or "–",
+            "\n".join(line for field in entry.fields for line in _field_lines(entry, field)) or "–",
             entry.down,
             entry.up,
             entry.keeps,
@@ -53,7 +53,7 @@ def print_registry(names: Sequence[str], as_json: bool) -> None:
 
 
 def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
-    """The entries to show; where nobody named them, installed ones that cannot be imported are told instead."""
+    """The entries to show, and why installed ones that nobody named cannot be imported."""
     if names:
         return [find_algorithm(name) for name in names], []
     entries, broken = list(ALGORITHMS.values()), []
@@ -66,7 +66,7 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
 
 
 def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
-    """The spaces that the plan's algorithms have, with their sources.
+    """Print the spaces of the plan's algorithms, with their sources.
 
     Args:
         plan: of the command.
@@ -77,10 +77,10 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
         UsageError: there are none on that data set.
     """
     names = dict.fromkeys([unit.algorithm for unit in plan.units] + [search.algorithm for search in plan.searches])
-    of_names = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
-    spaces = [one for one in of_names if not narrow or one[1].setting.dataset == plan.request.dataset]
-    if of_names and not spaces:
-        having = ", ".join(dict.fromkeys(space.setting.dataset for _, space in of_names))
+    anywhere = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
+    spaces = [one for one in anywhere if not narrow or one[1].setting.dataset == plan.request.dataset]
+    if anywhere and not spaces:
+        having = ", ".join(dict.fromkeys(space.setting.dataset for _, space in anywhere))
         tried = ", ".join(names) if plan.request.algorithms != ("all",) else "any of them"
         raise UsageError(f"no paper here tried {tried} on {plan.request.dataset}; there is: {having}")
     without = names.keys() - {space.algorithm for _, space in spaces}
@@ -105,10 +105,13 @@ def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
     console().print(table)
 
 
-def _field_line(entry: Entry, field: Field) -> str:
-    """A hyper-parameter with its default, and under it each grid with the papers that tried it."""
-    grids = [f"  [dim]{grid}: {_where(places)}[/dim]" for grid, places in tried(entry.name, field.name).items()]
-    return "\n".join([f"{field.name} = {text(field.default)}", *grids])
+def _field_lines(entry: Entry, field: Field) -> Iterator[str]:
+    """A hyper-parameter with its default, and each grid with the papers and data sets that tried it."""
+    yield f"{field.name} = {text(field.default)}"
+    for grid, places in tried(entry.name, field.name).items():
+        papers = dict.fromkeys(paper for paper, _ in places)
+        where = [f"{paper} ({', '.join(dataset for other, dataset in places if other == paper)})" for paper in papers]
+        yield f"  [dim]{grid}: {', '.join(where)}[/dim]"
 
 
 def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:
@@ -119,29 +122,13 @@ def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tu
         field: the hyper-parameter.
         stated: values that are stated without a choice, too.
     """
-    found: dict[str, list[tuple[str, str]]] = {}
+    places: dict[str, list[tuple[str, str]]] = {}
     for (paper, dataset, name), space in SPACES.items():
         values = {**space.fixed, **space.grid} if stated else space.grid
         if name == algorithm and field in values:
             value = values[field]
-            found.setdefault("none" if value is None else str(value), []).append((paper, dataset))
-    return found
-
-
-def _where(places: Sequence[tuple[str, str]]) -> str:
-    """`fedcad (cifar10, cifar100)` for pairs of a paper and a data set."""
-    datasets: dict[str, list[str]] = {}
-    for paper, dataset in places:
-        datasets.setdefault(paper, []).append(dataset)
-    return ", ".join(f"{paper} ({', '.join(names)})" for paper, names in datasets.items())
-
-
-def _grids(algorithm: str) -> list[tuple[str, str, str]]:
-    return [
-        (paper, dataset, ", ".join(f"{name} {grid}" for name, grid in space.grid.items()))
-        for (paper, dataset, name_), space in SPACES.items()
-        if name_ == algorithm and space.grid
-    ]
+            places.setdefault("none" if value is None else str(value), []).append((paper, dataset))
+    return places
 
 
 def _paper(entry: Entry) -> str:
@@ -160,7 +147,11 @@ def _as_dict(entry: Entry) -> dict[str, Any]:
             {"name": f.name, "type": f.kind, "default": f.default, "range": f.allowed, "meaning": f.meaning}
             for f in entry.fields
         ],
-        "grids": [{"paper": p, "dataset": d, "grid": g} for p, d, g in _grids(entry.name)],
+        "grids": [
+            {"paper": paper, "dataset": dataset, "grid": ", ".join(f"{name} {one}" for name, one in space.grid.items())}
+            for (paper, dataset, algorithm), space in SPACES.items()
+            if algorithm == entry.name and space.grid
+        ],
         "down": entry.down,
         "up": entry.up,
         "keeps": entry.keeps,

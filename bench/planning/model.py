@@ -1,0 +1,64 @@
+"""`Plan`, and `Search`: one algorithm's space in one setting. Imports neither torch nor ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bench.planning.request import Request
+from bench.planning.tables import Cell
+from bench.planning.unit import Unit
+from leaderboards.schema import SHORTENING
+from search_spaces import Grid, Range, Setting, Value
+
+
+@dataclass(frozen=True)
+class Search:
+    """One algorithm's space in one setting: the values of every hyper-parameter and the relations they keep."""
+
+    algorithm: str
+    setting: Setting
+    values: Mapping[str, Grid | Range]
+    where: tuple[str, ...]
+    paper: str | None
+    shortened: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a sweep will run.
+
+    Args:
+        request: what was asked.
+        paper: whose setting it is, None if nobody's.
+        units: the runs; for Optuna none in advance.
+        searches: for Optuna, the spaces.
+        settings: the distinct problems, before an algorithm's own needs.
+        origins: setting field -> where its value came from, if not from the preset.
+        notes: what was left out or added, in sentences.
+        cells: of a printed table, those that are asked for.
+        tuned: setting fields over which configurations are selected.
+    """
+
+    request: Request
+    paper: str | None
+    units: tuple[Unit, ...]
+    searches: tuple[Search, ...]
+    settings: tuple[Setting, ...]
+    origins: Mapping[str, str]
+    notes: tuple[str, ...]
+    cells: tuple[Cell, ...] = ()
+    tuned: tuple[str, ...] = ()
+
+
+def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
+    """All seeds of a configuration."""
+    return [
+        Unit(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
+        for seed in range(seeds)
+    ]
+
+
+def shortened(setting: Setting, base: Setting) -> bool:
+    """Whether a run has fewer rounds, fewer epochs or less data than the paper's."""
+    return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)

@@ -1,0 +1,451 @@
+"""`--dry-run`: the runs of a plan, the origin of each value, feasible partitions, and the cost; as text or JSON.
+
+Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from algorithms import entry
+from bench.data import groups, info, labels
+from bench.execution import count_gpus, cpu_count
+from bench.executors.runner import missing_units, trials_of
+from bench.mirror.opening import check_place, mirror_url
+from bench.mirror.place import local_folder
+from bench.models import num_parameters
+from bench.planning.confirm import confirming_seeds
+from bench.planning.labels import trial_name, varied_names
+from bench.planning.packs import program_of
+from bench.planning.plan import Plan
+from bench.planning.shares import fitting
+from bench.planning.tables import Cell, name_in_print
+from bench.planning.unit import Unit, distinct_runs
+from bench.planning.work import RecordedRates, Time, estimated_time
+from bench.sweep.options import SweepOptions
+from bench.sweep.paces import measured_paces
+from bench.sweep.resolve import Resolved, trial_share
+from bench.terminal.console import console
+from bench.terminal.words import counted, duration, span
+from leaderboards import Store
+from leaderboards.commands import typed
+from search_spaces import Setting, setting_fields
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
+ROW_BYTES = 60 * 2**10  # a row and its curve file
+CHECKED_SEEDS = 100  # of a configuration whose partitions are drawn, milliseconds each; a sweep draws all
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One configuration in one setting, over its seeds. Times are in seconds, None if nothing is known."""
+
+    name: str  # as a trial is called, without the seed
+    algorithm: str
+    hyperparameters: dict[str, Any]
+    setting: dict[str, Any]
+    run_keys: list[str]  # of its seeds
+    to_do: int  # of these, not stored
+    partition: str  # `feasible`, why not, or `unknown` if the data are not here
+    seconds_per_run: float | None
+    seconds_per_run_at_least: float | None
+    seconds_per_run_at_most: float | None
+    estimated: bool  # by a measurement of this machine, not by stored runs
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """The plan of a sweep, as `--dry-run --json` prints it. Times are in seconds."""
+
+    paper: str | None  # whose setting it is
+    runs: int
+    to_do: int  # of these, not stored
+    seeds: int
+    packs: list[int]  # runs of each trial, if trials hold several
+    concurrent_trials: int
+    seconds: float | None  # of the whole sweep; None if the time of some runs is unknown
+    seconds_at_least: float  # of the runs whose time is known
+    seconds_at_most: float | None
+    estimated: bool  # in part, by a measurement of this machine
+    models_without_rate: list[str]  # of runs whose time is unknown
+    memory_bytes_per_trial: float
+    disk_bytes: float  # of new rows, and of the states of runs at work
+    mirror: str | None
+    stored_in_mirror: int | None  # runs that would be copied from it; None if the network would have to be asked
+    confirming_runs_at_most: int  # that may follow the search, stored ones included
+    out: str
+    origins: dict[str, str]  # setting field -> where its value came from, if not from the preset
+    notes: list[str]
+    trials: list[Configuration]
+    table: dict[str, Any]  # figures of a printed table, by name
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it by name, the figures of a printed table beside the others."""
+        everything = asdict(self)
+        return {**everything.pop("table"), **everything}
+
+
+def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> None:
+    """Print what a sweep would do, of which `confirming` runs may follow the search. Asks nothing of the network."""
+    report = make_report(plan, options, resolved, confirming)
+    if options.json:
+        sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n")
+    else:
+        _print_text(plan, report)
+
+
+def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> PlanReport:
+    """Collect the figures of a dry run; arguments as of `print_dry_run`.
+
+    Raises:
+        UsageError: the mirror cannot be one of this result folder.
+    """
+    store = Store(resolved.out)
+    missing = missing_units(plan, store)
+    mirror = mirror_url(options.mirror, options.offline)
+    stored, missing = _in_mirror(plan, mirror, resolved.out, missing)
+    times = _times(plan, options, resolved, missing)
+    concurrent = _concurrent(options, trial_share(options, resolved, plan, missing, store))
+    packs = [len(trial) for trial in trials_of(plan, missing, resolved.pack)] if resolved.pack > 1 else []
+    largest = max(packs, default=1)
+    known = [time for time in times.values() if time.known]
+    at_once = min(concurrent, max(1, len(packs) or len(missing)))
+    low, middle, high = (
+        sum(getattr(times[unit.key], which) for unit in missing if times[unit.key].known) / at_once
+        for which in ("low", "middle", "high")
+    )
+    unknown = {unit.setting.model for unit in missing if not times[unit.key].known}
+    whole = not (unknown or plan.searches)
+    return PlanReport(
+        paper=plan.paper,
+        runs=len(plan.units),
+        to_do=len(missing),
+        seeds=len({unit.seed for unit in plan.units}) or plan.request.seeds,
+        packs=packs,
+        concurrent_trials=concurrent,
+        seconds=middle if whole else None,
+        seconds_at_least=low,
+        seconds_at_most=high if whole else None,
+        estimated=any(time.estimated for time in known),
+        models_without_rate=sorted(unknown),
+        memory_bytes_per_trial=max((_memory(setting, largest) for setting in plan.settings), default=0.0),
+        disk_bytes=_disk(plan, len(missing), concurrent * largest),
+        mirror=mirror,
+        stored_in_mirror=stored,
+        confirming_runs_at_most=confirming,
+        out=str(resolved.out),
+        origins=dict(plan.origins),
+        notes=list(plan.notes),
+        trials=_configurations(plan, times, options.data_dir),
+        table=_table_figures(plan) if plan.cells else {},
+    )
+
+
+def _concurrent(options: SweepOptions, gpus: float) -> int:
+    """Count the trials that run at once, each with a share of a GPU; the size of a remote cluster is unknown here."""
+    if options.executor == "inline":
+        return 1
+    fit = max(1, fitting(cpu_count(), count_gpus(), options.cpus_per_trial, 0.0 if options.address else gpus))
+    asked = options.max_concurrent or fit
+    return asked if options.address else min(fit, asked)
+
+
+def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[Unit]) -> tuple[int | None, list[Unit]]:
+    """Look into a mirror that is a folder of this machine, as into the result folder; others are not asked.
+
+    Returns:
+        How many runs would be copied from it, None if that is not known; the runs that neither it nor the folder has.
+    """
+    folder = local_folder(url) if url else None
+    if url is None or folder is None:
+        return None, missing
+    check_place(url, out)
+    request = replace(plan.request, force=False)  # rows are copied, whether or not they are made again
+    left = missing_units(replace(plan, request=request, units=tuple(missing)), Store(folder))
+    return len(missing) - len(left), missing if plan.request.force else left
+
+
+def _times(plan: Plan, options: SweepOptions, resolved: Resolved, missing: Sequence[Unit]) -> dict[str, Time]:
+    """Run key -> time of each missing run: at the rate of stored runs, else by a measurement of this machine's CPU."""
+    rates = RecordedRates(Store(resolved.out), resolved.device)
+    times = {unit.key: Time(*[rates.seconds(unit.algorithm, unit.setting)] * 2) for unit in missing}
+    if resolved.device != "cpu" or options.backend == "stacked" or options.address:
+        return times
+    unknown = [unit for unit in missing if not times[unit.key].known]
+    paces = measured_paces(unknown, options.cpus_per_trial)
+    return times | {unit.key: estimated_time(unit, pace) for unit in unknown if (pace := paces.get(program_of(unit)))}
+
+
+def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) -> list[Configuration]:
+    """The plan's configurations. `times`: of the runs to do, by run key."""
+    varied = varied_names(plan.units)
+    configurations = []
+    for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
+        units = list(members)
+        unit, keys = units[0], [member.key for member in units]
+        to_do = [key for key in keys if key in times]
+        time = times[to_do[0]] if to_do else Time(0.0, 0.0)
+        configurations.append(
+            Configuration(
+                name=trial_name([unit], varied).removesuffix(f" seed {unit.seed}"),
+                algorithm=unit.algorithm,
+                hyperparameters=dict(unit.hyperparameters),
+                setting=unit.setting.as_dict(),
+                run_keys=keys,
+                to_do=len(to_do),
+                partition=_partition(unit.setting, [member.seed for member in units], data_dir),
+                seconds_per_run=time.middle if time.known else None,
+                seconds_per_run_at_least=time.low if time.known else None,
+                seconds_per_run_at_most=time.high if time.known else None,
+                estimated=time.estimated,
+            )
+        )
+    return configurations
+
+
+def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
+    """`feasible`, why not, or `unknown` if the data are not here; of very many seeds the first are drawn."""
+    from bench.data.splits import split_like
+
+    like = split_like(setting)
+    for seed in seeds[:CHECKED_SEEDS]:
+        problem = _infeasible(like, seed, data_dir)
+        if problem:
+            return problem
+    return "feasible" if len(seeds) <= CHECKED_SEEDS else f"feasible (first {CHECKED_SEEDS} of {len(seeds)} seeds)"
+
+
+@cache
+def _infeasible(setting: Setting, seed: int, data_dir: str | None) -> str:
+    from bench.data.splits import feasible
+
+    targets = labels(setting.dataset, data_dir)
+    if targets is None:
+        return "unknown: the data are not here"
+    reason = feasible(setting, targets, seed, groups(setting.dataset, data_dir))
+    return f"NOT feasible: {reason}" if reason else ""
+
+
+def _model_bytes(setting: Setting) -> int:
+    data = info(setting.dataset).sized(setting.image_size)
+    return 4 * num_parameters(setting.model, data.input_shape, data.num_classes)
+
+
+def _memory(setting: Setting, pack: int = 1) -> float:
+    """Bytes of a trial of `pack` runs, estimated: process, data set thrice, a client's crops and inputs, models."""
+    data = info(setting.dataset).sized(setting.image_size)
+    image = math.prod(data.input_shape)
+    pixels = (data.train_size + data.test_size) * image
+    client = data.train_size / setting.num_clients * image * 8
+    return PROCESS_BYTES + 3 * pixels + pack * (client + 8 * setting.cohort_size * _model_bytes(setting))
+
+
+def _disk(plan: Plan, to_do: int, at_once: int) -> float:
+    """Bytes of the new rows, and of the states of the runs that are at work at once."""
+    state = max((_model_bytes(setting) for setting in plan.settings), default=0) * 8
+    return to_do * ROW_BYTES + (at_once if plan.searches else min(at_once, to_do)) * state
+
+
+# A printed table.
+
+
+def _table_figures(plan: Plan) -> dict[str, Any]:
+    """A table's figures: of all its cells, of those that can be run here, and of each of its problems."""
+    seeds = plan.request.seeds
+    return {
+        "table": plan.cells[0].printed.table,
+        **_counts(plan.cells, seeds),
+        "here": _counts([cell for cell in plan.cells if not cell.reason], seeds),
+        "problems": [
+            {**problem, **_counts(cells, seeds), "reason": cells[0].reason} for problem, cells in _problems(plan.cells)
+        ],
+    }
+
+
+def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
+    """Count the printed cells, the evaluated models that give them, and the runs that yield those."""
+    cells = tuple(cells)
+    units = [unit for cell in cells for unit in cell.units]
+    models = len({unit.key for unit in units}) * seeds
+    return {"printed_cells": len(cells), "models_evaluated": models, "runs": len(distinct_runs(units)) * seeds}
+
+
+def _problems(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[Cell]]]:
+    """The cells by problem and by what prevents running them, in the order of print.
+
+    A problem is the data set, and the fields that tell the table's problems apart.
+    """
+    fields = ("alpha", "num_clients", "participation", "local_epochs")
+    varying = [name for name in fields if len({getattr(cell.printed, name) for cell in cells}) > 1]
+    names = ("dataset", *varying)
+    problems: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells:
+        key = (*(getattr(cell.printed, name) for name in names), cell.reason)
+        problems.setdefault(key, []).append(cell)
+    return [(dict(zip(names, key[:-1], strict=True)), alike) for key, alike in problems.items()]
+
+
+def _print_cells(out: Console, plan: Plan) -> None:
+    """Print the table of problems, and a sentence on all of them."""
+    from rich.table import Table
+
+    seeds, problems = plan.request.seeds, _problems(plan.cells)
+    table = Table(*problems[0][0], "algorithms", "printed cells", "models evaluated", "runs", "can be run")
+    for problem, cells in problems:
+        values = ["none" if value is None else str(value) for value in problem.values()]
+        names = dict.fromkeys(cell.printed.algorithm for cell in cells)
+        figures = [str(number) for number in _counts(cells, seeds).values()]
+        table.add_row(*values, " ".join(names), *figures, "no" if cells[0].reason else "yes")
+    out.print(table)
+    out.print(_table_sentence(plan), markup=False, soft_wrap=True)
+
+
+def _table_sentence(plan: Plan) -> str:
+    """`Table 3 of fedgkd: 72 printed cells, 216 models evaluated, 216 runs (3 seeds); ...`."""
+
+    def figures(cells: Iterable[Cell]) -> str:
+        numbers = _counts(cells, plan.request.seeds)
+        return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())
+
+    def names(cells: Iterable[Cell]) -> str:
+        return ", ".join(dict.fromkeys(cell.printed.algorithm for cell in cells))
+
+    runnable = [cell for cell in plan.cells if not cell.reason]
+    several = [cell for cell in plan.cells if len(cell.units) > 1]
+    tuned = [cell for cell in several if set(cell.tried) & set(setting_fields())]
+    undecided = [cell for cell in several if cell not in tuned]
+    title = f"{name_in_print(plan.cells[0].printed.table)} of {plan.paper}"
+    text = f"{title}: {figures(plan.cells)} ({counted(plan.request.seeds, 'seed')})"
+    if undecided:
+        text += f"; the paper does not tell its choice for {names(undecided)}: every configuration it tried is run"
+    if tuned:
+        fields = ", ".join(dict.fromkeys(name for cell in tuned for name in cell.tried))
+        text += f"; the paper tuned {fields} of {names(tuned)}: every value it tried is run"
+    return text if len(runnable) == len(plan.cells) else f"{text}; here: {figures(runnable)}"
+
+
+# As text.
+
+
+def _print_text(plan: Plan, report: PlanReport) -> None:
+    out = console()
+    if plan.cells:
+        _print_cells(out, plan)
+    if plan.units or plan.searches:
+        _print_setting(out, plan)
+        _print_hyperparameters(out, plan)
+        _print_configurations(out, plan, report)
+    lines = [f"note: {note}" for note in report.notes]
+    if plan.units or plan.searches:
+        lines += [_cost(report, bool(plan.searches)), *_confirming(plan, report), *_mirror(report)]
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _print_setting(out: Console, plan: Plan) -> None:
+    from rich.table import Table
+
+    table = Table("setting", "value", "from")
+    preset = f"preset {plan.paper}" if plan.paper else "default"
+    for name in plan.settings[0].as_dict():
+        values = dict.fromkeys(typed(setting.as_dict()[name]) for setting in plan.settings)
+        table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
+    out.print(table)
+
+
+def _print_hyperparameters(out: Console, plan: Plan) -> None:
+    """Print every hyper-parameter of every algorithm, with all its values, and the default if it is another."""
+    from rich.table import Table
+
+    values: dict[tuple[str, str], dict[str, None]] = {}
+    for unit in plan.units:
+        for name, value in unit.hyperparameters.items():
+            values.setdefault((unit.algorithm, name), {})[typed(value)] = None
+    table = Table("algorithm", "hyper-parameter", "value", "default")
+    for (algorithm, name), texts in values.items():
+        default = typed(entry(algorithm).defaults()[name])
+        table.add_row(algorithm, name, ", ".join(texts), "" if list(texts) == [default] else default)
+    if values:
+        out.print(table)
+
+
+def _print_configurations(out: Console, plan: Plan, report: PlanReport) -> None:
+    from rich.table import Table
+
+    table = Table("configuration", "seeds", "to do", "partition", "time a run")
+    for one in report.trials:
+        low, high = one.seconds_per_run_at_least, one.seconds_per_run_at_most
+        time = "unknown" if low is None or high is None else span(low, high)
+        table.add_row(one.name, str(len(one.run_keys)), str(one.to_do), one.partition, time if one.to_do else "stored")
+    for search in plan.searches:
+        table.add_row(f"{search.algorithm}: chosen by Optuna", str(plan.request.seeds), "?", "", "unknown")
+    out.print(table)
+
+
+def _cost(report: PlanReport, searches: bool) -> str:
+    """The runs to do, their time, memory and disk. `searches`: Optuna chooses further runs."""
+    runs = f"{counted(report.runs, 'run')}, {report.to_do} to do"
+    if not report.to_do and not searches:
+        return f"{runs}: all are stored in {report.out}{' or its mirror' if report.mirror else ''}"
+    if report.packs:
+        sizes = sorted(Counter(report.packs).items(), reverse=True)
+        listed = ", ".join(f"{number} × {counted(size, 'run')}" for size, number in sizes)
+        runs += f" in {counted(len(report.packs), 'pack')} ({listed})"
+    if searches:
+        runs += ", and those that Optuna chooses"
+        time = "unknown (Optuna chooses its configurations later)"
+    elif report.seconds_at_most is None:
+        known = f"at least {duration(report.seconds_at_least)}" if report.seconds_at_least else "unknown"
+        time = f"{known} (no recorded rate for {', '.join(report.models_without_rate)} here)"
+    else:
+        time = f"about {span(report.seconds_at_least, report.seconds_at_most)}"
+        time += " (estimated from counted steps and a short measurement of this machine)" * report.estimated
+    trials = len(report.packs) or report.to_do
+    at_once = report.concurrent_trials if searches else min(trials, report.concurrent_trials)
+    memory, disk = _size(report.memory_bytes_per_trial), _size(report.disk_bytes)
+    return (
+        f"{runs}; time {time} with {counted(at_once, 'trial')} at once; memory about {memory} a trial; disk about "
+        f"{disk} in {report.out}"
+    )
+
+
+def _size(count: float) -> str:
+    """Bytes, as printed."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
+
+
+def _confirming(plan: Plan, report: PlanReport) -> Iterator[str]:
+    """The runs that may follow the search, which the other figures leave out."""
+    most, seeds = report.confirming_runs_at_most, plan.request.confirm
+    if most:
+        choices = counted(most * len(seeds) // sum(seeds), "configuration")
+        yield (
+            f"then, not counted above, at most {counted(most, 'run')}, stored ones included: {choices} that the search "
+            f"chooses (one for each algorithm and cell), on {confirming_seeds(plan.request)}"
+        )
+
+
+def _mirror(report: PlanReport) -> Iterator[str]:
+    """The runs that would be copied from and to the mirror."""
+    if not report.mirror:
+        return
+    stored = report.stored_in_mirror
+    if stored is None:
+        there = "a dry run asks nothing of the network; what it has is brought first, and not run again"
+    elif stored:
+        there = f"it has {stored} of the runs that {report.out} lacks, and they are brought first"
+    else:
+        there = f"it has none of the runs that {report.out} lacks"
+    yield f"mirror {report.mirror}: {there}; the rows and states of this sweep are copied to it as they come"

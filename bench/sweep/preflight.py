@@ -1,0 +1,126 @@
+"""Checks before the first trial: the result folder, data, weights, partitions, stored models.
+
+Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from algorithms.entry_points import names_of_rows
+from bench import data, tracked
+from bench.errors import EnvironmentProblem, UsageError
+from bench.execution import Execution
+from bench.identity import identity, setting_of
+from bench.planning.plan import Plan, Search
+from bench.planning.unit import Unit
+
+
+def check_out(out: Path) -> None:
+    """Raise EnvironmentProblem unless files can be written under `out`."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as file:
+            file.write(b"\0" * 4096)
+            file.flush()
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"--out {out} cannot be written: {error.strerror or error}; choose another folder with --out or FEDKD_OUT"
+        ) from None
+
+
+def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> None:
+    """Fetch each data set once, before workers ask for it together, and refuse partitions that cannot be drawn.
+
+    Raises:
+        UsageError: a partition that no draw satisfies, or a client of one sample for a model with BatchNorm.
+        EnvironmentProblem: the data, or a model's weights, are missing or altered.
+    """
+    from bench.data.splits import feasible, split, split_like
+    from bench.models import has_batchnorm, weights
+
+    settings = [(unit.setting, unit.seed) for unit in units]
+    settings += [(search.setting, seed) for search in plan.searches for seed in range(plan.request.seeds)]
+    # Many runs share a partition, which takes milliseconds to draw, or with many samples seconds.
+    distinct = {(split_like(setting), setting.model, seed): (setting, seed) for setting, seed in settings}
+    for setting, seed in sorted(distinct.values(), key=lambda case: case[0].dataset):
+        dataset = data.load(setting.dataset, execution.data_dir, execution.offline)
+        weights.provide(setting.model, execution.data_dir, execution.offline)
+        reason = feasible(setting, dataset.train_y, seed, dataset.train_groups)
+        if reason:
+            raise UsageError(reason)
+        if has_batchnorm(setting.model):
+            clients = split(setting, dataset.train_y, seed, dataset.train_groups).clients
+            smallest = min(len(index) for index in clients)
+            if smallest < 2:
+                raise UsageError(
+                    f"model {setting.model!r} takes its statistics over a batch, and a client has {smallest} sample: "
+                    "use fewer clients, a larger alpha, or a model without BatchNorm"
+                )
+
+
+# The stored model of `--start-from`.
+
+
+def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
+    """The run keys that begin so, each of a run whose final model is kept.
+
+    Args:
+        starts: first characters of run keys, or all of them.
+        out: results folder.
+
+    Raises:
+        UsageError: no run begins so, or several do, or it has no model, or one for each client.
+    """
+    return tuple(str(_row(start, out)["run_key"]) for start in starts)
+
+
+def check_start(plan: Plan, out: Path) -> None:
+    """Raise UsageError if a model that runs begin with is not of their architecture."""
+    asked: list[Unit | Search] = [*plan.units, *plan.searches]
+    rows = {key: _row(key, out) for key in {one.setting.start_from for one in asked} if key}
+    for one in asked:
+        if one.setting.start_from:
+            row = rows[one.setting.start_from]
+            wanted = _architecture(identity(one.setting))
+            with names_of_rows((one.setting.dataset,), "--dataset"):
+                stored = _architecture(json.loads(row["setting_json"]))
+            if stored != wanted:
+                raise UsageError(
+                    f"--start-from {row['run_key'][:16]}: its model is {stored}, and {one.algorithm} runs {wanted} "
+                    "here: name a run with that model, or other algorithms"
+                )
+
+
+def _row(start: str, out: Path) -> Mapping[str, Any]:
+    from safetensors import safe_open
+
+    from bench.compare.filters import run_of_key
+    from leaderboards.folders import Folders
+
+    row = {str(name): value for name, value in run_of_key(Folders([out]).runs(), start, [out]).iloc[0].items()}
+    path = tracked.path_of(out, row["run_key"], "safetensors")
+    if not path.exists():
+        raise UsageError(
+            f"--start-from {start}: no final model of that run is kept; its own command with --track models --force "
+            "makes it"
+        )
+    with safe_open(path, "numpy") as file:
+        if any("/" in name for name in file.keys()):  # noqa: SIM118 # it is no mapping
+            raise UsageError(
+                f"--start-from {start}: in that run of {row['algorithm']} each client has its own model; name a run "
+                "with one model for all"
+            )
+    return row
+
+
+def _architecture(fields: Mapping[str, Any]) -> str:
+    """Describe all that decides names and shapes of a model's tensors. `fields`: of a row's setting."""
+    setting = setting_of(json.dumps(fields))
+    info = data.info(setting.dataset).sized(setting.image_size)
+    version = f" (version {fields['model_version']})" if fields.get("model_version") is not None else ""
+    return f"{setting.model}{version} of inputs {'x'.join(map(str, info.input_shape))} and {info.num_classes} classes"
