@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -123,7 +124,7 @@ def test_the_version_of_what_comes_from_outside_goes_with_its_field():
     assert len(confirmed(pd.DataFrame(rows), [], {"partition": "lda"})) == 1
 
 
-def plan_of(*algorithms: str, confirm: int = 2, **options: Any) -> Plan:
+def plan_of(*algorithms: str, confirm: tuple[int, ...] = (2,), **options: Any) -> Plan:
     return make_plan(Request(algorithms=algorithms, confirm=confirm, **options))
 
 
@@ -160,6 +161,15 @@ def test_the_runs_are_those_that_a_sweep_of_the_choice_would_make(tmp_path):
     assert found.request.scheduler == "none"
 
 
+def test_each_cell_may_have_its_number_of_seeds(tmp_path):
+    at = {"participation": ("0.2", "0.5"), "local_epochs": ("1", "2")}
+    plan = plan_of("fedprox", confirm=(5, 1, 2, 3), values={"mu": ("0.1",)}, confirm_at=at)
+    units = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.5}})).units
+    expected = {(0.2, 1): 5, (0.2, 2): 1, (0.5, 1): 2, (0.5, 2): 3}
+    for runs in (units, stand_ins(plan)):
+        assert Counter((run.setting.participation, run.setting.local_epochs) for run in runs) == expected
+
+
 def test_a_field_that_another_one_makes_meaningless_is_named_too():
     plan = plan_of("fedavg", values={"alpha": ("0.1",)}, confirm_at={"partition": ("iid",)})
     assert tuned_at(plan) == {"partition": "lda", "alpha": 0.1}
@@ -178,6 +188,9 @@ def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
     [
         ("--seeds 3", "leave --seeds out"),
         ("--confirm 0", "--confirm must be >= 1, got 0"),
+        ("--confirm 3,0", "--confirm must be >= 1, got 3,0"),
+        ("--confirm 5,3", "2 numbers of seeds"),
+        ("--confirm 5,3 --confirm-at participation=0.2,0.5,1", "3 cells"),
         ("--confirm-at participation=2", "participation must be in (0, 1], got 2.0, as --confirm-at has it"),
         ("--confirm-at participation", "--confirm-at takes name=value"),
         ("--confirm-at particip=0.2", "did you mean participation?"),
@@ -189,7 +202,7 @@ def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
     ],
 )
 def test_what_cannot_be_confirmed_is_refused_before_anything_runs(tmp_path, capsys, options, problem):
-    confirm = [] if "--confirm 0" in options else ["--confirm", "2"]
+    confirm = [] if "--confirm " in options else ["--confirm", "2"]
     assert sweep(["--algo", "fedavg", *confirm, *options.split(), "--out", str(tmp_path / "out")]) == 2
     assert problem in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

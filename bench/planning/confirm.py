@@ -15,6 +15,7 @@ from bench.errors import UsageError
 from bench.identity import setting_of
 from bench.planning.needs import supply
 from bench.planning.plan import Plan, Search, shortened
+from bench.planning.request import Request
 from bench.planning.settings import canonical, distinct
 from bench.planning.unit import Unit, distinct_runs
 from bench.terminal.names import unknown
@@ -37,11 +38,11 @@ def stand_ins(plan: Plan) -> list[Unit]:
     origins: dict[tuple[str, Setting], Setting] = {}
     found: list[Unit] = []
     for algorithm, tuned in _searched(plan) if plan.request.confirm else ():
-        for place in _places(plan, tuned):
+        for place, seeds in _places(plan, tuned):
             setting = supply(entry(algorithm), place)
             cell, origin = (algorithm, _but_tuned(plan, setting)), _but_tuned(plan, tuned)
             if cell not in origins:
-                found += [Unit(algorithm, {}, setting, seed) for seed in _seeds(plan)]
+                found += [Unit(algorithm, {}, setting, seed) for seed in seeds]
             if (other := origins.setdefault(cell, origin)) != origin:
                 differing = [name for name, value in other.as_dict().items() if value != origin.as_dict()[name]]
                 names = ", ".join(differing)
@@ -54,7 +55,7 @@ def stand_ins(plan: Plan) -> list[Unit]:
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
     """The fields of the setting in which confirming cells differ from tuned ones, with the values of the tuned."""
-    pairs = [(setting.as_dict(), place.as_dict()) for setting in plan.settings for place in _places(plan, setting)]
+    pairs = [(setting.as_dict(), place.as_dict()) for setting in plan.settings for place, _ in _places(plan, setting)]
     return {name: value for old, new in pairs for name, value in old.items() if value != new[name]}
 
 
@@ -73,19 +74,24 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
         algorithm, tuned = row["algorithm"], setting_of(row["setting_json"])
         if (algorithm, _but_tuned(plan, tuned)) in asked:
             values = entry(algorithm).resolve(json.loads(row["hp_json"]))
-            for place in _places(plan, tuned):
+            for place, seeds in _places(plan, tuned):
                 setting = supply(entry(algorithm), place)
                 short = plan.paper is not None and shortened(setting, SETTINGS[plan.paper, setting.dataset])
-                units += [Unit(algorithm, values, setting, seed, plan.paper, short) for seed in _seeds(plan)]
-    note = f"confirming the configurations chosen on seed 0, on {counted(plan.request.confirm, 'other seed')}"
+                units += [Unit(algorithm, values, setting, seed, plan.paper, short) for seed in seeds]
+    note = f"confirming the configurations chosen on seed 0, on {confirming_seeds(plan.request, 'other seed')}"
     return replace(
         plan,
-        request=replace(plan.request, seeds=plan.request.confirm, scheduler="none"),
+        request=replace(plan.request, seeds=max(plan.request.confirm), scheduler="none"),
         units=tuple(distinct_runs(units)),
         searches=(),
-        settings=tuple(dict.fromkeys(place for one in plan.settings for place in _places(plan, one))),
+        settings=tuple(dict.fromkeys(place for one in plan.settings for place, _ in _places(plan, one))),
         notes=(note,),
     )
+
+
+def confirming_seeds(request: Request, noun: str = "seed") -> str:
+    """Return the numbers of confirming seeds as words: `3 seeds`, `5, 3 seeds`."""
+    return ", ".join([*map(str, request.confirm[:-1]), counted(request.confirm[-1], noun)])
 
 
 def _searched(plan: Plan) -> Iterator[tuple[str, Setting]]:
@@ -98,20 +104,17 @@ def _searched(plan: Plan) -> Iterator[tuple[str, Setting]]:
                 yield name, setting
 
 
-def _seeds(plan: Plan) -> range:
-    return range(1, plan.request.confirm + 1)
-
-
 def _but_tuned(plan: Plan, setting: Setting) -> Setting:
     """The setting with what is selected over at its default: equal for all that compete."""
     return replace(setting, **{name: getattr(Setting(), name) for name in plan.tuned})
 
 
-def _places(plan: Plan, tuned: Setting) -> list[Setting]:
-    """Where the choice of a tuned setting is confirmed.
+def _places(plan: Plan, tuned: Setting) -> list[tuple[Setting, range]]:
+    """The settings, each with its seeds, where the choice of a tuned setting is confirmed.
 
     Raises:
-        UsageError: a name that is no field of a setting or cannot be changed here, or a value that is not allowed.
+        UsageError: a name that is no field of a setting or cannot be changed here, a value that is not allowed, or
+            several numbers of seeds that are not as many as the settings.
     """
     fields, asked = setting_fields(), plan.request.confirm_at
     for name in asked:
@@ -123,6 +126,13 @@ def _places(plan: Plan, tuned: Setting) -> list[Setting]:
     grids = {name: distinct(name, values, str(fields[name].type), _PLACE) for name, values in asked.items()}
     try:
         cells: list[dict[str, Any]] = list(combinations(grids))
-        return [canonical(replace(tuned, **cell)) for cell in cells]
+        places = [canonical(replace(tuned, **cell)) for cell in cells]
     except ValueError as error:
         raise UsageError(f"{error}{_PLACE}") from None
+    counts = plan.request.confirm * len(places) if len(plan.request.confirm) == 1 else plan.request.confirm
+    if len(counts) != len(places):
+        raise UsageError(
+            f"--confirm {','.join(map(str, counts))} has {len(counts)} numbers of seeds, and --confirm-at makes "
+            f"{counted(len(places), 'cell')}: give one number, or one for each cell"
+        )
+    return [(place, range(1, count + 1)) for place, count in zip(places, counts, strict=True)]

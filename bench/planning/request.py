@@ -30,7 +30,8 @@ class Request:
         num_samples: configurations per algorithm, for random and Optuna.
         budget: configurations that every algorithm gets, the learning rate being tuned as well; 0 for none.
         scheduler: `none` or `asha`.
-        confirm: seeds, from 1 on, that run what the search of seed 0 chose; 0 for none.
+        confirm: how many seeds, from 1 on, run the choice of the search on seed 0: one number, or one for each
+            combination of the values of `confirm_at`, the last field varying fastest; empty for no confirmation.
         confirm_at: setting fields with the values, as text, where they do; empty for the cells that were tuned.
         force: run again what is stored.
         table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
@@ -46,7 +47,7 @@ class Request:
     num_samples: int = 10
     budget: int = 0
     scheduler: str = "none"
-    confirm: int = 0
+    confirm: tuple[int, ...] = ()
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     force: bool = False
     table: str | None = None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from bench.planning.confirm import confirming_seeds
 from bench.planning.plan import Plan
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
@@ -44,10 +45,10 @@ def _confirming(plan: Plan, summary: Mapping[str, Any]) -> Iterator[str]:
     """What follows the search, which the other figures leave out."""
     most, seeds = summary["confirming_runs_at_most"], plan.request.confirm
     if most:
-        choices = counted(most // seeds, "configuration")
+        choices = counted(most * len(seeds) // sum(seeds), "configuration")
         yield (
             f"then, not counted above, at most {counted(most, 'run')}, stored ones included: {choices} that the search "
-            f"chooses (one for each algorithm and cell), on {counted(seeds, 'seed')}"
+            f"chooses (one for each algorithm and cell), on {confirming_seeds(plan.request)}"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET
 from bench.terminal.console import Parser
-from bench.terminal.values import gpu_share, pack_size, seed_count
+from bench.terminal.values import gpu_share, pack_size, seed_count, seed_counts
 from bench.terminal.words import DATA_DIR, OUT
 from search_spaces import setting_fields
 
@@ -119,9 +119,10 @@ def _search(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--scheduler", choices=("none", "asha"), help="stop weak configurations early (none)")
     group.add_argument(
         "--confirm",
-        type=seed_count,
-        metavar="N",
-        help="search on seed 0 alone, then run what validation chose on seeds 1 to N, which alone are reported",
+        type=seed_counts,
+        metavar="N[,N...]",
+        help="search on seed 0 alone, then run what validation chose on seeds 1 to N, which alone are reported; "
+        "several numbers are for the cells of --confirm-at, in their order",
     )
     _list(group, "--confirm-at", "FIELD=V[,V...]", "with --confirm: run it where these fields of the setting are so")
 
@@ -185,7 +186,7 @@ DEFAULTS: dict[str, Any] = {
     "num_samples": 10,
     "budget": 0,
     "scheduler": "none",
-    "confirm": 0,
+    "confirm": (),
     "confirm_at": [],
     "executor": "ray",
     "max_concurrent": None,

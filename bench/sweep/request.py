@@ -68,15 +68,16 @@ def _check_samples(options: argparse.Namespace, layers: Sequence[Layer]) -> None
 
 def _check_confirm(options: argparse.Namespace, layers: Sequence[Layer]) -> None:
     """The seeds of a search and of what confirms it are told by `--confirm` alone."""
-    if options.confirm < 1 and any("confirm" in layer.options for layer in layers):
-        raise UsageError(f"--confirm must be >= 1, got {options.confirm}; without it seeds 0 to --seeds - 1 are run")
+    seeds = ",".join(map(str, options.confirm))
+    if any("confirm" in layer.options for layer in layers) and min(options.confirm, default=0) < 1:
+        raise UsageError(f"--confirm must be >= 1, got {seeds}; without it seeds 0 to --seeds - 1 are run")
     if options.confirm_at and not options.confirm:
         raise UsageError("--confirm-at says where --confirm runs what the search chose: give --confirm 3, too")
     if not options.confirm:
         return
     if any("seeds" in layer.options for layer in layers):
         raise UsageError(
-            f"--confirm {options.confirm} searches seed 0 and reports seeds 1 to {options.confirm}: leave --seeds out"
+            f"--confirm {seeds} searches seed 0 and reports seeds 1 to {max(options.confirm)}: leave --seeds out"
         )
     if options.table:
         raise UsageError("--table runs a paper's own configurations on its own seeds: leave out --confirm, or --table")

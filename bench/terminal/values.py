@@ -66,6 +66,11 @@ def seed_count(text: str) -> int:
         raise argparse.ArgumentTypeError(message) from None
 
 
+def seed_counts(text: str) -> tuple[int, ...]:
+    """Read `--confirm`'s number of seeds, or its numbers for each combination of `--confirm-at`'s values."""
+    return tuple(map(seed_count, split_list([text])))
+
+
 def gpu_share(text: str) -> float | str:
     """What `--gpus-per-trial` takes: `auto`, or a share of a GPU, or GPUs."""
     try:
