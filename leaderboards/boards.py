@@ -9,9 +9,9 @@ from typing import Any
 import pandas as pd
 
 from leaderboards.identity import digest
-from leaderboards.intervals import INTERVAL_FROM, grouped_intervals
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.schema import COLUMNS, SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.stats.intervals import INTERVAL_FROM, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
@@ -44,10 +44,10 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         `validation_gap`: mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds;
         `selected`; `diverged`, `shortened`: of any finished run; `versions_mixed`: finished runs under several package
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
-        `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
-        [0, 1]); `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and
-        reference rows have none, nor, but for costs, have fewer than 3 seeds beside at least 3). Of a metric that a
-        finished run may lack, `_count` says how many have it; unless all do there is no other statistic of it.
+        `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; accuracies' within [0, 1]); `_rank` by means in
+        the cell among the selected (1 is best, ties share the smaller; diverged and reference rows have none, nor, but
+        for costs, have fewer than 3 seeds beside at least 3). Of a metric that a finished run may lack, `_count` says
+        how many have it; the other statistics are empty unless every run has it.
     """
     runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
@@ -168,15 +168,12 @@ def _flags(runs: pd.DataFrame) -> pd.DataFrame:
 def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[pd.DataFrame]:
     values = finished[[*CONFIGURATION, *metrics]].astype(dict.fromkeys(metrics, "float64"))
     groups = values.groupby(CONFIGURATION)
-    mean, std, numbers = groups.mean(), groups.std(ddof=1), groups.ngroup().to_numpy()
-    limits = [
-        grouped_intervals(values[name].to_numpy(), numbers, len(mean), _bounds(metric))
-        for name, metric in metrics.items()
-    ]
-    sides = (dict(zip(metrics, side, strict=True)) for side in zip(*limits, strict=True))
-    low, high = (pd.DataFrame(side, index=mean.index) for side in sides)
-    tables = {"mean": mean, "std": std, "low": low, "high": high}
+    tables = {"mean": groups.mean(), "std": groups.std(ddof=1)}
     count, size = groups.count(), groups.size()
+    shares = [name for name, metric in metrics.items() if metric.unit == "%"]
+    for side, limits in zip(("low", "high"), t_limits(tables["mean"], tables["std"], count), strict=True):
+        tables[side] = pd.DataFrame(limits, index=count.index, columns=count.columns)
+        tables[side][shares] = tables[side][shares].clip(0.0, 1.0)  # which loses no coverage
     partial = _may_lack(metrics)
     for table in tables.values():
         table[partial] = table[partial].where(count[partial].eq(size, axis=0))
@@ -188,11 +185,6 @@ def _may_lack(metrics: Iterable[str]) -> list[str]:
     """Those of the metrics that a finished run may be without: what is read off curves, and what few runs measure."""
     always = {column.name for column in COLUMNS if not column.nullable}
     return [name for name in metrics if name not in always]
-
-
-def _bounds(metric: Metric) -> tuple[float, float] | None:
-    """What the values of a metric cannot leave: shares lie in [0, 1]."""
-    return (0.0, 1.0) if metric.unit == "%" else None
 
 
 def _numbered(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:

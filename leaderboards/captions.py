@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.commands import typed
-from leaderboards.intervals import INTERVAL_FROM
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.schema import WHEN_DIVERGED
+from leaderboards.stats.intervals import INTERVAL_FROM
 
 if TYPE_CHECKING:
     from leaderboards.cells import Cell, Head, Place, Record, Row
@@ -24,7 +24,7 @@ _WORD_NOTES = {
     "stopped": "every run was stopped early by the search",
     "diverged": WHEN_DIVERGED,
 }
-_INTERVALS = "mean [95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10] (n seeds)"
+_INTERVALS = "mean [95 % interval: Student's t, from 3 seeds on] (n seeds)"
 _UNREACHED = "k of n: only so many seeds reached it, were evaluated at that round or tracked it, and no mean is taken"
 _MARK_NOTES = {
     "shortened": "fewer rounds or less data than the preset",

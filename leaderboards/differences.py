@@ -8,8 +8,8 @@ from typing import Any
 
 from leaderboards.cells import Cell, Head, Table
 from leaderboards.metrics import Metric
-from leaderboards.pairs import Comparison, corrected, paired
 from leaderboards.sheets import Column, Sheet, limits, number, sheet
+from leaderboards.stats.paired import Comparison, corrected, paired
 
 _NOTES = (
     "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",

@@ -8,10 +8,9 @@ from typing import Any
 from leaderboards.cells import Table
 from leaderboards.differences import named
 from leaderboards.identity import canonical_json
-from leaderboards.improvement import Improvement, improvement
 from leaderboards.metrics import Metric
-from leaderboards.pooled import Pooled, Standing, pooled
 from leaderboards.sheets import Column, Sheet, limits, number, sheet
+from leaderboards.stats.aggregate import Improvement, Pooled, Standing, improvement, pooled
 
 Values = dict[Hashable, dict[str, list[float]]]
 
@@ -48,7 +47,7 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
         columns,
         rows,
         notes,
-        [_record(one, metric, better.get(one.algorithm)) for one in result.standings],
+        [_record(one, metric, label, better.get(one.algorithm)) for one in result.standings],
     )
 
 
@@ -98,7 +97,7 @@ def _notes(result: Pooled, compared: bool) -> list[str]:
     return notes + result.remarks
 
 
-def _record(one: Standing, metric: Metric, better: Improvement | None) -> Mapping[str, Any]:
+def _record(one: Standing, metric: Metric, reference: str | None, better: Improvement | None) -> Mapping[str, Any]:
     return {
         "metric": metric.name,
         "algorithm": one.algorithm,
@@ -107,7 +106,7 @@ def _record(one: Standing, metric: Metric, better: Improvement | None) -> Mappin
         "average_rank": one.average_rank,
         "win_rate": one.win_rate,
         "n": one.n,
-        "reference": better.reference if better else None,
+        "reference": reference if better else None,
         "probability_of_improvement": better.probability if better else None,
         **limits(better.interval if better else None, "probability_"),
     }

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboards.cells import Cell, Head, Row, Table, Words
-from leaderboards.intervals import Interval
 from leaderboards.metrics import Metric
+from leaderboards.stats.intervals import Interval
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from leaderboards.cells import BY, Cell, Head, Place, Record, Row, Table, flat
 from leaderboards.commands import typed
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import METRICS, Metric
-from leaderboards.ranks import rankable, shared_ranks
 from leaderboards.schema import own_name
+from leaderboards.stats.paired import rankable, shared_ranks
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from bench.stored.results import Record
 from bench.terminal.words import counted
 from leaderboards.cells import Cell as Shown
 from leaderboards.metrics import Metric
-from leaderboards.ranks import Ranked
+from leaderboards.stats.paired import Ranked
 from leaderboards.tables import state_of
 
 Places = Mapping[str, Mapping[str, Ranked]]  # metric -> label -> place
