@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from leaderboards.identity import digest
 from leaderboards.metrics import METRICS, Metric
+from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.schema import COLUMNS, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.stats.intervals import INTERVAL_FROM, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` adds to runs
-REFERENCES = frozenset({"centralized", "local"})  # bounds to read the others against: they take no part in ranks
 
 
 def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
@@ -59,7 +57,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
-    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `ranks.rankable`, of all cells at once
+    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `paired.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
     ranks = {
         f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)
@@ -110,26 +108,6 @@ def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.Da
         kept = board[column].isin([value for value in values if value is not None])
         board = board[kept | board[column].isna() if None in values else kept]
     return board
-
-
-def cell_of(setting_json: str, tuned: Collection[str] = ()) -> str:
-    """The cell of a setting: 16 hexadecimal digits that do not depend on the model's variant (`+head`, `+bn`).
-
-    Nor on the fields in `tuned`.
-    """
-    setting = {name: value for name, value in json.loads(setting_json).items() if name not in tuned}
-    return digest(setting | {"model": base_model(setting["model"])})[:16]
-
-
-def base_model(model: str) -> str:
-    """`model` without its variants: `cnn` for `cnn+head`."""
-    return model.split("+")[0]
-
-
-def label_of(algorithm: str, model: str) -> str:
-    """An algorithm as rows call it, with the variant of the model that it needed: `moon (+head)`."""
-    variant = model.removeprefix(base_model(model))
-    return f"{algorithm} ({variant})" if variant else algorithm
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:

@@ -10,10 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from leaderboards.boards import CONFIGURATION, base_model, current, leaderboard
+from leaderboards.boards import CONFIGURATION, current, leaderboard
 from leaderboards.commands import typed
 from leaderboards.folders import Results
 from leaderboards.identity import canonical_json
+from leaderboards.problems import base_model, setting_of
 
 SEARCH_SEED = 0
 _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # what a chosen run and those that confirm it share
@@ -90,11 +91,8 @@ class Confirmed:
 
 def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
     """Whether a setting has the values of `at`, whatever the variant of its model."""
-    setting = json.loads(setting_json)
-    return all(
-        base_model(setting[name]) == base_model(value) if name == "model" else setting.get(name) == value
-        for name, value in at.items()
-    )
+    setting = setting_of(setting_json)
+    return all(setting.get(name) == (base_model(value) if name == "model" else value) for name, value in at.items())
 
 
 def _elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:

@@ -159,12 +159,10 @@ def test_an_encoding_without_greek_gets_plain_characters(out):
 
 
 def test_switches_that_are_off_are_not_shown_but_zeros_are():
-    from leaderboards.tables import _off
+    from leaderboards.tables.build import _hyperparameters
 
-    assert _off(None)
-    assert _off(False)
-    assert not _off(0)
-    assert not _off(0.0)
+    values = [{"zero": 0, "switch": False, "empty": None, "twice": 1.0}, {"twice": 2.0}]
+    assert _hyperparameters(values, ["zero", "switch", "empty", "twice"]) == "zero=0 twice=1|2"
 
 
 def test_markdown(out, capsys):

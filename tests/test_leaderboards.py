@@ -14,9 +14,9 @@ from scipy import stats
 from bench.stored.results import read
 from bench.terminal.render import note_superseded, print_leaderboard
 from leaderboards import METRICS, Store, find_metric
-from leaderboards.beside import Asked, beside
 from leaderboards.boards import cell_of, leaderboard, matching
 from leaderboards.frames import concatenate, run_table, to_pandas
+from leaderboards.papers.replication import Candidate, replications
 from leaderboards.published import printed_cells
 from leaderboards.tables import Table, flat, tables_of
 
@@ -292,8 +292,10 @@ def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_p
     new["finished"] += timedelta(days=1)
     for row in [new, *(make_row("fedavg", {}, {}, seed, best_accuracy=40 / 64) for seed in (0, 1))]:
         store.write(row, CURVE)
-    asked = Asked(printed_cells()[0], "fedavg", new["hp_json"], json.loads(new["setting_json"]), "", "best_accuracy")
-    (found,) = beside([asked], store)
+    asked = Candidate(
+        printed_cells()[0], "fedavg", new["hp_json"], json.loads(new["setting_json"]), "", "best_accuracy"
+    )
+    (found,) = replications([asked], store)
     assert (found.n, found.mean) == (1, 42 / 64)
     results = read([tmp_path])
     assert [set(record["run_of_seed"]) for record in results.records] == [{0}]

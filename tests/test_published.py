@@ -12,7 +12,7 @@ import pytest
 from algorithms import ALGORITHMS
 from bench.planning.tables import cells_of, column_of
 from bench.tuning.results import summarise
-from leaderboards.beside import value_of
+from leaderboards.curve_metrics import value_of
 from leaderboards.published import (
     HETEROGENEITY,
     PUBLISHED,

@@ -23,7 +23,7 @@ from bench.sweep.dry_run_summary import _packed
 from bench.terminal.words import DATA_DIR, counted, spread
 from bench.tuning.run import Run
 from leaderboards import Store, identity_columns
-from leaderboards.captions import title
+from leaderboards.tables.captions import title
 
 MUS = ("0.01", "0.1")
 

@@ -20,7 +20,7 @@ from test_published import COUNTS, TABLES
 
 from algorithms import entry
 from bench import compare, sweep
-from bench.compare.published import questions
+from bench.compare.published import candidates_of
 from bench.data import DATASETS
 from bench.planning import tables
 from bench.planning.plan import make_plan
@@ -29,7 +29,7 @@ from bench.planning.tables import Cell, cells_of, table_of
 from bench.planning.unit import Unit, distinct_runs
 from bench.terminal.render import _folded
 from leaderboards import Store
-from leaderboards.beside import Asked, Beside
+from leaderboards.papers.replication import Candidate, Replication
 from leaderboards.published import PrintedCell, printed_cells
 from search_spaces import SETTINGS
 from search_spaces import TABLES as SPACES_TABLES
@@ -138,7 +138,7 @@ def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
     narrow = {"algorithms": ("fedavg",), "dataset": "cifar10"}
     plan = plan_of("fedgkd", "3", values={"alpha": ["0.1"]}, **narrow)
     assert [unit.setting.lr for unit in plan.units] == [0.1, 0.05, 0.01]
-    assert [one.label for one in questions(plan.cells[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
+    assert [one.label for one in candidates_of(plan.cells[0])] == ["lr=0.1", "lr=0.05", "lr=0.01"]
     one = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "lr": ["0.05"]}, **narrow)
     assert [unit.key for unit in one.units] == [plan.units[1].key]
     short = plan_of("fedgkd", "3", values={"alpha": ["0.1"], "rounds": ["2"]}, **narrow)
@@ -476,8 +476,8 @@ def test_compare_refuses_what_a_table_does_not_have(tmp_path: Path, capsys: pyte
 )
 def test_overlap(values: tuple[float, ...], printed_std: float | None, expected: bool | None) -> None:
     printed: PrintedCell = replace(printed_cells()[0], value=0.70, std=printed_std)
-    asked = Asked(printed, "fedavg", "{}", {}, "", "best_accuracy")
-    assert Beside(asked, "value", values, len(values)).overlap is expected
+    asked = Candidate(printed, "fedavg", "{}", {}, "", "best_accuracy")
+    assert Replication(asked, "value", values, len(values)).overlap is expected
 
 
 def test_every_setting_of_a_paper_is_in_some_table() -> None:

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from leaderboards.folders import Results
     from leaderboards.metrics import Metric
-    from leaderboards.sheets import Sheet
-    from leaderboards.tables import Table
+    from leaderboards.tables import Sheet, Table
 
 _EPILOG = """\
 examples:
@@ -86,11 +85,11 @@ def _parser() -> Parser:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from leaderboards.cells import BY
+    from leaderboards.problems import BY
 
     folders = folders_of(arguments.out)
     if arguments.paper or arguments.table:
-        _beside(arguments, folders)
+        _replication(arguments, folders)
         return
     metrics = _metrics(arguments.metric)
     by, (tuned, confirmed_at) = layout("--by", arguments.by) or BY, selection(arguments)
@@ -125,16 +124,16 @@ def _print(
     tuned: Sequence[str],
 ) -> None:
     from leaderboards.boards import leaderboard, with_seeds
-    from leaderboards.derived import Derived, add_derived
+    from leaderboards.curve_metrics import CurveMetric, add_curve_metrics
     from leaderboards.tables import tables_of
 
     note_superseded(runs)
-    runs = add_derived(runs, metrics, source)
-    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, Derived)], tuned)
+    runs = add_curve_metrics(runs, metrics, source)
+    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, CurveMetric)], tuned)
     if arguments.select == "test":
-        from leaderboards.optimism import optimism
+        from leaderboards.tables.selection_gap import selection_gap
 
-        render_sheets(optimism(board, metrics[0]), arguments.format, sys.stdout)
+        render_sheets(selection_gap(board, metrics[0]), arguments.format, sys.stdout)
         return
     board = with_seeds(board, runs, metrics)
     everything = arguments.all_configurations
@@ -154,8 +153,8 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
     Raises:
         UsageError: nothing can be compared with the reference, or pooled.
     """
-    from leaderboards.differences import against
-    from leaderboards.over_cells import over_cells
+    from leaderboards.tables.differences import against
+    from leaderboards.tables.over_cells import over_cells
 
     sheets: list[Sheet] = []
     if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
@@ -176,7 +175,7 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
 
 
 def _metrics(names: Sequence[str]) -> list[Metric]:
-    from leaderboards.derived import metric_named
+    from leaderboards.curve_metrics import metric_named
 
     try:
         found = [metric_named(name) for name in split_list(names)]
@@ -187,9 +186,9 @@ def _metrics(names: Sequence[str]) -> list[Metric]:
     return found
 
 
-def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
+def _replication(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
     """A paper's table, ours beside printed."""
-    from bench.compare.published import print_beside
+    from bench.compare.published import print_replication
     from bench.planning.request import Request
 
     if not (arguments.paper and arguments.table):
@@ -209,7 +208,7 @@ def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
         values={name: texts for name, texts in values.items() if texts},
         table=arguments.table,
     )
-    print_beside(request, folders, arguments.format, sys.stdout)
+    print_replication(request, folders, arguments.format, sys.stdout)
 
 
 def _runs(

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bench.stored.groups import label_of
 from bench.stored.results import Record
-from bench.terminal.words import in_order
-from leaderboards.boards import base_model
-from leaderboards.captions import place_label, title
 from leaderboards.commands import typed
-from leaderboards.identity import canonical_json
-from leaderboards.schema import WHEN_DIVERGED
+from leaderboards.flags import FLAGS, flags_of
+from leaderboards.problems import Place, problems, setting_of
+from leaderboards.tables.captions import labels_of, title
 
 _SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
 _NAMED = ("dataset", "alpha", "participation", "local_epochs")  # said first in a file's name
-
-Place = tuple[Any, ...]  # values of the fields in which a picture's panels differ
 
 
 @dataclass(frozen=True)
@@ -78,8 +73,8 @@ class Comparison:
 
     def label(self, cell: Cell) -> str:
         """What tells a cell from the others; empty where there is one."""
-        varying = {name for i, name in enumerate(self.across) if len({other.place[i] for other in self.cells}) > 1}
-        return place_label(cell.place, self.across, varying)
+        places = dict.fromkeys([*(other.place for other in self.cells), cell.place])
+        return labels_of(list(places), self.across)[cell.place]
 
 
 def comparisons(
@@ -96,25 +91,23 @@ def comparisons(
         where: only these values of these fields.
         only: the fields that matter; None for all.
     """
-    found: dict[str, dict[str, list[Record]]] = {}
-    for record in records:
-        setting = setting_of(record)
-        if all(setting.get(name) == value for name, value in (where or {}).items()):
-            known = {name: value for name, value in setting.items() if only is None or name in only}
-            shared = canonical_json({name: value for name, value in known.items() if name not in across})
-            place = canonical_json({name: setting.get(name) for name in across})
-            found.setdefault(shared, {}).setdefault(place, []).append(record)
-    made = [Comparison(json.loads(shared), tuple(across), _cells(across, places)) for shared, places in found.items()]
-    made = [one for one in made if any(record["run_of_seed"] for record in one.records)]
-    differing = _differing(made)
-    told = [replace(one, differing=differing[one.setting["dataset"]]) for one in made]
-    return tuple(sorted(told, key=lambda one: [sortable(one.setting.get(name)) for name in (*_NAMED, *one.differing)]))
-
-
-def setting_of(record: Record) -> dict[str, Any]:
-    """Every field of a row's setting; the model without its variants."""
-    setting: dict[str, Any] = json.loads(record["setting_json"])
-    return setting | {"model": base_model(setting["model"])}
+    asked = (where or {}).items()
+    chosen = [r for r in records if all(setting_of(r["setting_json"]).get(name) == value for name, value in asked)]
+    finished = [
+        record
+        for problem in problems(chosen, across, only=only)
+        if any(record["run_of_seed"] for record in problem.records)
+        for record in problem.records
+    ]
+    return tuple(
+        Comparison(
+            problem.setting,
+            tuple(across),
+            tuple(Cell(place, records) for place, records in problem.places.items()),
+            problem.differing,
+        )
+        for problem in problems(finished, across, only=only, beside=("dataset",), first=_NAMED)
+    )
 
 
 def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
@@ -165,16 +158,12 @@ def remarks(records: Iterable[Record], drawn: Collection[str], why: str) -> Iter
     """
     rows = sorted(records, key=lambda record: (record["selected"], record["n"] > 0))  # whose reason counts comes last
     seen = [record for record in rows if record["selected"] and label_of(record) in drawn]
-    words = {
-        "shortened": "Shortened, fewer rounds or less data than the preset",
-        "diverged": f"DIVERGED, {WHEN_DIVERGED}",
-        "versions_mixed": "Seeds run under different package versions",
-    }
-    for flag, meaning in words.items():
-        names = dict.fromkeys(label_of(record) for record in seen if record[flag])
-        everywhere = all(record[flag] for record in seen) and len(names) > 1
+    for key in ("shortened", "diverged", "mixed"):
+        flag, flagged = FLAGS[key], [record for record in seen if key in flags_of(record)]
+        names = dict.fromkeys(label_of(record) for record in flagged)
+        everywhere = len(flagged) == len(seen) and len(names) > 1
         if names:
-            yield f"{meaning}: {'all' if everywhere else ', '.join(names)}"
+            yield f"{flag.word[0].upper()}{flag.word[1:]}, {flag.meaning}: {'all' if everywhere else ', '.join(names)}"
     absent = {label_of(record): _why(record, why) for record in rows if label_of(record) not in drawn}
     for reason in dict.fromkeys(absent.values()):
         yield f"Not shown: {', '.join(name for name, own in absent.items() if own == reason)} ({reason})"
@@ -194,29 +183,6 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
     several = len(values) > 1
     low, high = (min(values), max(values)) if several else (None, None)
     return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
-
-
-def sortable(value: Any) -> tuple[bool, bool, float, str]:
-    """Nothing, then numbers, then text."""
-    return value is not None, *in_order(value)
-
-
-def _differing(made: Iterable[Comparison]) -> dict[str, tuple[str, ...]]:
-    """Data set -> fields in which the comparisons on it differ."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for one in made:
-        groups.setdefault(one.setting["dataset"], []).append(one.setting)
-    found = {}
-    for dataset, settings in groups.items():
-        names = sorted({name for setting in settings for name in setting})
-        found[dataset] = tuple(name for name in names if len({repr(setting.get(name)) for setting in settings}) > 1)
-    return found
-
-
-def _cells(across: Sequence[str], places: Mapping[str, Sequence[Record]]) -> tuple[Cell, ...]:
-    values = {text: tuple(json.loads(text)[name] for name in across) for text in places}
-    order = sorted(places, key=lambda text: [sortable(value) for value in values[text]])
-    return tuple(Cell(values[text], tuple(places[text])) for text in order)
 
 
 def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
