@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from itertools import product
@@ -14,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT
 from rows import failed_row, make_row
 from test_published import COUNTS, TABLES
 
@@ -107,31 +104,11 @@ def test_every_configuration_where_the_paper_tells_no_choice() -> None:
     assert all(unit.hyperparameters["beta"] <= unit.hyperparameters["gamma"] for unit in cells["fedcad"].units)
 
 
-def test_the_papers_runs() -> None:
-    seeds = {key: table_of(*key)[1].runs for key in TABLES}
-    assert {key for key, n in seeds.items() if n == 10} == {("feddkd", "V")}
-    three = {("fedgkd", table) for table in "3456789"} | {("feddkd", "I"), ("feddkd", "II")}
-    assert {key for key, n in seeds.items() if n == 3} == three
-    assert set(seeds.values()) == {1, 3, 10}
-
-
 def test_a_cell_is_the_run_of_an_ordinary_sweep() -> None:
     values = {"alpha": ("0.1",), "buffer": ("5",)}
     own = make_plan(Request(("fedgkd",), "cifar10", "fedgkd", values, seeds=2))
     table = plan_of("fedgkd", "3", algorithms=("fedgkd",), dataset="cifar10", values={"alpha": ["0.1"]}, seeds=2)
     assert [unit.key for unit in table.units] == [unit.key for unit in own.units]
-
-
-def test_tables_are_narrowed() -> None:
-    plan = plan_of(
-        "fedgkd", "3", algorithms=("fedprox", "fedgkd"), dataset="cifar10,cifar100", values={"alpha": ["0.1"]}
-    )
-    assert [(unit.setting.dataset, unit.algorithm, unit.setting.alpha) for unit in plan.units] == [
-        (dataset, algorithm, 0.1) for dataset in ("cifar10", "cifar100") for algorithm in ("fedprox", "fedgkd")
-    ]
-    assert {c.printed.participation for c in plan_of("fedgkd", "5", values={"participation": ["0.4"]}).cells} == {0.4}
-    assert len(plan_of("fedcad", "3", values={"num_clients": ["100"]}).cells) == 12
-    assert len(plan_of("fedgkd", "3", algorithms=("all",)).cells) == 72
 
 
 def test_a_field_that_was_tuned_for_a_table_is_tried_there() -> None:
@@ -165,11 +142,6 @@ def test_runs_are_shortened() -> None:
     assert plan.origins == dict.fromkeys(short, "command line")
     full = plan_of("fedgkd", "3", dataset="cifar10", values={"rounds": ["100"]})
     assert not any(unit.shortened for unit in full.units), "as many as printed"
-
-
-def test_another_model_is_no_run_as_printed() -> None:
-    plan = plan_of("fedgkd", "3", dataset="cifar10", algorithms=("moon",), values={"model": ["cnn_cifar"]})
-    assert {(unit.setting.model, unit.shortened) for unit in plan.units} == {("cnn_cifar+head", True)}
 
 
 def test_hyperparameters_choose_among_the_configurations() -> None:
@@ -237,7 +209,7 @@ def test_a_table_of_which_nothing_can_run_is_refused(
 # What the dry run says.
 
 
-@pytest.mark.parametrize(("paper", "table"), TABLES)
+@pytest.mark.parametrize(("paper", "table"), [("fedgkd", "fig2"), ("feddkd", "III"), ("fedcad", "2"), ("fedkf", "3")])
 def test_dry_runs_count_cells_models_and_runs(
     paper: str, table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,14 +233,6 @@ def test_the_dry_run_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     said = " ".join(capsys.readouterr().out.split())
     assert "16 printed cells, 68 models evaluated, 68 runs (1 seed)" in said
     assert "does not tell its choice for fedprox, fedlsd, fedcad" in said
-
-
-def test_a_dry_run_imports_neither_torch_nor_ray(tmp_path: Path) -> None:
-    arguments = ["--paper", "fedgkd", "--table", "3", "--dry-run", "--out", str(tmp_path)]
-    script = f"import sys; from bench import sweep; sweep.main({arguments}); "
-    script += "sys.exit(', '.join({'torch', 'ray'} & set(sys.modules)) or 0)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 # Ours beside print.
@@ -391,17 +355,9 @@ def test_another_model_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (found["ours"], found["shortened"]) == (0.2, "rounds=2"), "the cell's own model comes first"
 
 
-@pytest.mark.parametrize(
-    "setting", [{"lr": 0.01}, {"rounds": 200}, {"alpha": 0.2}, {"momentum": 0.0}, {"augmentation": "none"}]
-)
-def test_runs_of_another_problem_stand_for_no_cell(
-    setting: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store_run(tmp_path, cell().units[0], setting=setting)
-    assert {one["state"] for one in beside_of(tmp_path, capsys, "--dataset", "cifar10")} == {"missing"}
-
-
-def test_runs_of_other_hyperparameters_stand_for_no_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_another_problem_stand_for_no_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for setting in ({"lr": 0.01}, {"rounds": 200}, {"alpha": 0.2}, {"augmentation": "none"}):
+        store_run(tmp_path, cell().units[0], setting=setting)
     unit = cell("fedgkd").units[0]
     store_run(tmp_path, replace(unit, hyperparameters={**unit.hyperparameters, "buffer": 3}))
     assert {one["state"] for one in beside_of(tmp_path, capsys, "--dataset", "cifar10")} == {"missing"}

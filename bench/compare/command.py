@@ -46,7 +46,7 @@ accuracy@ROUND, and rounds, comms, down, up or steps @PERCENT until that test ac
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    """Run the command and return its exit status. `argv`: arguments, None for those of the process."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["diff"]:
         from bench.compare.diff import main as diff
@@ -85,11 +85,14 @@ def _parser() -> Parser:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
+    from leaderboards.boards import leaderboard, with_seeds
+    from leaderboards.curve_metrics import CurveMetric, add_curve_metrics
     from leaderboards.problems import BY
+    from leaderboards.tables import tables_of
 
     folders = folders_of(arguments.out)
     if arguments.paper or arguments.table:
-        _replication(arguments, folders)
+        _print_paper(arguments, folders)
         return
     metrics = _metrics(arguments.metric)
     by, (tuned, confirmed_at) = layout("--by", arguments.by) or BY, selection(arguments)
@@ -97,36 +100,6 @@ def _compare(arguments: argparse.Namespace) -> None:
     _check_together(arguments, by, tuned)
     source, runs = _runs(folders, tuned, confirmed_at)
     runs = chosen(runs, where, _named(folders))
-    _print(arguments, source, runs, metrics, by, tuned)
-
-
-def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Sequence[str]) -> None:
-    """What excludes each other.
-
-    Raises:
-        UsageError: it is asked for together.
-    """
-    for name in tuned:
-        if name in by:
-            raise UsageError(f"{name} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
-    if arguments.select == "test" and (arguments.reference or arguments.over_cells):
-        raise UsageError("--select test is a table of its own: leave out --reference, --over-cells")
-    if arguments.select == "test" and arguments.confirmed is not None:
-        raise UsageError("--select test compares the configurations of a search: leave out --confirmed")
-
-
-def _print(
-    arguments: argparse.Namespace,
-    source: Results,
-    runs: pd.DataFrame,
-    metrics: Sequence[Metric],
-    by: Sequence[str],
-    tuned: Sequence[str],
-) -> None:
-    from leaderboards.boards import leaderboard, with_seeds
-    from leaderboards.curve_metrics import CurveMetric, add_curve_metrics
-    from leaderboards.tables import tables_of
-
     note_superseded(runs)
     runs = add_curve_metrics(runs, metrics, source)
     board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, CurveMetric)], tuned)
@@ -136,8 +109,7 @@ def _print(
         render_sheets(selection_gap(board, metrics[0]), arguments.format, sys.stdout)
         return
     board = with_seeds(board, runs, metrics)
-    everything = arguments.all_configurations
-    tables = tables_of(board, metrics, everything, defaults(), by, arguments.intervals, tuned)
+    tables = tables_of(board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
     if not sheets or arguments.format in ("table", "md", "latex"):
         render(tables, arguments.format, sys.stdout)
@@ -145,6 +117,16 @@ def _print(
         if arguments.format == "table":
             sys.stdout.write("\n")
         render_sheets(sheets, arguments.format, sys.stdout)
+
+
+def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Sequence[str]) -> None:
+    for name in tuned:
+        if name in by:
+            raise UsageError(f"{name} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
+    if arguments.select == "test" and (arguments.reference or arguments.over_cells):
+        raise UsageError("--select test is a table of its own: leave out --reference, --over-cells")
+    if arguments.select == "test" and arguments.confirmed is not None:
+        raise UsageError("--select test compares the configurations of a search: leave out --confirmed")
 
 
 def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
@@ -158,11 +140,10 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
 
     sheets: list[Sheet] = []
     if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
-        found = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
-        if not found:
+        sheets = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
+        if not sheets:
             names = sorted({row.algorithm for table in tables for row in table.rows})
             raise UsageError(f"no results of {arguments.reference} to compare with; there are: {', '.join(names)}")
-        sheets += found
     if arguments.over_cells:
         pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
         if not pooled:
@@ -178,16 +159,16 @@ def _metrics(names: Sequence[str]) -> list[Metric]:
     from leaderboards.curve_metrics import metric_named
 
     try:
-        found = [metric_named(name) for name in split_list(names)]
+        metrics = [metric_named(name) for name in split_list(names)]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
-    if not found:
+    if not metrics:
         raise UsageError("--metric takes at least one name; --help lists them")
-    return found
+    return metrics
 
 
-def _replication(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
-    """A paper's table, ours beside printed."""
+def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
+    """Print a paper's table, ours beside printed."""
     from bench.compare.published import print_replication
     from bench.planning.request import Request
 
