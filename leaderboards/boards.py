@@ -18,7 +18,7 @@ CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` a
 
 
 def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
-    """The leaderboard of `runs`.
+    """Make the leaderboard of `runs`.
 
     A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that
     some algorithms need of a model (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is one algorithm
@@ -69,9 +69,9 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
 
 
 def current(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of each algorithm's newest version in a setting: the version of the run that ended last.
+    """Select the runs of each algorithm's newest version in a setting: the version of the run that ended last.
 
-    What came of an earlier version came of another algorithm: it is neither averaged with these nor chosen from.
+    Results of an earlier version are another algorithm's: neither averaged with these nor chosen from.
 
     Args:
         runs: as for `leaderboard`.
@@ -82,7 +82,7 @@ def current(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
-    """`board` with a column `seeds`: of each row, metric -> seed -> value of its finished runs that have one.
+    """Add to `board` a column `seeds`: of each row, metric -> seed -> value of its finished runs that have one.
 
     Args:
         board: made of `runs`, or some of its rows.
@@ -93,17 +93,17 @@ def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric
     runs = current(runs)
     runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
     runs = _one_run_per_seed(runs)
-    found: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
+    seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
         known = runs[runs[metric.name].notna()]
         keys = zip(*(known[name] for name in CONFIGURATION), strict=True)
         for key, seed, value in zip(keys, known["seed"], known[metric.name], strict=True):
-            found[key].setdefault(metric.name, {})[int(seed)] = float(value)
-    return board.assign(seeds=pd.Series([found[key] for key in wanted], index=board.index, dtype=object))
+            seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
+    return board.assign(seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object))
 
 
 def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.DataFrame:
-    """The rows of a frame whose value of each column in `where` is among those given; None stands for empty."""
+    """Select the rows whose value of each column in `where` is among those given; None stands for empty."""
     for column, values in where.items():
         kept = board[column].isin([value for value in values if value is not None])
         board = board[kept | board[column].isna() if None in values else kept]

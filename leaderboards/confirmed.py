@@ -1,4 +1,4 @@
-"""Tune on seed 0, report other seeds: which configurations the search chose, and their runs of seeds it never saw."""
+"""Tune on seed 0, report other seeds: the configurations that the search chose, and their runs of further seeds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # what a cho
 
 
 def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
-    """The run of seed 0 of each configuration that is selected on seed 0 alone, by the rule of `boards.leaderboard`.
+    """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `boards.leaderboard`.
 
     Args:
         runs: as for `boards.leaderboard`.
@@ -41,9 +41,9 @@ def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) ->
 
 
 def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
-    """The runs that confirm: of the chosen configurations, those of every seed but 0.
+    """Select the runs that confirm: of the chosen configurations, those of every seed but 0.
 
-    A cell takes the choice of the cell that has the values `at` and is otherwise the same, itself where `at` is empty.
+    A cell takes the choice of the cell that has the values `at` and is otherwise the same; its own if `at` is empty.
 
     Args:
         runs: as for `boards.leaderboard`.

@@ -13,9 +13,10 @@ from rows import CURVE, START, failed_row, make_row
 from bench.stored.results import read
 from bench.terminal.render import note_superseded, print_leaderboard
 from leaderboards import METRICS, Store, find_metric
-from leaderboards.boards import cell_of, leaderboard, matching
+from leaderboards.boards import leaderboard
 from leaderboards.frames import concatenate, run_table, to_pandas
 from leaderboards.papers.replication import Candidate, replications
+from leaderboards.problems import cell_of
 from leaderboards.published import printed_cells
 from leaderboards.tables import Table, flat, tables_of
 
@@ -137,13 +138,8 @@ def test_ranks_are_among_the_selected_and_ties_share_the_smaller():
     ranks = board[board["selected"]].set_index("algorithm")["best_accuracy_rank"]
     assert ranks.to_dict() == RANKS
     assert board.loc[~board["selected"], "best_accuracy_rank"].isna().all()
-
-
-def test_after_a_tie_ranks_go_on_as_if_there_were_none():
-    rows = [run(name, 1, 0, 40, test) for name, test in (("a", 44), ("b", 42), ("c", 42), ("d", 40))]
-    board = board_of(rows)
+    board = board_of([run(name, 1, 0, 40, test) for name, test in (("a", 44), ("b", 42), ("c", 42), ("d", 40))])
     assert board.set_index("algorithm")["best_accuracy_rank"].to_dict() == {"a": 1, "b": 2, "c": 2, "d": 4}
-    assert [row.cells[0].rank for row in tables_of(board, [BEST])[0].rows] == [1, 2, 2, 4]
 
 
 def test_less_is_better_for_costs():
@@ -222,11 +218,6 @@ def test_failed_and_stopped_runs_enter_no_mean():
     assert (row["n"], row["failed"], row["stopped"], row["best_accuracy_mean"]) == (1, 1, 1, 40 / 64)
 
 
-def test_what_a_search_stopped_was_tried():
-    rows = [run("a", 1, 0, 40, 40), run("a", 2, 0, 30, 2, status="stopped"), failed_row("a", {"x": 3})]
-    assert set(board_of(rows)["configurations"]) == {2}
-
-
 def test_replicates_never_raise_n(tmp_path):
     store = Store(tmp_path)
     store.write(run("a", 1, 0, 40, 40), CURVE)
@@ -283,14 +274,6 @@ def test_flags_are_those_of_any_finished_run():
     assert board.loc["b", ["diverged", "shortened", "versions_mixed"]].tolist() == [False, False, False]
 
 
-def test_matching_keeps_what_is_asked_for():
-    board = board_of([run("a", 1, 0, 40, 40, setting={"alpha": alpha}) for alpha in (0.1, 0.5, None)])
-    assert matching(board, {"alpha": [0.1]})["alpha"].tolist() == [0.1]
-    assert len(matching(board, {"alpha": [None, 0.5]})) == 2
-    assert len(matching(board, {"alpha": [0.1], "algorithm": ["b"]})) == 0
-    assert len(matching(board, {})) == 3
-
-
 def test_metrics_are_found_by_either_name():
     assert find_metric("best") is find_metric("best_accuracy")
     with pytest.raises(KeyError, match=r"no metric 'finale' \(did you mean final\?\); known: best \(best_accuracy\)"):
@@ -332,14 +315,6 @@ def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so():
     assert "weight_decay 0" in first.captions[1]
     assert "weight decay 0.0001" in second.captions[1]
     assert "momentum" not in "".join(first.captions)
-
-
-def test_hyperparameters_that_differ_between_columns_are_listed_in_their_order():
-    rows = [run("a", x, 0, 50 if x == best else 40, 40, setting={"alpha": alpha})
-            for alpha, best in ((0.1, 2), (0.5, 1)) for x in (1, 2)]  # fmt: skip
-    (table,) = tables_of(board_of(rows), [BEST])
-    assert [row.hyperparameters for row in table.rows] == ["x=2|1"]
-    assert any(note.startswith("a|b") for note in table.notes)
 
 
 def test_untuned_hyperparameters_are_shown_only_where_nothing_was_tuned():

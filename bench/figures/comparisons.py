@@ -12,7 +12,7 @@ from bench.stored.groups import label_of
 from bench.stored.results import Record
 from leaderboards.commands import typed
 from leaderboards.flags import FLAGS, flags_of
-from leaderboards.problems import Place, problems, setting_of
+from leaderboards.problems import Place, differing, problems, setting_of
 from leaderboards.tables.captions import labels_of, title
 
 _SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
@@ -83,7 +83,7 @@ def comparisons(
     where: Mapping[str, Any] | None = None,
     only: Collection[str] | None = None,
 ) -> tuple[Comparison, ...]:
-    """The comparisons that rows of a leaderboard make; those without a finished run are left out.
+    """Group rows of a leaderboard as pictures compare them, without groups that have no finished run.
 
     Args:
         records: the rows, selected or not.
@@ -111,7 +111,7 @@ def comparisons(
 
 
 def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
-    """The name of a picture, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`.
+    """Name a picture, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`.
 
     Args:
         figure: its name.
@@ -128,49 +128,42 @@ def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
 
 
 def shared_title(rows: Sequence[Comparison]) -> str:
-    """What all numbers of a picture have in common. `rows`: what it compares."""
+    """Say what all numbers of a picture have in common. `rows`: what it compares."""
     if len(rows) == 1:
         return rows[0].title
-    common = {name: value for name, value in rows[0].setting.items() if _agree(name, rows)}
+    unlike = differing((None, one.setting) for one in rows)[None]
+    common = {name: value for name, value in rows[0].setting.items() if name not in unlike}
     names = ", ".join(str(one.setting["dataset"]) for one in rows)
     return " · ".join([names, title(common, rows[0].across, [cell.place for one in rows for cell in one.cells])])
 
 
 def further(rows: Sequence[Comparison], drawn: Collection[str], why: str) -> list[str]:
-    """The small lines of a picture below what it measures.
+    """Write the small lines of a picture, with what must be known of its algorithms before it is trusted.
 
     Args:
         rows: what it compares.
         drawn: labels of the algorithms that it shows.
         why: it does not show an algorithm that has a selected configuration.
     """
-    found = [" · ".join([one.title, *one.others]) for one in rows] if len(rows) > 1 else [*rows[0].others]
-    return [*found, *remarks([record for one in rows for record in one.records], drawn, why)]
-
-
-def remarks(records: Iterable[Record], drawn: Collection[str], why: str) -> Iterator[str]:
-    """What must be known of the algorithms of a picture before it is trusted.
-
-    Args:
-        records: rows of the leaderboard in its cells, selected or not.
-        drawn: labels of the algorithms that it shows.
-        why: as for `further`.
-    """
-    rows = sorted(records, key=lambda record: (record["selected"], record["n"] > 0))  # whose reason counts comes last
-    seen = [record for record in rows if record["selected"] and label_of(record) in drawn]
+    lines = [" · ".join([one.title, *one.others]) for one in rows] if len(rows) > 1 else [*rows[0].others]
+    # The record whose reason counts comes last.
+    records = sorted((r for one in rows for r in one.records), key=lambda r: (r["selected"], r["n"] > 0))
+    seen = [record for record in records if record["selected"] and label_of(record) in drawn]
     for key in ("shortened", "diverged", "mixed"):
         flag, flagged = FLAGS[key], [record for record in seen if key in flags_of(record)]
         names = dict.fromkeys(label_of(record) for record in flagged)
         everywhere = len(flagged) == len(seen) and len(names) > 1
         if names:
-            yield f"{flag.word[0].upper()}{flag.word[1:]}, {flag.meaning}: {'all' if everywhere else ', '.join(names)}"
-    absent = {label_of(record): _why(record, why) for record in rows if label_of(record) not in drawn}
+            word = flag.word[0].upper() + flag.word[1:]
+            lines.append(f"{word}, {flag.meaning}: {'all' if everywhere else ', '.join(names)}")
+    absent = {label_of(record): _why(record, why) for record in records if label_of(record) not in drawn}
     for reason in dict.fromkeys(absent.values()):
-        yield f"Not shown: {', '.join(name for name, own in absent.items() if own == reason)} ({reason})"
+        lines.append(f"Not shown: {', '.join(name for name, own in absent.items() if own == reason)} ({reason})")
+    return lines
 
 
 def seeds_said(counts: Collection[int]) -> str:
-    """How many seeds are behind lines and their bands."""
+    """Say how many seeds are behind lines and their bands."""
     fewest, most = min(counts), max(counts)
     if most == 1:
         return "1 seed"
@@ -179,7 +172,7 @@ def seeds_said(counts: Collection[int]) -> str:
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
-    """`mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; a single seed has no spread."""
+    """Give `mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; one seed has no spread."""
     several = len(values) > 1
     low, high = (min(values), max(values)) if several else (None, None)
     return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
@@ -192,10 +185,6 @@ def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
             yield from (cell.place[one.across.index(name)] for cell in one.cells)
         elif name in one.setting or name in one.differing:
             yield one.setting.get(name)
-
-
-def _agree(name: str, shown_here: Sequence[Comparison]) -> bool:
-    return len({repr(one.setting.get(name)) for one in shown_here}) == 1
 
 
 def _why(record: Record, why: str) -> str:
