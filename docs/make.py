@@ -53,7 +53,7 @@ what selecting a round on validation promised beyond the test set |
 | `selected` | whether it is the one with the best mean `best_val_accuracy` of them |
 | `diverged`, `shortened`, `versions_mixed` | of any finished run; under several package versions |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
-| `<metric>_low`, `_high` | 95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; empty below 3 |
+| `<metric>_low`, `_high` | 95 % interval: Student's t; empty below 3 seeds |
 | `<metric>_rank` | by means in the cell among the selected, 1 is best; \
 accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
 | `<metric>_count` | of metrics that a finished run may lack: how many have it; unless all do, the rest is empty |

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from leaderboards.identity import digest
-from leaderboards.intervals import INTERVAL_FROM, grouped_intervals
 from leaderboards.metrics import METRICS, Metric
+from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.schema import COLUMNS, SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.stats.intervals import INTERVAL_FROM, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
 CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` adds to runs
-REFERENCES = frozenset({"centralized", "local"})  # bounds to read the others against: they take no part in ranks
 
 
 def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collection[str] = ()) -> pd.DataFrame:
-    """The leaderboard of `runs`.
+    """Make the leaderboard of `runs`.
 
     A *cell* is what is compared with each other: one setting, alpha and participation included; the variants that
     some algorithms need of a model (`cnn+head`, `cnn+bn`) are in the cell of the model. A *contest* is one algorithm
@@ -44,10 +42,10 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         `validation_gap`: mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds;
         `selected`; `diverged`, `shortened`: of any finished run; `versions_mixed`: finished runs under several package
         versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
-        `_low`, `_high` (95 % interval: Student's t from 3 seeds on, studentised bootstrap from 10; accuracies' within
-        [0, 1]); `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and
-        reference rows have none, nor, but for costs, have fewer than 3 seeds beside at least 3). Of a metric that a
-        finished run may lack, `_count` says how many have it; unless all do there is no other statistic of it.
+        `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; accuracies' within [0, 1]); `_rank` by means in
+        the cell among the selected (1 is best, ties share the smaller; diverged and reference rows have none, nor, but
+        for costs, have fewer than 3 seeds beside at least 3). Of a metric that a finished run may lack, `_count` says
+        how many have it; the other statistics are empty unless every run has it.
     """
     runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
@@ -59,7 +57,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
     board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
-    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `ranks.rankable`, of all cells at once
+    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `paired.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
     ranks = {
         f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)
@@ -71,9 +69,9 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
 
 
 def current(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs of each algorithm's newest version in a setting: the version of the run that ended last.
+    """Select the runs of each algorithm's newest version in a setting: the version of the run that ended last.
 
-    What came of an earlier version came of another algorithm: it is neither averaged with these nor chosen from.
+    Results of an earlier version are another algorithm's: neither averaged with these nor chosen from.
 
     Args:
         runs: as for `leaderboard`.
@@ -84,7 +82,7 @@ def current(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
-    """`board` with a column `seeds`: of each row, metric -> seed -> value of its finished runs that have one.
+    """Add to `board` a column `seeds`: of each row, metric -> seed -> value of its finished runs that have one.
 
     Args:
         board: made of `runs`, or some of its rows.
@@ -95,41 +93,21 @@ def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric
     runs = current(runs)
     runs = runs[(runs["status"] == "finished") & pd.MultiIndex.from_frame(runs[CONFIGURATION]).isin(wanted)]
     runs = _one_run_per_seed(runs)
-    found: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
+    seeds: dict[tuple[str, ...], dict[str, dict[int, float]]] = {key: {} for key in wanted}
     for metric in metrics:
         known = runs[runs[metric.name].notna()]
         keys = zip(*(known[name] for name in CONFIGURATION), strict=True)
         for key, seed, value in zip(keys, known["seed"], known[metric.name], strict=True):
-            found[key].setdefault(metric.name, {})[int(seed)] = float(value)
-    return board.assign(seeds=pd.Series([found[key] for key in wanted], index=board.index, dtype=object))
+            seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
+    return board.assign(seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object))
 
 
 def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.DataFrame:
-    """The rows of a frame whose value of each column in `where` is among those given; None stands for empty."""
+    """Select the rows whose value of each column in `where` is among those given; None stands for empty."""
     for column, values in where.items():
         kept = board[column].isin([value for value in values if value is not None])
         board = board[kept | board[column].isna() if None in values else kept]
     return board
-
-
-def cell_of(setting_json: str, tuned: Collection[str] = ()) -> str:
-    """The cell of a setting: 16 hexadecimal digits that do not depend on the model's variant (`+head`, `+bn`).
-
-    Nor on the fields in `tuned`.
-    """
-    setting = {name: value for name, value in json.loads(setting_json).items() if name not in tuned}
-    return digest(setting | {"model": base_model(setting["model"])})[:16]
-
-
-def base_model(model: str) -> str:
-    """`model` without its variants: `cnn` for `cnn+head`."""
-    return model.split("+")[0]
-
-
-def label_of(algorithm: str, model: str) -> str:
-    """An algorithm as rows call it, with the variant of the model that it needed: `moon (+head)`."""
-    variant = model.removeprefix(base_model(model))
-    return f"{algorithm} ({variant})" if variant else algorithm
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
@@ -168,15 +146,12 @@ def _flags(runs: pd.DataFrame) -> pd.DataFrame:
 def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[pd.DataFrame]:
     values = finished[[*CONFIGURATION, *metrics]].astype(dict.fromkeys(metrics, "float64"))
     groups = values.groupby(CONFIGURATION)
-    mean, std, numbers = groups.mean(), groups.std(ddof=1), groups.ngroup().to_numpy()
-    limits = [
-        grouped_intervals(values[name].to_numpy(), numbers, len(mean), _bounds(metric))
-        for name, metric in metrics.items()
-    ]
-    sides = (dict(zip(metrics, side, strict=True)) for side in zip(*limits, strict=True))
-    low, high = (pd.DataFrame(side, index=mean.index) for side in sides)
-    tables = {"mean": mean, "std": std, "low": low, "high": high}
+    tables = {"mean": groups.mean(), "std": groups.std(ddof=1)}
     count, size = groups.count(), groups.size()
+    shares = [name for name, metric in metrics.items() if metric.unit == "%"]
+    for side, limits in zip(("low", "high"), t_limits(tables["mean"], tables["std"], count), strict=True):
+        tables[side] = pd.DataFrame(limits, index=count.index, columns=count.columns)
+        tables[side][shares] = tables[side][shares].clip(0.0, 1.0)  # which loses no coverage
     partial = _may_lack(metrics)
     for table in tables.values():
         table[partial] = table[partial].where(count[partial].eq(size, axis=0))
@@ -188,11 +163,6 @@ def _may_lack(metrics: Iterable[str]) -> list[str]:
     """Those of the metrics that a finished run may be without: what is read off curves, and what few runs measure."""
     always = {column.name for column in COLUMNS if not column.nullable}
     return [name for name in metrics if name not in always]
-
-
-def _bounds(metric: Metric) -> tuple[float, float] | None:
-    """What the values of a metric cannot leave: shares lie in [0, 1]."""
-    return (0.0, 1.0) if metric.unit == "%" else None
 
 
 def _numbered(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:

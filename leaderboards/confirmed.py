@@ -1,4 +1,4 @@
-"""Tune on seed 0, report other seeds: which configurations the search chose, and their runs of seeds it never saw."""
+"""Tune on seed 0, report other seeds: the configurations that the search chose, and their runs of further seeds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 
 import pandas as pd
 
-from leaderboards.boards import CONFIGURATION, base_model, current, leaderboard
+from leaderboards.boards import CONFIGURATION, current, leaderboard
 from leaderboards.commands import typed
 from leaderboards.folders import Results
 from leaderboards.identity import canonical_json
+from leaderboards.problems import base_model, setting_of
 
 SEARCH_SEED = 0
 _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # what a chosen run and those that confirm it share
 
 
 def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
-    """The run of seed 0 of each configuration that is selected on seed 0 alone, by the rule of `boards.leaderboard`.
+    """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `boards.leaderboard`.
 
     Args:
         runs: as for `boards.leaderboard`.
@@ -40,9 +41,9 @@ def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) ->
 
 
 def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
-    """The runs that confirm: of the chosen configurations, those of every seed but 0.
+    """Select the runs that confirm: of the chosen configurations, those of every seed but 0.
 
-    A cell takes the choice of the cell that has the values `at` and is otherwise the same, itself where `at` is empty.
+    A cell takes the choice of the cell that has the values `at` and is otherwise the same; its own if `at` is empty.
 
     Args:
         runs: as for `boards.leaderboard`.
@@ -90,11 +91,8 @@ class Confirmed:
 
 def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
     """Whether a setting has the values of `at`, whatever the variant of its model."""
-    setting = json.loads(setting_json)
-    return all(
-        base_model(setting[name]) == base_model(value) if name == "model" else setting.get(name) == value
-        for name, value in at.items()
-    )
+    setting = setting_of(setting_json)
+    return all(setting.get(name) == (base_model(value) if name == "model" else value) for name, value in at.items())
 
 
 def _elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:

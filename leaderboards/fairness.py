@@ -52,16 +52,9 @@ def worst_mixture(accuracies: ArrayLike, mixtures: ArrayLike) -> float:
 
     values, weights = np.asarray(accuracies, dtype=float), np.atleast_2d(np.asarray(mixtures, dtype=float))
     if values.ndim != 1 or weights.ndim != 2 or not weights.size or weights.shape[1] != len(values):
-        raise ValueError(
-            f"accuracies of shape {values.shape} and mixtures of shape {weights.shape} do not go together: give (K,) "
-            "and (Q, K), a weight for every client in each domain"
-        )
+        raise ValueError(f"shapes must be (K,) and (Q, K), got {values.shape} and {weights.shape}")
     if not ((values >= 0) & (values <= 1)).all():
-        raise ValueError(
-            f"accuracies must be fractions in [0, 1], got {values.tolist()}: leave out clients without test samples"
-        )
+        raise ValueError(f"accuracies must be fractions, got {values.tolist()}: leave out clients without test samples")
     if not (weights >= 0).all() or not np.allclose(weights.sum(1), 1):
-        raise ValueError(
-            f"weights must be >= 0 and sum to 1, got {weights.tolist()}: divide each domain's by their sum"
-        )
+        raise ValueError(f"weights must be >= 0 and sum to 1, got {weights.tolist()}")
     return float((weights @ values).min())

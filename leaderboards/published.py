@@ -1,4 +1,4 @@
-"""What the four papers print, cell by cell: `published()` as a frame, `printed_cells()` as records.
+"""The numbers that the four papers print, cell by cell.
 
 `published.parquet` beside this file is made from `published.csv` by `leaderboards.published_source`. Accuracies, AMP
 and WLP are fractions, FM is a variance of fractions, rounds and steps are single ones, whatever scale the paper prints.
@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leaderboards.metrics import METRICS
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
 PUBLISHED = Path(__file__).with_name("published.parquet")
-HETEROGENEITY = ("dirichlet", "pathological", "by_source", "by_writer")
 
 # Quantity, which is a metric of our curves unless it is `rounds` -> its unit.
 UNITS = {
@@ -47,10 +42,10 @@ RULES = {
 
 @dataclass(frozen=True)
 class PrintedMetric:
-    """What a printed number measures.
+    """The definition of a printed number.
 
     Args:
-        name: in `published`, such as `acc_at_round_50`.
+        name: in `published.parquet`, such as `acc_at_round_50`.
         quantity: key of `UNITS`.
         rule: key of `RULES`.
         argument: the round of `at_round`, the accuracy of `to_target`; None for the other rules.
@@ -104,7 +99,7 @@ _TO_TARGET = {"rounds": "rounds", "comm_rounds": "communications", "train_steps"
 
 
 def metric_called(name: str) -> PrintedMetric:
-    """The definition of a metric of `published`.
+    """Define a metric by its name in `published.parquet`.
 
     Raises:
         ValueError: no table has a metric of that name.
@@ -127,7 +122,7 @@ class PrintedCell:
         table: as printed, such as `3` or `IV`; `fig2` is the caption of FedGKD's Figure 2.
         dataset: name in this suite, as `model` is.
         model: without the forms that single algorithms need.
-        heterogeneity: one of `HETEROGENEITY`.
+        heterogeneity: `dirichlet`, `pathological`, `by_source` or `by_writer`.
         alpha: Dirichlet concentration; None for the others.
         num_clients: K.
         participation: C.
@@ -184,36 +179,7 @@ class PrintedCell:
 
 @cache
 def printed_cells() -> tuple[PrintedCell, ...]:
-    """All printed numbers, in the order of print."""
+    """Read all printed numbers, in the order of print."""
     import pyarrow.parquet as pq
 
     return tuple(PrintedCell(**record) for record in pq.read_table(PUBLISHED).to_pylist())
-
-
-def published() -> pd.DataFrame:
-    """All printed numbers as a frame: the fields of `PrintedCell`, integers nullable."""
-    import pyarrow.parquet as pq
-
-    from leaderboards.frames import to_pandas
-
-    return to_pandas(pq.read_table(PUBLISHED))
-
-
-def as_table(cells: Iterable[PrintedCell]) -> pa.Table:
-    """Records as the typed table that `published.parquet` holds."""
-    import pyarrow as pa
-
-    records = [{field.name: getattr(cell, field.name) for field in fields(PrintedCell)} for cell in cells]
-    return pa.Table.from_pylist(records, schema=published_schema())
-
-
-def published_schema() -> pa.Schema:
-    """The pyarrow schema of `published.parquet`, from the fields of `PrintedCell`."""
-    import pyarrow as pa
-
-    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
-    columns = []
-    for field in fields(PrintedCell):
-        kind, _, optional = str(field.type).partition(" | ")
-        columns.append(pa.field(field.name, kinds[kind], nullable=bool(optional)))
-    return pa.schema(columns, metadata={"fedkd_kind": "published"})

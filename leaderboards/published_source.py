@@ -9,14 +9,17 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from leaderboards.files import write_together
 from leaderboards.identity import canonical_json
-from leaderboards.published import PUBLISHED, UNITS, PrintedCell, as_table, metric_called
+from leaderboards.published import PUBLISHED, UNITS, PrintedCell, metric_called
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SOURCE = Path(__file__).with_name("published.csv")
 
@@ -47,11 +50,11 @@ _HETEROGENEITY = {"pathological-6of26": "pathological", "by-source": "by_source"
 _ROW_NAME = re.compile(r"(?P<base>[^\[@]+)(?:\[M=(?P<buffer>\d+)\])?(?:@(?P<read_to>\d+))?")
 
 
-class Note(NamedTuple):
+class Note:
     """A remark on every cell whose fields have these values; a tuple lists several values."""
 
-    text: str
-    where: Mapping[str, Any]
+    def __init__(self, text: str, **where: Any) -> None:
+        self.text, self.where = text, where
 
     def holds(self, cell: PrintedCell) -> bool:
         """Whether it is about this cell."""
@@ -61,17 +64,13 @@ class Note(NamedTuple):
         )
 
 
-def _note(text: str, **where: Any) -> Note:
-    return Note(text, where)
-
-
 _GKD: dict[str, Any] = {"paper": "fedgkd", "dataset": "cifar10"}
 _VOTE_5: dict[str, Any] = {**_GKD, "algorithm": "fedgkd_vote", "hyperparameters": ("{}", '{"buffer":5}')}
 _CAD_TWICE: dict[str, Any] = {"paper": "fedcad", "dataset": "cifar10", "alpha": 0.5, "num_clients": 10}
 _CAD_TWICE |= {"local_epochs": 10, "metric": "final_acc"}
 NOTES: tuple[Note, ...] = (
-    _note("Table 3 prints 72.99 ± 0.49, Table 8 with M=5 72.41 ± 1.70", **_VOTE_5, table=("3", "8"), alpha=0.1),
-    _note(
+    Note("Table 3 prints 72.99 ± 0.49, Table 8 with M=5 72.41 ± 1.70", **_VOTE_5, table=("3", "8"), alpha=0.1),
+    Note(
         "Tables 3 and 5 print a std of 0.60, Table 8 with M=5 of 0.66",
         **_VOTE_5,
         table=("3", "5", "8"),
@@ -79,42 +78,42 @@ NOTES: tuple[Note, ...] = (
         participation=0.2,
         metric="best_acc",
     ),
-    _note(
+    Note(
         "Table 3's caption says 100 rounds, section 5.1 says 30 for this data set",
         paper="fedgkd",
         table="3",
         dataset="tiny_imagenet",
     ),
-    _note(
+    Note(
         "M of this column is not stated; participation 0.2 repeats Table 3, where M=1 is the best",
         **_GKD,
         table="5",
         algorithm="fedgkd",
     ),
-    _note("M is not stated", **_GKD, table="6", algorithm="fedgkd"),
-    _note(
+    Note("M is not stated", **_GKD, table="6", algorithm="fedgkd"),
+    Note(
         "single runs; Table 6 prints 40.09, 63.45 and 64.84 for FedAvg, FedProx and FedGKD after 100 rounds",
         **_GKD,
         table="fig2",
         metric="final_acc",
     ),
-    _note(
+    Note(
         "Figure 2 prints 39.99, 64.08 and 65.98 for single runs of FedAvg, FedProx and FedGKD",
         **_GKD,
         table="6",
         algorithm=("fedavg", "fedprox", "fedgkd"),
         metric="acc_at_round_100",
     ),
-    _note(
+    Note(
         "whose local model is not stated: the clients' mean is compared",
         **_GKD,
         table="fig2",
         metric="final_local_model_acc",
     ),
-    _note('the row is printed as "None"', paper="fedgkd", table="9", algorithm="fedavg"),
-    _note("Tables 1 and 2 print 71.29, Table 4 70.81", **_CAD_TWICE, algorithm="fedavg"),
-    _note("Tables 1 and 2 print 72.56, Table 4 72.05", **_CAD_TWICE, algorithm="fedlsd"),
-    _note(
+    Note('the row is printed as "None"', paper="fedgkd", table="9", algorithm="fedavg"),
+    Note("Tables 1 and 2 print 71.29, Table 4 70.81", **_CAD_TWICE, algorithm="fedavg"),
+    Note("Tables 1 and 2 print 72.56, Table 4 72.05", **_CAD_TWICE, algorithm="fedlsd"),
+    Note(
         "the text's 58.54 % of FedAvg's 41 rounds would be 24",
         paper="fedcad",
         table="1",
@@ -122,15 +121,15 @@ NOTES: tuple[Note, ...] = (
         algorithm="fedcad",
         metric="rounds_to_acc_0.65",
     ),
-    _note(
+    Note(
         "how many classes is not stated: 94 % is likelier for 26 letters than for all 62 (85-89 %) or digits (99 %)",
         paper="fedcad",
         dataset="femnist",
         metric="final_acc",
     ),
-    _note("the Dirichlet concentration is not stated: 0.5, as in Table 1", paper="fedcad", table="3"),
-    _note("rounds are not stated: 200, as in FedGen's code", paper="feddkd", table="V"),
-    _note(
+    Note("the Dirichlet concentration is not stated: 0.5, as in Table 1", paper="fedcad", table="3"),
+    Note("rounds are not stated: 200, as in FedGen's code", paper="feddkd", table="V"),
+    Note(
         "the text's margins of FedDKD_BN (3.21, 3.14, 0.31, 0.58) are not the table's (3.22, 3.22, 0.32, 0.56)",
         paper="feddkd",
         table="VI",
@@ -140,7 +139,7 @@ NOTES: tuple[Note, ...] = (
 
 
 def read_source(path: Path = SOURCE) -> Iterator[PrintedCell]:
-    """The cells of the CSV, in this suite's names, with their notes.
+    """Read the cells of the CSV, in this suite's names, with their notes.
 
     Raises:
         KeyError: a printed name has no counterpart here.
@@ -194,12 +193,22 @@ def _algorithm(printed: str) -> str:
     return _ALGORITHMS.get(printed) or printed.lower().replace("+t1", "_t1").replace("-", "_")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the parquet file; returns the exit status."""
-    if argv is None and sys.argv[1:]:
-        sys.stderr.write("error: this command takes no arguments\n")
-        return 2
-    table = as_table(read_source())
+def as_table() -> pa.Table:
+    """Make the typed table that `published.parquet` holds."""
+    import pyarrow as pa
+
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    columns = []
+    for field in fields(PrintedCell):
+        kind, _, optional = str(field.type).partition(" | ")
+        columns.append(pa.field(field.name, kinds[kind], nullable=bool(optional)))
+    schema = pa.schema(columns, metadata={"fedkd_kind": "published"})
+    return pa.Table.from_pylist([asdict(cell) for cell in read_source()], schema=schema)
+
+
+def main() -> int:
+    """Write the parquet file and return the exit status."""
+    table = as_table()
     write_together([(table, PUBLISHED)])
     sys.stdout.write(f"{table.num_rows} cells in {PUBLISHED}\n")
     return 0

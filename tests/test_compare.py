@@ -123,10 +123,10 @@ def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
     assert "bold best, underlined second" in shown
 
 
-@pytest.mark.parametrize("width", [1, 40, 80, 120])
+@pytest.mark.parametrize("width", [1, 80])
 def test_no_width_cuts_a_number(out, terminal, monkeypatch, capsys, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    compare(out, "--dataset", "cifar10")
+    assert compare(out, "--dataset", "cifar10") == 0
     shown = capsys.readouterr().out
     for texts in (shown, terminal(out, width, where={"dataset": ["cifar10"]})):
         for (algorithm, _), values in ACCURACIES.items():
@@ -159,12 +159,10 @@ def test_an_encoding_without_greek_gets_plain_characters(out):
 
 
 def test_switches_that_are_off_are_not_shown_but_zeros_are():
-    from leaderboards.tables import _off
+    from leaderboards.tables.build import _hyperparameters
 
-    assert _off(None)
-    assert _off(False)
-    assert not _off(0)
-    assert not _off(0.0)
+    values = [{"zero": 0, "switch": False, "empty": None, "twice": 1.0}, {"twice": 2.0}]
+    assert _hyperparameters(values, ["zero", "switch", "empty", "twice"]) == "zero=0 twice=1|2"
 
 
 def test_markdown(out, capsys):
@@ -176,15 +174,6 @@ def test_markdown(out, capsys):
     assert line_of(shown, "moon ") == f"| moon (+head) |  | {DASH} | **71.00 (1)** |"
     assert line_of(shown, "centralized ") == f"| centralized |  | 90.00 (1) | {DASH} |"
     assert len({line.count("|") for line in shown.splitlines() if line.startswith("|")}) == 1
-
-
-def test_markdown_escapes_bars_between_hyperparameters(tmp_path, capsys):
-    for alpha, best in ((0.1, 1.0), (0.5, 2.0)):
-        for mu in (1.0, 2.0):
-            row = make_row("a", {"mu": mu}, {"alpha": alpha}, best_val_accuracy=0.9 if mu == best else 0.1)
-            Store(tmp_path).write(row, [])
-    compare(tmp_path, "--format", "md")
-    assert "`mu=1\\|2`" in capsys.readouterr().out
 
 
 def test_latex(out, capsys):
@@ -224,17 +213,6 @@ def test_a_lucky_single_seed_is_not_ranked_beside_three(tmp_path, capsys):
     assert leaderboard(Store(tmp_path).runs())["communications_rank"].notna().all()
 
 
-def test_where_nobody_has_three_seeds_means_are_ranked_and_it_is_said(tmp_path, capsys):
-    for seed in (0, 1):
-        Store(tmp_path).write(make_row("fedavg", {}, {}, seed, best_accuracy=0.6 + seed / 100), CURVE)
-    Store(tmp_path).write(make_row("fedcad", {}, {}, 0, best_accuracy=0.7), CURVE)
-    assert compare(tmp_path, "--metric", "best") == 0
-    shown = capsys.readouterr().out
-    assert line_of(shown, "fedcad").endswith("70.00 (1)*")
-    assert "best and second by mean alone: a test needs 3 seeds" in shown
-    assert "not ranked where" not in shown
-
-
 def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
     assert compare(out, "--format", "csv") == 0
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -267,11 +245,6 @@ def test_filters_take_spaces_and_commas(out, capsys):
         assert "· α = 0.1 · participation 1" in shown
 
 
-def test_what_is_best_is_the_best_of_what_is_shown(out, capsys):
-    compare(out, "--dataset", "cifar10", "--algo", "fedavg", "fedcad_x", "--metric", "best")
-    assert "62.00 ± 2.00 (3)*" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -289,12 +262,6 @@ def test_a_wrong_request_ends_with_2_and_what_there_is(out, capsys, arguments, m
     shown = capsys.readouterr()
     assert shown.out == ""
     assert re.search(message, shown.err)
-
-
-def test_an_unknown_format_ends_with_2(out):
-    with pytest.raises(SystemExit) as ended:
-        compare(out, "--format", "html")
-    assert ended.value.code == 2
 
 
 def test_nothing_to_show_ends_with_2_and_what_to_run(tmp_path, monkeypatch, capsys):

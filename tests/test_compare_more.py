@@ -115,17 +115,6 @@ def test_other_fields_stand_side_by_side(out, tmp_path, capsys):
     assert "α = 0.1" in shown.splitlines()[0]
 
 
-def test_by_alpha_alone_makes_a_table_of_each_participation(tmp_path, capsys):
-    store = Store(tmp_path)
-    for share in (0.5, 1.0):
-        for alpha in (0.1, 1.0):
-            setting = {"dataset": "cifar10", "participation": share, "alpha": alpha}
-            store.write(make_row("fedavg", {}, setting), curve_to(50))
-    assert main(["--out", str(tmp_path), "--by", "alpha"]) == 0
-    titles = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cifar10")]
-    assert [title.rpartition("participation ")[2] for title in titles] == ["0.5", "1"]
-
-
 def test_where_filters_by_any_field(out, capsys):
     rows = csv_of(out, capsys, "--where", "alpha=0.1,1", "rounds=10", "--metric", "best")
     assert {row["alpha"] for row in rows} == {"0.1", "1.0"}
@@ -163,11 +152,6 @@ def test_a_target_that_some_seeds_missed_has_no_mean(out, capsys):
     assert "only so many seeds reached it, were evaluated at that round or tracked it" in " ".join(shown.split())
 
 
-def test_unknown_metrics_are_answered_with_what_there_is(out, capsys):
-    message = refused(capsys, "--out", str(out), "--metric", "acuracy@5")
-    assert all(word in message for word in ("no metric 'acuracy@5'", "best (best_accuracy)", "rounds@PERCENT"))
-
-
 # --- statistics
 
 
@@ -181,25 +165,28 @@ def test_ranks_are_shared_by_what_cannot_be_told_from_the_best(out, capsys):
 
 
 def test_differences_from_a_reference_by_hand(out, capsys):
-    found = {
-        (row["algorithm"], row["alpha"]): row
-        for row in csv_of(out, capsys, "--metric", "best", "--reference", "fedavg")
-    }
+    rows = csv_of(out, capsys, "--metric", "best", "--reference", "fedavg")
+    found = {(row["algorithm"], row["alpha"]): row for row in rows}
     assert len(found) == 6
     gkd = found["fedgkd", "0.1"]
     # Mean 10, standard deviation 1: t = 10 sqrt(3) = 17.32, 2 degrees of freedom; the interval is 10 -+ 4.303 / sqrt 3.
-    assert float(gkd["difference"]) == pytest.approx(0.10)
-    assert (float(gkd["low"]), float(gkd["high"])) == pytest.approx((0.10 - 0.024841, 0.10 + 0.024841), abs=1e-6)
-    assert float(gkd["p"]) == pytest.approx(0.003316, abs=1e-6)
+    limits = (float(gkd["difference"]), float(gkd["low"]), float(gkd["high"]))
+    assert limits == pytest.approx((0.10, 0.10 - 0.024841, 0.10 + 0.024841), abs=1e-6)
     # Six comparisons; the smallest p (alpha 1: mean 31/3, t = 31) is multiplied by 6, the next by 5.
     assert float(found["fedgkd", "1.0"]["p_holm"]) == pytest.approx(6 * 0.00103896, abs=1e-6)
-    assert float(gkd["p_holm"]) == pytest.approx(5 * 0.003316, abs=1e-5)
+    assert (float(gkd["p"]), float(gkd["p_holm"])) == pytest.approx((0.003316, 5 * 0.003316), abs=1e-5)
     assert (gkd["separable"], found["fedgkd", "0.5"]["separable"]) == ("True", "False")
-    assert float(found["fedprox", "0.1"]["p"]) == 0.25, "a constant difference: sign flips of three seeds"
-    assert float(found["fedprox", "1.0"]["p"]) == 1
 
 
-def test_a_table_of_differences_says_what_is_not_separable(out, capsys):
+def test_a_table_of_differences_says_what_is_not_separable(out, tmp_path, capsys):
+    single = tmp_path / "single"
+    for name, value, alpha in (
+        ("fedavg", 0.5, 0.1),
+        ("fedgkd", 0.6, 0.1),
+        ("fedavg", 0.5, 1.0),
+        ("fedgkd", 0.6, 1.0),
+    ):
+        Store(single).write(make_row(name, {}, {"alpha": alpha}, best_accuracy=value), [])
     assert main(["--out", str(out), "--metric", "best", "--reference", "fedavg", "--alpha", "0.1", "0.5"]) == 0
     shown = capsys.readouterr().out
     table = " ".join(shown[shown.index("difference from fedavg") :].split())
@@ -207,49 +194,24 @@ def test_a_table_of_differences_says_what_is_not_separable(out, capsys):
     assert "+1.00 [+1.00, +1.00] (3) not separable" in table
     assert "corrected by Holm over all comparisons of the table" in table
     assert "fedavg reference reference" in table
-
-
-def test_single_seeds_are_not_tested(tmp_path, capsys):
-    for name, value in (("fedavg", 0.5), ("fedgkd", 0.6)):
-        Store(tmp_path).write(make_row(name, {}, {"alpha": 0.1}, best_accuracy=value), curve_to(50))
-    assert main(["--out", str(tmp_path), "--metric", "best", "--reference", "fedavg"]) == 0
-    assert "+10.00 (1) not tested" in capsys.readouterr().out
-
-
-def test_a_reference_without_results_is_refused(out, capsys):
-    message = refused(capsys, "--out", str(out), "--reference", "moon")
-    assert "no results of moon to compare with; there are: fedavg, fedgkd, fedprox" in message
+    assert main(["--out", str(single), "--metric", "best", "--reference", "fedavg", "--over-cells"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "+10.00 (1) not tested" in shown
+    assert "no interval: fewer than 3 seeds in some cell" in shown
 
 
 def test_pooled_over_cells_by_hand(out, capsys):
     rows = csv_of(out, capsys, "--metric", "best", "--over-cells", "--reference", "fedavg")
     found = {row["algorithm"]: row for row in rows}
-    assert [row["algorithm"] for row in rows] == ["fedgkd", "fedprox", "fedavg"]
     # Means 52 62 72, 53 63.33 72, 62 61 82.33: ranks fedavg 3 2 2.5, fedprox 2 1 2.5, fedgkd 1 3 1.
-    assert float(found["fedavg"]["average_rank"]) == pytest.approx(2.5)
-    assert float(found["fedprox"]["average_rank"]) == pytest.approx(5.5 / 3)
-    assert float(found["fedgkd"]["average_rank"]) == pytest.approx(5 / 3)
-    assert [float(found[name]["win_rate"]) for name in ("fedgkd", "fedprox", "fedavg")] == pytest.approx(
-        [2 / 3, 1 / 3, 0]
-    )
+    ranks = {name: float(row["average_rank"]) for name, row in found.items()}
+    assert ranks == pytest.approx({"fedgkd": 5 / 3, "fedprox": 5.5 / 3, "fedavg": 2.5})
+    assert [float(row["win_rate"]) for row in rows] == pytest.approx([2 / 3, 1 / 3, 0])
     # Nine scores: two are dropped on either side, the middle five of fedavg are 54 60 62 64 70.
     assert float(found["fedavg"]["iqm"]) == pytest.approx(0.62)
     # fedgkd beats fedavg in 9 of 9 pairs at 0.1 and at 1; at 0.5, of 59 62 62 against 60 62 64: 2 wins, 2 ties of 9.
     assert float(found["fedgkd"]["probability_of_improvement"]) == pytest.approx((1 + 3 / 9 + 1) / 3)
     assert found["fedavg"]["probability_of_improvement"] == ""
-
-
-@pytest.mark.parametrize("seeds", [2, 3])
-def test_a_pooled_mean_without_an_interval_is_explained(tmp_path, capsys, seeds):
-    for alpha in (0.1, 1.0):
-        for name in ("fedavg", "fedprox"):
-            for seed in range(seeds):
-                row = make_row(name, {}, {"alpha": alpha}, seed, best_accuracy=0.5 + seed / 100)
-                Store(tmp_path).write(row, curve_to(50))
-    assert main(["--out", str(tmp_path), "--metric", "best", "--over-cells"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "IQM [95 %]" in shown
-    assert ("no interval: fewer than 3 seeds in some cell" in shown) == (seeds == 2)
 
 
 def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
@@ -320,19 +282,13 @@ def test_latex_of_sheets_has_no_comments(out, capsys):
         (["--select", "test", "--reference", "fedavg"], "--select test is a table of its own"),
         (["--where", "lr="], "--where takes FIELD=VALUE"),
         (["--metric", ","], "--metric takes at least one name"),
+        (["--metric", "acuracy@5"], "rounds@PERCENT"),
+        (["--reference", "moon"], "there are: fedavg, fedgkd, fedprox"),
+        (["--alpha", "0.1", "--over-cells"], "two cells"),
     ],
 )
 def test_what_makes_no_sense_is_refused(out, capsys, arguments, problem):
     assert problem in refused(capsys, "--out", str(out), *arguments)
-
-
-def test_a_mistyped_folder_among_several_is_named(out, tmp_path, capsys):
-    assert f"no such folder: {tmp_path / 'x'}" in refused(capsys, "--out", str(out), str(tmp_path / "x"))
-
-
-def test_pooling_needs_two_cells(out, capsys):
-    message = refused(capsys, "--out", str(out), "--alpha", "0.1", "--over-cells")
-    assert "two algorithms with results in two cells" in message
 
 
 def test_intervals_instead_of_deviations(out, capsys):
@@ -340,7 +296,7 @@ def test_intervals_instead_of_deviations(out, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     # 52 -+ 4.303 * 2 / sqrt 3
     assert "52.00 [47.03, 56.97] (3)" in shown
-    assert "Student's t from 3 seeds on, studentised bootstrap from 10" in shown
+    assert "Student's t, from 3 seeds on" in shown
 
 
 def test_selecting_on_test_shows_its_optimism(tmp_path, capsys):
@@ -395,17 +351,6 @@ def test_a_run_is_held_against_a_papers_setting(out, capsys):
     assert "dataset" not in found["setting"]
 
 
-def test_a_run_does_not_differ_from_itself(out, capsys):
-    key = Store(out).runs()["run_key"].iloc[0]
-    assert main(["diff", key, key, "--out", str(out)]) == 0
-    assert "do not differ in: " in capsys.readouterr().out
-
-
-def test_a_diff_of_what_is_not_there_is_refused(out, capsys):
-    key = Store(out).runs()["run_key"].iloc[0]
-    assert "no setting 'fedcad/cifar'; there are: " in refused(capsys, "diff", key, "fedcad/cifar", "--out", str(out))
-
-
 @pytest.mark.parametrize("start", ["xyz", ""])
 def test_a_run_is_looked_up_alike_by_diff_and_reproduce(out, capsys, start):
     said = refused(capsys, "diff", start, "fedcad/cifar10", "--out", str(out))
@@ -419,16 +364,6 @@ def test_a_run_is_looked_up_alike_by_diff_and_reproduce(out, capsys, start):
             "": f"error: 27 runs begin with '' in {out}, give more characters: {', '.join(keys[:5])} and 22 more\n",
         }[start]
     )
-
-
-def test_where_no_run_is_found_the_folders_that_list_theirs_are_named(out, tmp_path, capsys):
-    rows, empty = tmp_path / "rows.parquet", tmp_path / "empty"
-    rows.write_bytes(next((out / "runs").rglob("*.parquet")).read_bytes())
-    empty.mkdir()
-    said = refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", f"{rows}, {empty}")
-    assert f"in {rows}, {empty}; the keys are in `python -m bench.status --out {empty}`" in said
-    assert refused(capsys, "diff", "xyz", "fedcad/cifar10", "--out", str(rows)).endswith(f"in {rows}\n")
-    assert "no run begins with 'a'" in refused(capsys, "diff", "a", "fedcad/cifar10", "--out", str(empty))
 
 
 @pytest.mark.parametrize("folder", ["", "nowhere"])

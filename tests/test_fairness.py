@@ -67,19 +67,19 @@ def test_no_mixture_is_below_the_worst_client() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accuracies", "mixtures", "message"),
+    ("accuracies", "mixtures", "named"),
     [
-        ([0.5, 0.6], [[1.0, 0.0, 0.0]], r"shape \(2,\) and mixtures of shape \(1, 3\)"),
-        ([0.5, 0.6], np.empty((0, 2)), r"mixtures of shape \(0, 2\)"),
-        ([[0.5, 0.6]], [0.5, 0.5], r"accuracies of shape \(1, 2\)"),
-        ([0.5, np.nan], [0.5, 0.5], r"fractions in \[0, 1\], got \[0.5, nan\]: leave out clients"),
-        ([50.0, 60.0], [0.5, 0.5], r"fractions in \[0, 1\], got \[50.0, 60.0\]"),
-        ([0.5, 0.6], [0.5, 0.6], r"sum to 1, got \[\[0.5, 0.6\]\]"),
-        ([0.5, 0.6], [1.5, -0.5], r">= 0 and sum to 1"),
+        ([0.5, 0.6], [[1.0, 0.0, 0.0]], "shapes"),
+        ([0.5, 0.6], np.empty((0, 2)), "shapes"),
+        ([[0.5, 0.6]], [0.5, 0.5], "shapes"),
+        ([0.5, np.nan], [0.5, 0.5], "accuracies"),
+        ([50.0, 60.0], [0.5, 0.5], "accuracies"),
+        ([0.5, 0.6], [0.5, 0.6], "weights"),
+        ([0.5, 0.6], [1.5, -0.5], "weights"),
     ],
 )
-def test_what_is_no_mixture_is_refused(accuracies: object, mixtures: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_is_no_mixture_is_refused(accuracies: object, mixtures: object, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         worst_mixture(accuracies, mixtures)
 
 

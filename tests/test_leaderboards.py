@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 from rows import CURVE, START, failed_row, make_row
-from scipy import stats
 
 from bench.stored.results import read
 from bench.terminal.render import note_superseded, print_leaderboard
 from leaderboards import METRICS, Store, find_metric
-from leaderboards.beside import Asked, beside
-from leaderboards.boards import cell_of, leaderboard, matching
+from leaderboards.boards import leaderboard
 from leaderboards.frames import concatenate, run_table, to_pandas
+from leaderboards.papers.replication import Candidate, replications
+from leaderboards.problems import cell_of
 from leaderboards.published import printed_cells
 from leaderboards.tables import Table, flat, tables_of
 
@@ -91,23 +91,6 @@ def test_means_and_spreads_are_those_computed_by_hand():
     assert board["configurations"].eq(3).all()
 
 
-def test_intervals_are_students():
-    board = board_of(fixture_rows()).set_index(["algorithm", "hp_x"])
-    row = board.loc[("fedgkd", 2)]
-    low, high = stats.t.interval(0.95, 2, 43 / 64, 2 / 64 / 3**0.5)
-    assert row["best_accuracy_low"] == pytest.approx(low, rel=1e-12)
-    assert row["best_accuracy_high"] == pytest.approx(high, rel=1e-12)
-
-
-@pytest.mark.parametrize(("seeds", "spread", "bounded"), [(1, False, False), (2, True, False), (3, True, True)])
-def test_few_seeds_have_no_spread_or_no_interval(seeds, spread, bounded):
-    row = board_of(fixture_rows()[:seeds]).iloc[0]
-    assert row["n"] == seeds
-    assert pd.notna(row["best_accuracy_std"]) == spread
-    assert pd.notna(row["best_accuracy_low"]) == bounded
-    assert pd.notna(row["best_accuracy_high"]) == bounded
-
-
 def test_every_metric_has_its_five_columns():
     board = board_of(fixture_rows())
     parts = ("mean", "std", "low", "high", "rank")
@@ -155,13 +138,8 @@ def test_ranks_are_among_the_selected_and_ties_share_the_smaller():
     ranks = board[board["selected"]].set_index("algorithm")["best_accuracy_rank"]
     assert ranks.to_dict() == RANKS
     assert board.loc[~board["selected"], "best_accuracy_rank"].isna().all()
-
-
-def test_after_a_tie_ranks_go_on_as_if_there_were_none():
-    rows = [run(name, 1, 0, 40, test) for name, test in (("a", 44), ("b", 42), ("c", 42), ("d", 40))]
-    board = board_of(rows)
+    board = board_of([run(name, 1, 0, 40, test) for name, test in (("a", 44), ("b", 42), ("c", 42), ("d", 40))])
     assert board.set_index("algorithm")["best_accuracy_rank"].to_dict() == {"a": 1, "b": 2, "c": 2, "d": 4}
-    assert [row.cells[0].rank for row in tables_of(board, [BEST])[0].rows] == [1, 2, 2, 4]
 
 
 def test_less_is_better_for_costs():
@@ -240,38 +218,12 @@ def test_failed_and_stopped_runs_enter_no_mean():
     assert (row["n"], row["failed"], row["stopped"], row["best_accuracy_mean"]) == (1, 1, 1, 40 / 64)
 
 
-def test_what_a_search_stopped_was_tried():
-    rows = [run("a", 1, 0, 40, 40), run("a", 2, 0, 30, 2, status="stopped"), failed_row("a", {"x": 3})]
-    assert set(board_of(rows)["configurations"]) == {2}
-
-
-def test_a_configuration_that_only_failed_is_a_row_without_numbers():
-    board = board_of([failed_row("a", {"x": 1}), run("a", 2, 0, 10, 10)])
-    row = board[board["hp_x"] == 1].iloc[0]
-    assert (row["n"], row["failed"], row["configurations"], row["selected"]) == (0, 1, 1, False)
-    assert pd.isna(row["best_accuracy_mean"])
-    assert selected(board) == {"a": [2]}
-
-
-def test_only_failures_make_a_leaderboard_too():
-    board = board_of([failed_row("a", {"x": 1})])
-    assert board["n"].tolist() == [0]
-    assert tables_of(board, [BEST])[0].rows[0].cells[0].state == "failed"
-
-
 def test_replicates_never_raise_n(tmp_path):
     store = Store(tmp_path)
     store.write(run("a", 1, 0, 40, 40), CURVE)
     store.write(run("a", 1, 0, 40, 42, device="gpu", finished=START + timedelta(days=1)), CURVE)
     row = leaderboard(store.runs()).iloc[0]
     assert (row["n"], row["best_accuracy_mean"]) == (1, 40 / 64)
-
-
-def test_of_two_versions_of_an_algorithm_the_later_counts():
-    old, new = run("a", 1, 0, 40, 40), make_row("a", {"x": 1}, {}, 0, version=2, best_accuracy=42 / 64)
-    new["finished"] += timedelta(days=1)
-    row = board_of([new, old]).iloc[0]
-    assert (row["n"], row["best_accuracy_mean"]) == (1, 42 / 64)
 
 
 def test_versions_of_an_algorithm_are_neither_averaged_nor_chosen_among():
@@ -292,8 +244,10 @@ def test_what_stands_beside_print_and_on_the_page_is_of_the_newest_version(tmp_p
     new["finished"] += timedelta(days=1)
     for row in [new, *(make_row("fedavg", {}, {}, seed, best_accuracy=40 / 64) for seed in (0, 1))]:
         store.write(row, CURVE)
-    asked = Asked(printed_cells()[0], "fedavg", new["hp_json"], json.loads(new["setting_json"]), "", "best_accuracy")
-    (found,) = beside([asked], store)
+    asked = Candidate(
+        printed_cells()[0], "fedavg", new["hp_json"], json.loads(new["setting_json"]), "", "best_accuracy"
+    )
+    (found,) = replications([asked], store)
     assert (found.n, found.mean) == (1, 42 / 64)
     results = read([tmp_path])
     assert [set(record["run_of_seed"]) for record in results.records] == [{0}]
@@ -318,14 +272,6 @@ def test_flags_are_those_of_any_finished_run():
     board = board_of(rows).set_index("algorithm")
     assert board.loc["a", ["diverged", "shortened", "versions_mixed"]].tolist() == [False, True, True]
     assert board.loc["b", ["diverged", "shortened", "versions_mixed"]].tolist() == [False, False, False]
-
-
-def test_matching_keeps_what_is_asked_for():
-    board = board_of([run("a", 1, 0, 40, 40, setting={"alpha": alpha}) for alpha in (0.1, 0.5, None)])
-    assert matching(board, {"alpha": [0.1]})["alpha"].tolist() == [0.1]
-    assert len(matching(board, {"alpha": [None, 0.5]})) == 2
-    assert len(matching(board, {"alpha": [0.1], "algorithm": ["b"]})) == 0
-    assert len(matching(board, {})) == 3
 
 
 def test_metrics_are_found_by_either_name():
@@ -363,27 +309,12 @@ def test_columns_are_alpha_by_participation_by_metric():
     assert [head.label for head in table.heads[::2]] == ["no α, C = 1", "α = 0.1, C = 0.5", "α = 0.1, C = 1"]
 
 
-def test_what_is_the_same_for_all_columns_stands_in_the_title():
-    (table,) = tables_of(board_of([run("a", 1, 0, 40, 40, setting={"alpha": 0.1})]), [BEST])
-    assert table.title == "digits · mlp · lda, 10 clients · 100 rounds × 10 local epochs · α = 0.1 · participation 1"
-    assert [head.label for head in table.heads] == [""]
-    assert table.captions[0].startswith("Accuracy of the global model on the test set, %, mean ± std (n seeds)")
-
-
 def test_settings_that_differ_in_more_make_tables_of_their_own_that_say_so():
     rows = [run("a", 1, 0, 40, 40, setting={"weight_decay": decay}) for decay in (0.0, 1e-4)]
     first, second = tables_of(board_of(rows), [BEST])
     assert "weight_decay 0" in first.captions[1]
     assert "weight decay 0.0001" in second.captions[1]
     assert "momentum" not in "".join(first.captions)
-
-
-def test_hyperparameters_that_differ_between_columns_are_listed_in_their_order():
-    rows = [run("a", x, 0, 50 if x == best else 40, 40, setting={"alpha": alpha})
-            for alpha, best in ((0.1, 2), (0.5, 1)) for x in (1, 2)]  # fmt: skip
-    (table,) = tables_of(board_of(rows), [BEST])
-    assert [row.hyperparameters for row in table.rows] == ["x=2|1"]
-    assert any(note.startswith("a|b") for note in table.notes)
 
 
 def test_untuned_hyperparameters_are_shown_only_where_nothing_was_tuned():

@@ -36,7 +36,7 @@ from bench.selftest.toy import make, supplied
 from bench.sweep.track import Tracking
 from bench.trial.trial import RunGroup
 from leaderboards import Store
-from leaderboards.beside import Asked, beside
+from leaderboards.papers.replication import Candidate, replications
 from leaderboards.published import printed_cells
 from search_spaces import SETTINGS
 
@@ -520,10 +520,10 @@ def test_a_tracked_accuracy_stands_beside_figure_2(tmp_path: Path) -> None:
     printed = next(cell for cell in printed_cells() if cell.metric == "final_local_model_acc")
     trial(tmp_path, ())
     row = Store(tmp_path).runs().iloc[0]
-    asked = Asked(printed, "fedavg", row.hp_json, identity(SETTING), "", column_of(printed.measured))
-    assert beside([asked], Store(tmp_path))[0].state == "unmeasured"
+    asked = Candidate(printed, "fedavg", row.hp_json, identity(SETTING), "", column_of(printed.measured))
+    assert replications([asked], Store(tmp_path))[0].state == "unmeasured"
     trial(tmp_path, ("local",), force=True)
-    (found,) = beside([asked], Store(tmp_path))
+    (found,) = replications([asked], Store(tmp_path))
     curves = Store(tmp_path).curves()
     last = curves[(curves.metric == "local_accuracy") & (curves["round"] == 3)].value.item()
     assert (found.state, found.mean) == ("value", last)

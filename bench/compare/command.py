@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from leaderboards.folders import Results
     from leaderboards.metrics import Metric
-    from leaderboards.sheets import Sheet
-    from leaderboards.tables import Table
+    from leaderboards.tables import Sheet, Table
 
 _EPILOG = """\
 examples:
@@ -47,7 +46,7 @@ accuracy@ROUND, and rounds, comms, down, up or steps @PERCENT until that test ac
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
+    """Run the command and return its exit status. `argv`: arguments, None for those of the process."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["diff"]:
         from bench.compare.diff import main as diff
@@ -86,11 +85,14 @@ def _parser() -> Parser:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from leaderboards.cells import BY
+    from leaderboards.boards import leaderboard, with_seeds
+    from leaderboards.curve_metrics import CurveMetric, add_curve_metrics
+    from leaderboards.problems import BY
+    from leaderboards.tables import tables_of
 
     folders = folders_of(arguments.out)
     if arguments.paper or arguments.table:
-        _beside(arguments, folders)
+        _print_paper(arguments, folders)
         return
     metrics = _metrics(arguments.metric)
     by, (tuned, confirmed_at) = layout("--by", arguments.by) or BY, selection(arguments)
@@ -98,47 +100,16 @@ def _compare(arguments: argparse.Namespace) -> None:
     _check_together(arguments, by, tuned)
     source, runs = _runs(folders, tuned, confirmed_at)
     runs = chosen(runs, where, _named(folders))
-    _print(arguments, source, runs, metrics, by, tuned)
-
-
-def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Sequence[str]) -> None:
-    """What excludes each other.
-
-    Raises:
-        UsageError: it is asked for together.
-    """
-    for name in tuned:
-        if name in by:
-            raise UsageError(f"{name} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
-    if arguments.select == "test" and (arguments.reference or arguments.over_cells):
-        raise UsageError("--select test is a table of its own: leave out --reference, --over-cells")
-    if arguments.select == "test" and arguments.confirmed is not None:
-        raise UsageError("--select test compares the configurations of a search: leave out --confirmed")
-
-
-def _print(
-    arguments: argparse.Namespace,
-    source: Results,
-    runs: pd.DataFrame,
-    metrics: Sequence[Metric],
-    by: Sequence[str],
-    tuned: Sequence[str],
-) -> None:
-    from leaderboards.boards import leaderboard, with_seeds
-    from leaderboards.derived import Derived, add_derived
-    from leaderboards.tables import tables_of
-
     note_superseded(runs)
-    runs = add_derived(runs, metrics, source)
-    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, Derived)], tuned)
+    runs = add_curve_metrics(runs, metrics, source)
+    board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, CurveMetric)], tuned)
     if arguments.select == "test":
-        from leaderboards.optimism import optimism
+        from leaderboards.tables.selection_gap import selection_gap
 
-        render_sheets(optimism(board, metrics[0]), arguments.format, sys.stdout)
+        render_sheets(selection_gap(board, metrics[0]), arguments.format, sys.stdout)
         return
     board = with_seeds(board, runs, metrics)
-    everything = arguments.all_configurations
-    tables = tables_of(board, metrics, everything, defaults(), by, arguments.intervals, tuned)
+    tables = tables_of(board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
     if not sheets or arguments.format in ("table", "md", "latex"):
         render(tables, arguments.format, sys.stdout)
@@ -148,22 +119,31 @@ def _print(
         render_sheets(sheets, arguments.format, sys.stdout)
 
 
+def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Sequence[str]) -> None:
+    for name in tuned:
+        if name in by:
+            raise UsageError(f"{name} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
+    if arguments.select == "test" and (arguments.reference or arguments.over_cells):
+        raise UsageError("--select test is a table of its own: leave out --reference, --over-cells")
+    if arguments.select == "test" and arguments.confirmed is not None:
+        raise UsageError("--select test compares the configurations of a search: leave out --confirmed")
+
+
 def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
     """The tables beside the leaderboard's own that are asked for.
 
     Raises:
         UsageError: nothing can be compared with the reference, or pooled.
     """
-    from leaderboards.differences import against
-    from leaderboards.over_cells import over_cells
+    from leaderboards.tables.differences import against
+    from leaderboards.tables.over_cells import over_cells
 
     sheets: list[Sheet] = []
     if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
-        found = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
-        if not found:
+        sheets = [sheet for table in tables if (sheet := against(table, arguments.reference)) is not None]
+        if not sheets:
             names = sorted({row.algorithm for table in tables for row in table.rows})
             raise UsageError(f"no results of {arguments.reference} to compare with; there are: {', '.join(names)}")
-        sheets += found
     if arguments.over_cells:
         pooled = [sheet for metric in metrics if (sheet := over_cells(tables, metric, arguments.reference)) is not None]
         if not pooled:
@@ -176,20 +156,20 @@ def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Seq
 
 
 def _metrics(names: Sequence[str]) -> list[Metric]:
-    from leaderboards.derived import metric_named
+    from leaderboards.curve_metrics import metric_named
 
     try:
-        found = [metric_named(name) for name in split_list(names)]
+        metrics = [metric_named(name) for name in split_list(names)]
     except KeyError as error:
         raise UsageError(error.args[0]) from error
-    if not found:
+    if not metrics:
         raise UsageError("--metric takes at least one name; --help lists them")
-    return found
+    return metrics
 
 
-def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
-    """A paper's table, ours beside printed."""
-    from bench.compare.published import print_beside
+def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
+    """Print a paper's table, ours beside printed."""
+    from bench.compare.published import print_replication
     from bench.planning.request import Request
 
     if not (arguments.paper and arguments.table):
@@ -209,7 +189,7 @@ def _beside(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
         values={name: texts for name, texts in values.items() if texts},
         table=arguments.table,
     )
-    print_beside(request, folders, arguments.format, sys.stdout)
+    print_replication(request, folders, arguments.format, sys.stdout)
 
 
 def _runs(

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from leaderboards.folders import Folders
 
 _GROUPS = ("identity", "results", "cost", "state", "provenance")
-_LEFT_OUT = frozenset({"hp_json", "setting_json"})  # shown field by field
 _EPILOG = """\
 examples:
   python -m bench.compare diff 3fa1 90bc                 two runs, by the first characters of their run keys
@@ -58,35 +57,23 @@ def _diff(arguments: argparse.Namespace) -> None:
     from leaderboards.folders import Folders
 
     source = Folders(folders_of(arguments.out))
-    first, second = (_fields(name, source) for name in (arguments.first, arguments.second))
-    found = differing(first, second)
+    first, second = (
+        {"setting": _setting(name)} if "/" in name else _run(name, source)
+        for name in (arguments.first, arguments.second)
+    )
+    groups = [name for name in (*_GROUPS, "hyper-parameters", "setting") if name in first and name in second]
+    unlike = {group: pairs for group in groups if (pairs := _unlike(first[group], second[group]))}
     if arguments.json:
-        sys.stdout.write(json.dumps(found, indent=1, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.write(json.dumps(unlike, indent=1, ensure_ascii=False, default=str) + "\n")
         return
-    one, other = (name if "/" in name else name[:KEY_SHOWN] for name in (arguments.first, arguments.second))
-    _print(found, one, other, first, second)
+    names = [name if "/" in name else name[:KEY_SHOWN] for name in (arguments.first, arguments.second)]
+    _print(unlike, names, sorted(groups))
 
 
-def differing(first: Fields, second: Fields) -> dict[str, dict[str, list[Any]]]:
-    """Group -> field -> the two values, of the fields that both sides know about and that differ.
-
-    A setting knows nothing of results or machines, nor of hyper-parameters: these are then left out.
-    """
-    found: dict[str, dict[str, list[Any]]] = {}
-    for group in [name for name in (*_GROUPS, "hyper-parameters", "setting") if name in first and name in second]:
-        names = dict.fromkeys([*first[group], *second[group]])
-        pairs = {name: [first[group].get(name), second[group].get(name)] for name in names}
-        unlike = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-        if unlike:
-            found[group] = unlike
-    return found
-
-
-def _fields(name: str, source: Folders) -> Fields:
-    """A run's fields, or those of a setting."""
-    if "/" in name:
-        return {"setting": _setting(name)}
-    return _run(name, source)
+def _unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Field -> the two values, of the fields that differ."""
+    pairs = {name: [first.get(name), second.get(name)] for name in dict.fromkeys([*first, *second])}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _setting(name: str) -> dict[str, Any]:
@@ -105,44 +92,45 @@ def _run(start: str, source: Folders) -> Fields:
     from leaderboards.frames import records
 
     (row,) = records(run_of_key(source.runs(), start, [store.out for store in source.stores]))
+    setting = json.loads(row["setting_json"])
+    shown_below = {"hp_json", "setting_json", *setting}  # field by field
     fields: Fields = {
-        group: {column.name: row[column.name] for column in COLUMNS if column.group == group and column.name in row}
+        group: {
+            column.name: row[column.name]
+            for column in COLUMNS
+            if column.group == group and column.name in row and (group != "identity" or column.name not in shown_below)
+        }
         for group in _GROUPS
     }
-    setting = json.loads(row["setting_json"])
-    hyperparameters = json.loads(row["hp_json"])
-    fields["identity"] = {
-        name: value for name, value in fields["identity"].items() if name not in {*_LEFT_OUT, *setting}
-    }
-    return fields | {"hyper-parameters": hyperparameters, "setting": setting}
+    return fields | {"hyper-parameters": json.loads(row["hp_json"]), "setting": setting}
 
 
-def _print(found: Mapping[str, Mapping[str, list[Any]]], one: str, other: str, first: Fields, second: Fields) -> None:
+def _print(unlike: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], groups: Sequence[str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
-    known = sorted(set(first) & set(second))
-    if not found:
-        console.print(f"{one} and {other} do not differ in: {', '.join(known)}")
+    if not unlike:
+        console.print(f"{' and '.join(names)} do not differ in: {', '.join(groups)}")
         return
-    for group, pairs in found.items():
+    for group, pairs in unlike.items():
         table = Table(title=group, title_justify="left")
-        for name in ("field", one, other, "difference"):
+        for name in ("field", *names, "difference"):
             table.add_column(name, overflow="fold")
-        for name, (mine, its) in pairs.items():
-            table.add_row(name, _text(mine), _text(its), "" if name.endswith("version") else _difference(mine, its))
+        for name, (first, second) in pairs.items():
+            difference = "" if name.endswith("version") else _difference(first, second)
+            table.add_row(name, _text(first), _text(second), difference)
         console.print(table, soft_wrap=False)
-    same = [group for group in known if group not in found]
+    same = [group for group in groups if group not in unlike]
     if same:
         console.print(f"the same in both: {', '.join(same)}")
 
 
-def _difference(mine: Any, its: Any) -> str:
-    numbers = [value for value in (mine, its) if isinstance(value, int | float) and not isinstance(value, bool)]
-    return f"{its - mine:+.6g}" if len(numbers) == 2 else ""
+def _difference(first: Any, second: Any) -> str:
+    numbers = [value for value in (first, second) if isinstance(value, int | float) and not isinstance(value, bool)]
+    return f"{second - first:+.6g}" if len(numbers) == 2 else ""
 
 
 def _text(value: Any) -> str:

@@ -25,7 +25,7 @@ SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
-    """Field -> values asked for.
+    """Read which values of which fields are asked for.
 
     Raises:
         UsageError: a value is no number where one is needed, or `--where` names no field.
@@ -49,7 +49,7 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
 
 
 def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
-    """The fields of `--by` or `--tuned`.
+    """Read the fields of `--by` or `--tuned`.
 
     Raises:
         UsageError: one is no field of a setting.
@@ -78,7 +78,7 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
 
 
 def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str, Any] | None]:
-    """What `--tuned` and `--confirmed` say: the fields; the values of the tuned cells, None if it was not given.
+    """Read `--tuned`, the fields, and `--confirmed`, the values of the tuned cells; None if it was not given.
 
     Raises:
         UsageError: one is no field of local training, or of a setting with a value.
@@ -102,7 +102,7 @@ def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str,
 
 
 def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
-    """The runs that are asked for.
+    """Select the runs that are asked for.
 
     Args:
         runs: as `Store.runs` gives them.
@@ -127,7 +127,7 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:
-    """The one row whose run key begins so.
+    """Find the one row whose run key begins so.
 
     Args:
         runs: as `Store.runs` gives them.
@@ -151,7 +151,7 @@ def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.Da
 
 
 def show(value: Any) -> str:
-    """A value of a field as it is typed; 1 and 1.0 are one."""
+    """Print a value of a field as it is typed; 1 and 1.0 are one."""
     if value != value:  # NaN, an empty alpha, is unlike itself
         return "none"
     return typed(int(value) if isinstance(value, float) and value.is_integer() else value)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bench.stored.groups import label_of
 from bench.stored.results import Record
-from bench.terminal.words import in_order
-from leaderboards.boards import base_model
-from leaderboards.captions import place_label, title
 from leaderboards.commands import typed
-from leaderboards.identity import canonical_json
-from leaderboards.schema import WHEN_DIVERGED
+from leaderboards.flags import FLAGS, flags_of
+from leaderboards.problems import Place, differing, problems, setting_of
+from leaderboards.tables.captions import labels_of, title
 
 _SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
 _NAMED = ("dataset", "alpha", "participation", "local_epochs")  # said first in a file's name
-
-Place = tuple[Any, ...]  # values of the fields in which a picture's panels differ
 
 
 @dataclass(frozen=True)
@@ -78,8 +73,8 @@ class Comparison:
 
     def label(self, cell: Cell) -> str:
         """What tells a cell from the others; empty where there is one."""
-        varying = {name for i, name in enumerate(self.across) if len({other.place[i] for other in self.cells}) > 1}
-        return place_label(cell.place, self.across, varying)
+        places = dict.fromkeys([*(other.place for other in self.cells), cell.place])
+        return labels_of(list(places), self.across)[cell.place]
 
 
 def comparisons(
@@ -88,7 +83,7 @@ def comparisons(
     where: Mapping[str, Any] | None = None,
     only: Collection[str] | None = None,
 ) -> tuple[Comparison, ...]:
-    """The comparisons that rows of a leaderboard make; those without a finished run are left out.
+    """Group rows of a leaderboard as pictures compare them, without groups that have no finished run.
 
     Args:
         records: the rows, selected or not.
@@ -96,29 +91,27 @@ def comparisons(
         where: only these values of these fields.
         only: the fields that matter; None for all.
     """
-    found: dict[str, dict[str, list[Record]]] = {}
-    for record in records:
-        setting = setting_of(record)
-        if all(setting.get(name) == value for name, value in (where or {}).items()):
-            known = {name: value for name, value in setting.items() if only is None or name in only}
-            shared = canonical_json({name: value for name, value in known.items() if name not in across})
-            place = canonical_json({name: setting.get(name) for name in across})
-            found.setdefault(shared, {}).setdefault(place, []).append(record)
-    made = [Comparison(json.loads(shared), tuple(across), _cells(across, places)) for shared, places in found.items()]
-    made = [one for one in made if any(record["run_of_seed"] for record in one.records)]
-    differing = _differing(made)
-    told = [replace(one, differing=differing[one.setting["dataset"]]) for one in made]
-    return tuple(sorted(told, key=lambda one: [sortable(one.setting.get(name)) for name in (*_NAMED, *one.differing)]))
-
-
-def setting_of(record: Record) -> dict[str, Any]:
-    """Every field of a row's setting; the model without its variants."""
-    setting: dict[str, Any] = json.loads(record["setting_json"])
-    return setting | {"model": base_model(setting["model"])}
+    asked = (where or {}).items()
+    chosen = [r for r in records if all(setting_of(r["setting_json"]).get(name) == value for name, value in asked)]
+    finished = [
+        record
+        for problem in problems(chosen, across, only=only)
+        if any(record["run_of_seed"] for record in problem.records)
+        for record in problem.records
+    ]
+    return tuple(
+        Comparison(
+            problem.setting,
+            tuple(across),
+            tuple(Cell(place, records) for place, records in problem.places.items()),
+            problem.differing,
+        )
+        for problem in problems(finished, across, only=only, beside=("dataset",), first=_NAMED)
+    )
 
 
 def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
-    """The name of a picture, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`.
+    """Name a picture, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`.
 
     Args:
         figure: its name.
@@ -135,53 +128,42 @@ def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
 
 
 def shared_title(rows: Sequence[Comparison]) -> str:
-    """What all numbers of a picture have in common. `rows`: what it compares."""
+    """Say what all numbers of a picture have in common. `rows`: what it compares."""
     if len(rows) == 1:
         return rows[0].title
-    common = {name: value for name, value in rows[0].setting.items() if _agree(name, rows)}
+    unlike = differing((None, one.setting) for one in rows)[None]
+    common = {name: value for name, value in rows[0].setting.items() if name not in unlike}
     names = ", ".join(str(one.setting["dataset"]) for one in rows)
     return " · ".join([names, title(common, rows[0].across, [cell.place for one in rows for cell in one.cells])])
 
 
 def further(rows: Sequence[Comparison], drawn: Collection[str], why: str) -> list[str]:
-    """The small lines of a picture below what it measures.
+    """Write the small lines of a picture, with what must be known of its algorithms before it is trusted.
 
     Args:
         rows: what it compares.
         drawn: labels of the algorithms that it shows.
         why: it does not show an algorithm that has a selected configuration.
     """
-    found = [" · ".join([one.title, *one.others]) for one in rows] if len(rows) > 1 else [*rows[0].others]
-    return [*found, *remarks([record for one in rows for record in one.records], drawn, why)]
-
-
-def remarks(records: Iterable[Record], drawn: Collection[str], why: str) -> Iterator[str]:
-    """What must be known of the algorithms of a picture before it is trusted.
-
-    Args:
-        records: rows of the leaderboard in its cells, selected or not.
-        drawn: labels of the algorithms that it shows.
-        why: as for `further`.
-    """
-    rows = sorted(records, key=lambda record: (record["selected"], record["n"] > 0))  # whose reason counts comes last
-    seen = [record for record in rows if record["selected"] and label_of(record) in drawn]
-    words = {
-        "shortened": "Shortened, fewer rounds or less data than the preset",
-        "diverged": f"DIVERGED, {WHEN_DIVERGED}",
-        "versions_mixed": "Seeds run under different package versions",
-    }
-    for flag, meaning in words.items():
-        names = dict.fromkeys(label_of(record) for record in seen if record[flag])
-        everywhere = all(record[flag] for record in seen) and len(names) > 1
+    lines = [" · ".join([one.title, *one.others]) for one in rows] if len(rows) > 1 else [*rows[0].others]
+    # The record whose reason counts comes last.
+    records = sorted((r for one in rows for r in one.records), key=lambda r: (r["selected"], r["n"] > 0))
+    seen = [record for record in records if record["selected"] and label_of(record) in drawn]
+    for key in ("shortened", "diverged", "mixed"):
+        flag, flagged = FLAGS[key], [record for record in seen if key in flags_of(record)]
+        names = dict.fromkeys(label_of(record) for record in flagged)
+        everywhere = len(flagged) == len(seen) and len(names) > 1
         if names:
-            yield f"{meaning}: {'all' if everywhere else ', '.join(names)}"
-    absent = {label_of(record): _why(record, why) for record in rows if label_of(record) not in drawn}
+            word = flag.word[0].upper() + flag.word[1:]
+            lines.append(f"{word}, {flag.meaning}: {'all' if everywhere else ', '.join(names)}")
+    absent = {label_of(record): _why(record, why) for record in records if label_of(record) not in drawn}
     for reason in dict.fromkeys(absent.values()):
-        yield f"Not shown: {', '.join(name for name, own in absent.items() if own == reason)} ({reason})"
+        lines.append(f"Not shown: {', '.join(name for name, own in absent.items() if own == reason)} ({reason})")
+    return lines
 
 
 def seeds_said(counts: Collection[int]) -> str:
-    """How many seeds are behind lines and their bands."""
+    """Say how many seeds are behind lines and their bands."""
     fewest, most = min(counts), max(counts)
     if most == 1:
         return "1 seed"
@@ -190,33 +172,10 @@ def seeds_said(counts: Collection[int]) -> str:
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
-    """`mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; a single seed has no spread."""
+    """Give `mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; one seed has no spread."""
     several = len(values) > 1
     low, high = (min(values), max(values)) if several else (None, None)
     return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
-
-
-def sortable(value: Any) -> tuple[bool, bool, float, str]:
-    """Nothing, then numbers, then text."""
-    return value is not None, *in_order(value)
-
-
-def _differing(made: Iterable[Comparison]) -> dict[str, tuple[str, ...]]:
-    """Data set -> fields in which the comparisons on it differ."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for one in made:
-        groups.setdefault(one.setting["dataset"], []).append(one.setting)
-    found = {}
-    for dataset, settings in groups.items():
-        names = sorted({name for setting in settings for name in setting})
-        found[dataset] = tuple(name for name in names if len({repr(setting.get(name)) for setting in settings}) > 1)
-    return found
-
-
-def _cells(across: Sequence[str], places: Mapping[str, Sequence[Record]]) -> tuple[Cell, ...]:
-    values = {text: tuple(json.loads(text)[name] for name in across) for text in places}
-    order = sorted(places, key=lambda text: [sortable(value) for value in values[text]])
-    return tuple(Cell(values[text], tuple(places[text])) for text in order)
 
 
 def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
@@ -226,10 +185,6 @@ def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
             yield from (cell.place[one.across.index(name)] for cell in one.cells)
         elif name in one.setting or name in one.differing:
             yield one.setting.get(name)
-
-
-def _agree(name: str, shown_here: Sequence[Comparison]) -> bool:
-    return len({repr(one.setting.get(name)) for one in shown_here}) == 1
 
 
 def _why(record: Record, why: str) -> str:

@@ -9,12 +9,13 @@ from bench.report.html import Html, join, tag
 from bench.report.standings import SHOWN, standings
 from bench.report.tuning import text_of
 from bench.stored.groups import Cell, Group, hyperparameters, is_reference, label_of
-from bench.stored.names import differing, worth_saying
+from bench.stored.names import worth_saying
 from bench.stored.results import Record
 from bench.terminal.words import counted
-from leaderboards.cells import Cell as Shown
 from leaderboards.metrics import Metric
-from leaderboards.ranks import Ranked
+from leaderboards.problems import differing
+from leaderboards.stats.paired import Ranked
+from leaderboards.tables import Cell as Shown
 from leaderboards.tables import state_of
 
 Places = Mapping[str, Mapping[str, Ranked]]  # metric -> label -> place

@@ -118,7 +118,7 @@ def method() -> Html:
         "Ranks come from paired t tests on common seeds with Holm's correction: =1 is shared by what cannot be told "
         "from the best of its group; (2) is the plain order of means, where fewer than three common seeds allow no "
         "test.",
-        "Intervals are 95 % of the mean: Student's t from three seeds on, studentised bootstrap from ten.",
+        "Intervals are 95 % of the mean: Student's t, from three seeds on.",
         "Failed and stopped runs are counted, never averaged in. What was not run is missing, not zero.",
     )
     return tag("details", tag("summary", "How to read the numbers"), tag("ul", *(tag("li", line) for line in lines)))

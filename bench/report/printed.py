@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from bench.compare.published import questions, title_of
+from bench.compare.published import candidates_of, title_of
 from bench.planning.tables import Cell, cells_of
 from bench.report.html import Html, join, tag
 from bench.stored.results import Results
-from leaderboards.beside import Beside, beside
-from leaderboards.beside_tables import beside_table
-from leaderboards.cells import Cell as Shown
-from leaderboards.cells import Row, Table
+from leaderboards.papers.replication import Replication, replications
+from leaderboards.papers.replication_table import replication_table
 from leaderboards.published import printed_cells
+from leaderboards.tables import Cell as Shown
+from leaderboards.tables import Row, Table
 
 _NOT_RUN = ("missing", "unavailable")
 
@@ -21,8 +21,8 @@ _NOT_RUN = ("missing", "unavailable")
 def printed_section(results: Results) -> Html:
     """Every printed table that has a run in some cell. `results`: of the page."""
     tables = list(_candidates(results))
-    asked = [[one for cell in cells for one in questions(cell)] for cells in tables]
-    found = iter(beside([one for own in asked for one in own], results.source)) if tables else iter(())
+    asked = [[one for cell in cells for one in candidates_of(cell)] for cells in tables]
+    found = iter(replications([one for own in asked for one in own], results.source)) if tables else iter(())
     parts = []
     for cells, own in zip(tables, asked, strict=True):
         beside_ours = [next(found) for _ in own]
@@ -42,8 +42,8 @@ def _candidates(results: Results) -> Iterator[list[Cell]]:
             yield cells_of(paper, table)
 
 
-def _table(found: Sequence[Beside], title: str) -> Html:
-    table = beside_table(found, title)
+def _table(found: Sequence[Replication], title: str) -> Html:
+    table = replication_table(found, title)
     head = tag("thead", _places(table), tag("tr", *_columns(table)))
     body = tag("tbody", *(_row(row, table) for row in table.rows))
     return tag(

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from bench.stored.groups import Cell, is_reference, label_of
 from bench.terminal.words import counted
-from leaderboards.intervals import INTERVAL_FROM
 from leaderboards.metrics import METRICS, Metric
-from leaderboards.pairs import Seeds
-from leaderboards.ranks import Ranked, rankable, shared_ranks
+from leaderboards.stats.intervals import INTERVAL_FROM
+from leaderboards.stats.paired import Ranked, Seeds, rankable, shared_ranks
 
 # The three accuracies of the page: which round's model is meant. All are of the global model on the test set.
 SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))

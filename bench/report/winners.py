@@ -11,7 +11,7 @@ from bench.report.html import Html, join, tag
 from bench.report.standings import SHOWN, Winner, values_of, winner
 from bench.stored.groups import Cell, Group
 from leaderboards.metrics import Metric
-from leaderboards.pooled import Pooled, pooled
+from leaderboards.stats.aggregate import Pooled, pooled
 
 _TABLE = (
     Column("metric", "metric"),

@@ -1,4 +1,4 @@
-"""What is compared with what: groups of cells that differ in alpha and participation only."""
+"""What the page compares with what: groups of cells that differ in alpha and participation only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from functools import cached_property
 from typing import Any
 
 from algorithms import ALGORITHMS
-from bench.stored.names import differing
 from bench.stored.results import Record
-from bench.terminal.words import counted, in_order
-from leaderboards import boards
-from leaderboards.boards import REFERENCES, base_model
-from leaderboards.captions import local_training
+from bench.terminal.words import counted
+from leaderboards import problems
 from leaderboards.commands import typed
-from leaderboards.identity import canonical_json
+from leaderboards.problems import BY, REFERENCES
+from leaderboards.tables.captions import local_training
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class Group:
             f"{setting['dataset']} · {setting['model']}",
             f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
             f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
-            local_training(setting, (name for name in self.differing if name in setting and name not in known)),
+            local_training(setting, (name for name in self.differing if name not in known)),
         ]
         return " · ".join(parts + [self._field(name) for name in self.differing if name not in setting])
 
@@ -104,28 +102,22 @@ class Group:
 
 def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
     """The groups of a leaderboard, by data set and model."""
-    found: dict[str, dict[tuple[float | None, float], list[Record]]] = {}
-    for record in records:
-        places = found.setdefault(_shared(record), {})
-        places.setdefault((record["alpha"], record["participation"]), []).append(record)
-    settings = {key: json.loads(key) for key in found}
     first = ("dataset", "model", "num_clients", "rounds")
-    order = sorted(settings, key=lambda key: [in_order(settings[key][name]) for name in first] + [in_order(key)])
-    apart = differing((_on(setting), setting) for setting in settings.values())
+    grouped = problems.problems(records, BY, beside=("dataset", "model"), first=first)
     return tuple(
-        Group(f"s{position}", settings[key], tuple(sorted(apart[_on(settings[key])])), _cells(found[key]))
-        for position, key in enumerate(order, start=1)
+        Group(
+            f"s{i}",
+            one.setting,
+            one.differing,
+            tuple(Cell(place[0], place[1], own) for place, own in one.places.items()),
+        )
+        for i, one in enumerate(grouped, start=1)
     )
 
 
-def _on(setting: Mapping[str, Any]) -> tuple[str, str]:
-    """Data set and model."""
-    return setting["dataset"], setting["model"]
-
-
 def label_of(record: Record) -> str:
-    """As `boards.label_of`."""
-    return boards.label_of(record["algorithm"], record["model"])
+    """As `problems.label_of`."""
+    return problems.label_of(record["algorithm"], record["model"])
 
 
 def is_reference(record: Record) -> bool:
@@ -149,14 +141,3 @@ def hyperparameters(record: Record) -> dict[str, Any]:
     """By name."""
     values: dict[str, Any] = json.loads(record["hp_json"])
     return values
-
-
-def _cells(places: Mapping[tuple[float | None, float], Sequence[Record]]) -> tuple[Cell, ...]:
-    order = sorted(places, key=lambda place: (place[0] is not None, place[0] or 0.0, place[1]))
-    return tuple(Cell(*place, tuple(places[place])) for place in order)
-
-
-def _shared(record: Record) -> str:
-    setting = json.loads(record["setting_json"])
-    setting["model"] = base_model(setting["model"])
-    return canonical_json({name: value for name, value in setting.items() if name not in ("alpha", "participation")})

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.terminal.words import in_order
 from leaderboards.commands import printable, typed
+from leaderboards.problems import differing
 from leaderboards.schema import own_name
 
 _PLACE = ("dataset", "model")  # said by their values
 _AXES = ("alpha", "participation")  # always said, where a run has them
 _SAID = (*_PLACE, *_AXES)
-K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,3 @@ def worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str,
     known = ALGORITHMS.get(algorithm)
     defaults = known.defaults() if known else {}
     return {*differing[algorithm], *(name for name, value in own.items() if defaults.get(name) != value)}
-
-
-def differing(mappings: Iterable[tuple[K, Mapping[str, Any]]]) -> dict[K, set[str]]:
-    """By group, the names whose values are not the same in all of its mappings."""
-    groups: dict[K, list[Mapping[str, Any]]] = {}
-    for group, mapping in mappings:
-        groups.setdefault(group, []).append(mapping)
-    return {
-        group: {name for name in set().union(*found) if len({repr(one.get(name)) for one in found}) > 1}
-        for group, found in groups.items()
-    }

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from leaderboards.tables import flat
 
 if TYPE_CHECKING:
-    from leaderboards.sheets import Sheet
-    from leaderboards.tables import Cell, Table
+    from leaderboards.tables import Cell, Sheet, Table
 
 _LATEX = {
     **{character: "\\" + character for character in "&%$#_{}"},

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
     from rich.text import Text
 
-    from leaderboards.sheets import Sheet
-    from leaderboards.tables import Cell, Table
+    from leaderboards.tables import Cell, Sheet, Table
 
 STYLES = ("table", "md", "latex", "csv", "json")
 PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leaderboards.boards import REFERENCES, label_of
-from leaderboards.captions import MARKS, WORDS
+from leaderboards.flags import FLAGS, STATES
 from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
-
-Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
-Place = tuple[Any, ...]  # values of the fields that a table is laid out by
-
-BY = ("alpha", "participation")  # those fields, where nothing else is asked for
+from leaderboards.problems import BY, REFERENCES, Place, Record, label_of
+from leaderboards.stats.intervals import Interval
 
 _COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
 _OWN = (
@@ -25,11 +21,11 @@ _OWN = (
 
 @dataclass(frozen=True)
 class Head:
-    """What a column shows: a metric at one place.
+    """A column's heading: a metric at one place.
 
     Args:
         place: values of the fields that the table is laid out by.
-        label: what tells the place from the table's others; empty where there is only one.
+        label: the words that tell the place from the table's others; empty if there is only one.
         metric: shown there.
     """
 
@@ -40,17 +36,18 @@ class Head:
 
 @dataclass(frozen=True)
 class Cell:
-    """What one algorithm, or one of its configurations, reached in one column.
+    """The result of one algorithm, or of one of its configurations, in one column.
 
     Args:
         state: `value`; `diverged` (a run did: the numbers are there, but mean little); `failed`, `stopped` (every run
             was); `unreached` (some seeds have no such value); `missing`.
         metric: of the column.
-        record: row of the leaderboard; None where nothing was run.
+        record: row of the leaderboard; None if nothing was run.
         rank: 1 is best among the ranked cells of the column, ties share the smaller; None is not ranked.
-        emphasis: `best` or `second`, where at least two cells of the column are ranked.
-        marks: keys of `captions.MARKS` that apply.
+        emphasis: `best` or `second`, if at least two cells of the column are ranked.
+        marks: keys of `flags.FLAGS` to be printed as marks.
         interval: whether the interval is printed, instead of the standard deviation.
+        words: the text, if it is not made of the record.
     """
 
     state: str
@@ -60,9 +57,10 @@ class Cell:
     emphasis: str = ""
     marks: tuple[str, ...] = ()
     interval: bool = False
+    words: str | None = None
 
     def statistic(self, part: str) -> float | None:
-        """`mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions); None where there is none."""
+        """`mean`, `std`, `low` or `high` over seeds as stored (accuracies are fractions); None if there is none."""
         value = None if self.record is None else self.record[f"{self.metric.name}_{part}"]
         return None if value is None else float(value)
 
@@ -73,33 +71,29 @@ class Cell:
 
     @property
     def seeds(self) -> Mapping[int, float]:
-        """Seed -> value as stored, where the leaderboard was made `with_seeds`."""
+        """Seed -> value as stored, if the leaderboard was made `with_seeds`."""
         known = {} if self.record is None else self.record.get("seeds") or {}
         return known.get(self.metric.name) or {}
 
+    @property
+    def competes(self) -> bool:
+        """Whether it takes part in ranks and comparisons: of several configurations only the selected one does."""
+        return self.state == "value" and self.record is not None and bool(self.record["selected"])
+
     def text(self) -> str:
         """As printed, without emphasis: `71.29 ± 0.31 (3)`, `71.29 (1)`, or a word for the state."""
-        marks = "".join(MARKS[mark] for mark in self.marks)
+        if self.words is not None:
+            return self.words
+        marks = "".join(FLAGS[mark].mark for mark in self.marks)
         if self.state == "unreached" and self.record is not None:
             return f"{self.record[f'{self.metric.name}_count']} of {self.record['n']}{marks}"
         if self.state != "value" or self.record is None:
-            return WORDS[self.state] + marks
+            return STATES[self.state][0] + marks
         parts = ("mean", "low", "high") if self.interval else ("mean", "std")
         values = [value for part in parts if (value := self.statistic(part)) is not None]
-        mean, *rest = (f"{value * self.metric.scale:.{self.metric.decimals}f}" for value in values)
+        mean, *rest = (number(value, self.metric) for value in values)
         spread = f" [{', '.join(rest)}]" if self.interval and rest else "".join(f" ± {text}" for text in rest)
         return f"{mean}{spread} ({self.record['n']}){marks}"
-
-
-@dataclass(frozen=True)
-class Words(Cell):
-    """A cell whose text is ready."""
-
-    words: str = ""
-
-    def text(self) -> str:
-        """As printed."""
-        return self.words
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        """As `boards.label_of`."""
+        """As `problems.label_of`."""
         return label_of(self.algorithm, self.model)
 
     @property
@@ -131,7 +125,7 @@ class Table:
         captions: lines to stand above.
         heads: one per column, the metrics of one place side by side.
         rows: best first, reference rows last.
-        notes: lines to stand below: what the marks and words in it mean.
+        notes: lines to stand below: the meaning of its marks and words.
         setting: every field of the setting but those of `by`.
         by: the fields that columns stand for.
     """
@@ -156,7 +150,7 @@ class Table:
 
 
 def flat(table: Table) -> Iterator[dict[str, Any]]:
-    """Every cell of a table as a flat record, numbers as stored: for CSV, JSON and further computing."""
+    """Give every cell of a table as a flat record, numbers as stored: for CSV, JSON and further computing."""
     for row in table.rows:
         for head, cell in zip(table.heads, row.cells, strict=True):
             record: Record = cell.record or {}
@@ -173,3 +167,66 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
                 "rank": cell.rank,
                 **{name: record.get(name) for name in _OWN},
             }
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table whose cells are text, with the numbers behind it.
+
+    Args:
+        table: to be printed.
+        records: one per number or comparison, as stored (accuracies are fractions): for CSV and JSON.
+    """
+
+    table: Table
+    records: tuple[Mapping[str, Any], ...]
+
+
+def sheet(
+    title: str,
+    captions: Sequence[str],
+    headings: Sequence[str | tuple[str, str]],
+    rows: Mapping[str, Sequence[str]],
+    notes: Sequence[str],
+    records: Sequence[Mapping[str, Any]],
+) -> Sheet:
+    """Make a table of text.
+
+    Args:
+        title: to stand above.
+        captions: lines below it.
+        headings: of the columns after the algorithm, from left to right; of a pair the second stands above this one
+            and above its neighbours with the same.
+        rows: algorithm -> its texts; an empty one is a place without a value.
+        notes: lines at the end.
+        records: see `Sheet`.
+    """
+    pairs = [(heading, "") if isinstance(heading, str) else heading for heading in headings]
+    heads = tuple(Head((label,), label, Metric(name, name, name, unit="", scale=1.0)) for name, label in pairs)
+    lines = tuple(
+        Row(
+            name,
+            "",
+            "",
+            tuple(
+                Cell("value" if text else "missing", head.metric, words=text or STATES["missing"][0])
+                for text, head in zip(texts, heads, strict=True)
+            ),
+        )
+        for name, texts in rows.items()
+    )
+    return Sheet(Table(title, tuple(captions), heads, lines, tuple(notes), {}, ("place",)), tuple(records))
+
+
+def number(value: float | None, metric: Metric, sign: bool = False) -> str:
+    """Print a stored value as its metric does; nothing for None."""
+    if value is None:
+        return ""
+    shown = round(value * metric.scale, metric.decimals) + 0.0  # no -0
+    return f"{shown:{'+' if sign else ''}.{metric.decimals}f}"
+
+
+def limits(interval: Interval | None, prefix: str = "") -> dict[str, float | None]:
+    """Give the fields of an interval in a record: `low` and `high`, both None if there is none."""
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return {f"{prefix}low": low, f"{prefix}high": high}

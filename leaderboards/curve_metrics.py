@@ -1,0 +1,108 @@
+"""Metrics that are read off curves when they are asked for: accuracy at a round, the cost of reaching a target.
+
+`accuracy@50` is the test accuracy after round 50. `rounds@70` is the first round whose test accuracy is 70 % or more;
+`comms@70`, `down@70`, `up@70` and `steps@70` are the exchanges, bytes and local steps until then.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from leaderboards.frames import by_run
+from leaderboards.metrics import METRICS, Metric, find_metric
+from leaderboards.published import PrintedMetric
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from leaderboards.folders import Results
+
+Curve = Mapping[str, Mapping[int, float]]  # metric -> round -> value
+
+FORMS = ("accuracy@ROUND", "rounds@PERCENT", "comms@PERCENT", "down@PERCENT", "up@PERCENT", "steps@PERCENT")
+_COSTS = {"comms": "communications", "down": "bytes_down", "up": "bytes_up", "steps": "train_steps"}
+
+
+@dataclass(frozen=True)
+class CurveMetric(Metric):
+    """A metric with the rule by which it is read off a curve."""
+
+    rule: PrintedMetric = field(kw_only=True)
+
+    @property
+    def differs_by_seed(self) -> bool:
+        """It does, also a cost: it is one until a target."""
+        return True
+
+
+def metric_named(name: str) -> Metric:
+    """Find a metric of `METRICS`, by either of its names, or make one that is read off curves.
+
+    Raises:
+        KeyError: there is no such metric; the message lists what there is.
+    """
+    if match := re.fullmatch(r"accuracy@(\d+)", name):
+        rule = PrintedMetric(name, "accuracy", "at_round", float(match[1]))
+        return CurveMetric(name, name, METRICS["final_accuracy"].quantity, f"round {int(match[1])}", rule=rule)
+    if match := re.fullmatch(rf"(rounds|{'|'.join(_COSTS)})@(\d+(?:\.\d+)?)", name):
+        if not 1 <= float(match[2]) <= 100:
+            raise KeyError(f"{name}: a target is a test accuracy in percent, from 1 to 100")
+        quantity, percent = _COSTS.get(match[1], "rounds"), Fraction(match[2])
+        rule = PrintedMetric(name, quantity, "to_target", float(percent / 100))  # exact: 57.9 / 100 > 0.579 in floats
+        like = METRICS.get(quantity, Metric("rounds", "rounds", "communication rounds", "", "", 1.0, 1, False))
+        of = f"until {float(percent):g} % test accuracy"
+        return CurveMetric(name, name, like.quantity, of, like.unit, like.scale, like.decimals, False, rule=rule)
+    try:
+        return find_metric(name)
+    except KeyError as error:
+        raise KeyError(f"{error.args[0]}; read off curves: {', '.join(FORMS)}") from None
+
+
+def add_curve_metrics(runs: pd.DataFrame, metrics: Sequence[Metric], source: Results) -> pd.DataFrame:
+    """Add to `runs` a column for each curve metric among `metrics`; empty for a run without such a value.
+
+    Raises:
+        leaderboards.StoreError: a curve cannot be read.
+    """
+    read = [metric for metric in metrics if isinstance(metric, CurveMetric)]
+    if not read:
+        return runs
+    curves = by_run(source.curves(set(runs.loc[runs["status"] == "finished", "run_key"])))
+
+    def column(metric: CurveMetric) -> list[float]:
+        values = (value_of(metric.rule, curves.get(key, {})) for key in runs["run_key"])
+        return [math.nan if value is None else value for value in values]
+
+    return runs.assign(**{metric.name: column(metric) for metric in read})
+
+
+def value_of(metric: PrintedMetric, curve: Curve, read_to: int | None = None) -> float | None:
+    """Read a quantity off a run's curve; None if it has no such thing, or never reached the target.
+
+    Args:
+        metric: to be read.
+        curve: the run's.
+        read_to: read it as if the run had ended after so many rounds.
+    """
+    known = {
+        name: {at: value for at, value in points.items() if not read_to or at <= read_to}
+        for name, points in curve.items()
+    }
+    accuracy = known.get("accuracy", {})
+    if metric.rule == "at_round":
+        at: int | None = int(metric.argument or 0)
+    elif metric.rule == "to_target":
+        at = min((at for at, value in accuracy.items() if value >= (metric.argument or 0.0)), default=None)
+    elif metric.rule in ("best", "selected"):
+        ranked = accuracy if metric.rule == "best" else known.get("val_accuracy", {})
+        at = max(ranked, key=lambda at: (ranked[at], -at), default=None)
+    else:
+        at = max(accuracy, default=None)
+    if at is None:
+        return None
+    return float(at) if metric.quantity == "rounds" else known.get(metric.quantity, {}).get(at)

@@ -1,0 +1,66 @@
+"""What a reader must know about a number before trusting it: flags of rows, states of a table's cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leaderboards.schema import WHEN_DIVERGED
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A remark on a row.
+
+    Args:
+        word: as a page prints it.
+        meaning: in words.
+        mark: as a table prints it behind a number; empty if it does not.
+    """
+
+    word: str
+    meaning: str
+    mark: str = ""
+
+
+FLAGS: dict[str, Flag] = {
+    "diverged": Flag("DIVERGED", WHEN_DIVERGED),
+    "failed": Flag("failed", "a run ended with an error; failed runs are counted here and enter no mean"),
+    "stopped": Flag("stopped", "a search stopped a run early; such runs enter no mean"),
+    "shortened": Flag("shortened", "fewer rounds or less data than the preset", "†"),
+    "mixed": Flag("mixed versions", "seeds run under different package versions", "‡"),
+    "partial": Flag("partial", "some seeds failed or were stopped", "§"),
+    "single": Flag("1 seed", "a single seed: no spread, no interval, no test"),
+    "blind": Flag(
+        "none selected",
+        "several configurations and no validation split to select on: all are shown, none ranked",
+    ),
+    "test": Flag("selected on test", "the configuration was selected on the test set: its number is optimistic"),
+    "selected": Flag("selected", "selected", "✓"),
+}
+# State of a cell without a number, or with one that means little -> what a table prints, and the meaning.
+STATES: dict[str, tuple[str, str]] = {
+    "missing": ("–", "not run, or not measured"),
+    "failed": ("failed", "every run failed"),
+    "stopped": ("stopped", "every run was stopped early by the search"),
+    "diverged": ("DIVERGED", WHEN_DIVERGED),
+}
+
+
+def flags_of(record: Mapping[str, Any]) -> list[str]:
+    """List the keys of `FLAGS` that hold for a row of a leaderboard."""
+    several = record["n"] and record["configurations"] > 1
+    holds = {
+        "diverged": record["diverged"],
+        "failed": record["failed"],
+        "stopped": record["stopped"],
+        "shortened": record["shortened"],
+        "mixed": record["versions_mixed"],
+        "partial": record["n"] and (record["failed"] or record["stopped"]),
+        "single": record["n"] == 1,
+        "blind": several and record["selected_on"] in ("none", "mixed"),
+        "test": several and record["selected_on"] == "test",
+        "selected": record["selected"],
+    }
+    return [key for key, value in holds.items() if value]

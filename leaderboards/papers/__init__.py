@@ -1,0 +1,1 @@
+"""Printed results of the papers, and our runs beside them."""

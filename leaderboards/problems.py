@@ -1,0 +1,133 @@
+"""The problem that a row belongs to, and the rows of a leaderboard by problem.
+
+A *problem* is a setting in which the variants that some algorithms need of a model (`cnn+head`, `cnn+bn`) count as the
+model itself. Fields may be left out of it: those that are laid out side by side, those that were tuned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from leaderboards.identity import canonical_json, digest
+
+Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
+Place = tuple[Any, ...]  # values of the fields that are laid out side by side
+K = TypeVar("K", bound=Hashable)
+
+BY = ("alpha", "participation")  # those fields, if nothing else is asked for
+REFERENCES = frozenset({"centralized", "local"})  # bounds to read the others against: they take no part in ranks
+_FIRST = ("dataset", "model", "partition", "num_clients")
+
+
+def base_model(model: str) -> str:
+    """Strip a model's variants: `cnn` of `cnn+head`."""
+    return model.split("+")[0]
+
+
+def label_of(algorithm: str, model: str) -> str:
+    """Name an algorithm as rows do, with the variant of the model that it needed: `moon (+head)`."""
+    variant = model.removeprefix(base_model(model))
+    return f"{algorithm} ({variant})" if variant else algorithm
+
+
+@lru_cache(maxsize=4096)
+def setting_of(setting_json: str) -> Mapping[str, Any]:
+    """Read every field of a row's setting, the model without its variants."""
+    setting: dict[str, Any] = json.loads(setting_json)
+    return setting | {"model": base_model(setting["model"])}
+
+
+def problem_of(setting_json: str, without: Collection[str] = ()) -> dict[str, Any]:
+    """Give the problem of a row: its setting without some fields."""
+    return {name: value for name, value in setting_of(setting_json).items() if name not in without}
+
+
+def cell_of(setting_json: str, tuned: Collection[str] = ()) -> str:
+    """Name the cell of a setting, without the fields in `tuned`: 16 hexadecimal digits."""
+    return digest(problem_of(setting_json, tuned))[:16]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows of a leaderboard that share a problem, by place.
+
+    Args:
+        setting: the fields that they share.
+        places: values of the fields laid out side by side -> rows, in ascending order.
+        differing: names of fields in which the problems beside this one differ from it, sorted.
+    """
+
+    setting: Mapping[str, Any]
+    places: Mapping[Place, tuple[Record, ...]]
+    differing: tuple[str, ...]
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The rows of all places."""
+        return tuple(record for records in self.places.values() for record in records)
+
+
+def problems(
+    records: Iterable[Record],
+    by: Sequence[str],
+    *,
+    tuned: Collection[str] = (),
+    only: Collection[str] | None = None,
+    beside: Sequence[str] = (),
+    first: Sequence[str] = _FIRST,
+) -> list[Problem]:
+    """Group rows of a leaderboard by problem.
+
+    Args:
+        records: the rows.
+        by: the fields whose values are laid out side by side.
+        tuned: fields left out of the problem.
+        only: the fields that make a problem; None for all.
+        beside: fields in which problems agree that stand beside each other.
+        first: fields to sort by, before all others.
+    """
+    grouped: dict[str, dict[Place, list[Record]]] = {}
+    for record in records:
+        setting = setting_of(record["setting_json"])
+        problem = problem_of(record["setting_json"], (*by, *tuned))
+        shared = canonical_json({name: value for name, value in problem.items() if only is None or name in only})
+        place = tuple(setting.get(name) for name in by)
+        grouped.setdefault(shared, {}).setdefault(place, []).append(record)
+    settings: dict[str, dict[str, Any]] = {shared: json.loads(shared) for shared in grouped}
+    families = {shared: tuple(setting.get(name) for name in beside) for shared, setting in settings.items()}
+    unlike = differing((families[shared], setting) for shared, setting in settings.items())
+    fields = [*first, *sorted({name for setting in settings.values() for name in setting})]
+    order = sorted(settings, key=lambda shared: [sortable(settings[shared].get(name)) for name in fields])
+    return [
+        Problem(
+            settings[shared],
+            {place: tuple(grouped[shared][place]) for place in sorted(grouped[shared], key=_in_order)},
+            tuple(sorted(unlike[families[shared]])),
+        )
+        for shared in order
+    ]
+
+
+def differing(mappings: Iterable[tuple[K, Mapping[str, Any]]]) -> dict[K, set[str]]:
+    """Find, by group, the names whose values are not the same in all of its mappings."""
+    groups: dict[K, list[Mapping[str, Any]]] = {}
+    for group, mapping in mappings:
+        groups.setdefault(group, []).append(mapping)
+    return {
+        group: {name for name in set().union(*members) if len({repr(one.get(name)) for one in members}) > 1}
+        for group, members in groups.items()
+    }
+
+
+def sortable(value: Any) -> tuple[bool, bool, float, str]:
+    """Give a key that sorts nothing first, then numbers, then text."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is not None, not number, float(value) if number else 0.0, str(value)
+
+
+def _in_order(place: Place) -> list[tuple[bool, bool, float, str]]:
+    return [sortable(value) for value in place]

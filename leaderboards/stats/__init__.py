@@ -1,0 +1,1 @@
+"""Statistics over seeds: intervals of one mean, paired tests and shared ranks in a cell, aggregates over cells."""

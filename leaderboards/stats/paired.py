@@ -1,0 +1,236 @@
+"""Algorithms on the same seeds: tested differences, Holm's correction, ranks shared by what no test separates.
+
+A seed fixes partition, initial weights, participants and batches whatever the algorithm, so runs of one seed are
+alike in all but the algorithm, and their difference varies less than either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from leaderboards.stats.intervals import CONFIDENCE, INTERVAL_FROM, Interval, finite, t_limits
+
+Seeds = Mapping[int, float]  # seed -> value
+K = TypeVar("K", bound=Hashable)
+SIGNIFICANCE = 1 - CONFIDENCE
+
+_ROUNDING = 1e-9  # relative: differences nearer to each other than this differ by rounding only
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The difference of an algorithm from a reference on the seeds that both have.
+
+    Args:
+        algorithm: compared with `reference`.
+        reference: its values are subtracted.
+        n: common seeds.
+        unpaired: seeds that only one of the two has; they are not used.
+        difference: mean of algorithm - reference, in the unit of the values; None without a common seed.
+        interval: of the difference, Student's t; None below 3 common seeds.
+        p: two-sided p-value, uncorrected; None below 3 common seeds: not tested.
+        adjusted: `p` after Holm's correction over the family; None if not tested, or not yet corrected.
+    """
+
+    algorithm: str
+    reference: str
+    n: int
+    unpaired: tuple[int, ...]
+    difference: float | None
+    interval: Interval | None
+    p: float | None
+    adjusted: float | None = None
+
+    @property
+    def separable(self) -> bool:
+        """Whether the two differ at 5 % after correction; False if not tested, or not yet corrected."""
+        return self.adjusted is not None and self.adjusted <= SIGNIFICANCE
+
+
+def compared(values: Mapping[str, Seeds], reference: str) -> tuple[Comparison, ...]:
+    """Compare every other algorithm with `reference`, corrected as one family, in the order of `values`.
+
+    Args:
+        values: algorithm -> seed -> value, finite, of one cell; diverged runs left out by the caller.
+        reference: one of them.
+
+    Raises:
+        KeyError: `reference` is not among them.
+        ValueError: a value is not finite.
+    """
+    return corrected([paired(values, name, reference) for name in values if name != reference])
+
+
+def paired(values: Mapping[str, Seeds], algorithm: str, reference: str) -> Comparison:
+    """Test two algorithms by the paired t test (Student 1908), not yet corrected for others.
+
+    With d the differences on the n common seeds, d̄ their mean and s their standard deviation (n - 1):
+
+        t = d̄ √n / s,  p = 2 P(T_{n-1} > |t|)
+
+    *Fewer than 3 common seeds* are not tested. *Equal at every seed*: p = 1. *A constant difference* (s = 0) would
+    have p = 0, which three runs cannot show: measured in steps of one test example, differences coincide easily. Its
+    interval is a point and its p that of the exact test by sign flips (Fisher 1935, "The design of experiments",
+    section 21),
+
+        p = 2 / 2^n,
+
+    0.25 at 3 seeds and below 5 % from 6. Costs that do not depend on the seed (exchanges, bytes) need no test.
+
+    Few seeds separate little: at n = 3, p < 0.05 takes |d̄| > 2.5 s, and among ten comparisons |d̄| > 8.1 s.
+
+    Args:
+        values: algorithm -> seed -> value, finite.
+        algorithm: compared with `reference`.
+        reference: its values are subtracted.
+
+    Raises:
+        KeyError: one of the two is not among them.
+        ValueError: a value is not finite.
+    """
+    first, second = values[algorithm], values[reference]
+    seeds = sorted(first.keys() & second.keys())
+    differences = _differences(finite(first[seed] for seed in seeds), finite(second[seed] for seed in seeds))
+    n, interval, p = len(seeds), None, None
+    if n >= INTERVAL_FROM:
+        std = differences.std(ddof=1) if np.ptp(differences) else 0.0
+        low, high = t_limits(differences.mean(), std, n)
+        interval, p = Interval(float(low), float(high)), _p_value(differences)
+    mean = math.fsum(differences) / n if n else None
+    return Comparison(algorithm, reference, n, tuple(sorted(first.keys() ^ second.keys())), mean, interval, p)
+
+
+def corrected(family: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    """Fill in `adjusted` by Holm's correction over those of the comparisons that were tested.
+
+    The family is what a reader takes in at once: the algorithms of a column, or of a whole table.
+    """
+    adjusted = iter(holm([one.p for one in family if one.p is not None]))
+    return tuple(replace(one, adjusted=None if one.p is None else next(adjusted)) for one in family)
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """Adjust p-values by Holm's procedure (Holm 1979, "A simple sequentially rejective multiple test procedure").
+
+    Of m p-values the i-th smallest becomes max_{j <= i} min(1, (m - j + 1) p_(j)). Rejecting what is at most 0.05
+    keeps the chance of any false rejection at 5 %, however the tests depend on each other.
+
+    Args:
+        p_values: each in [0, 1].
+
+    Returns:
+        In the order given.
+    """
+    p = np.array(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return tuple(adjusted.tolist())
+
+
+def _differences(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The differences by seed (n,), exactly equal if they differ by rounding only, and 0 if they are rounding."""
+    differences = first - second
+    rounding = _ROUNDING * np.maximum(abs(first), abs(second)).max(initial=0.0)
+    if len(differences) and np.ptp(differences) <= rounding:
+        differences = np.full_like(differences, differences.mean())
+    return np.where(abs(differences) <= rounding, 0.0, differences)
+
+
+def _p_value(differences: np.ndarray) -> float:
+    from scipy.special import stdtr  # `scipy.stats.ttest_rel` takes a second to import, and a millisecond a call
+
+    n = len(differences)
+    if not differences.any():
+        return 1.0
+    if not np.ptp(differences):
+        return 2.0 ** (1 - n)
+    t = differences.mean() * math.sqrt(n) / differences.std(ddof=1)
+    return float(2 * stdtr(n - 1, -abs(t)))
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """An algorithm's place in a cell.
+
+    Args:
+        algorithm: its name.
+        rank: from 1, the best; shared.
+        mean: over all its seeds, in the unit of the values.
+        n: its seeds.
+        untested: whether the place rests on the plain order of means, in part at least.
+    """
+
+    algorithm: str
+    rank: int
+    mean: float
+    n: int
+    untested: bool = False
+
+
+def rankable(seeds: Mapping[K, int]) -> set[K]:
+    """Select those of a cell that take part in ranks: with 3 seeds, if any has so many, else all.
+
+    No test can hold what one or two lucky seeds reached against three.
+
+    Args:
+        seeds: how many each has.
+    """
+    enough = {name for name, count in seeds.items() if count >= INTERVAL_FROM}
+    return enough or set(seeds)
+
+
+def shared_ranks(values: Mapping[str, Seeds], higher_is_better: bool = True) -> tuple[Ranked, ...]:
+    """Rank the algorithms of a cell in groups, each of its best and what is not separable from that best.
+
+    The best mean opens the first group. All others are compared with it by the paired t test, corrected by Holm as
+    one family; those that are not separably worse share its rank. The best of the rest opens the next group, with a
+    family of its own; its rank is 1 + the number of algorithms placed before.
+
+    *Not transitive*: C may share rank 1 for its wide spread although B, of better mean and narrow spread, is
+    separable and comes after it. Ranks only say "cannot be told from the best of its group".
+
+    *Fewer than 3 common seeds* with the best of the group separate nothing; such an algorithm keeps its place in the
+    plain order of means, sharing a rank only if its mean is no worse than that of every other in the group, and is
+    marked `untested`, as is a best none of whose comparisons was a test. If all have one or two seeds, ranks are
+    those of the means, equal means sharing the smaller one, and all are marked.
+
+    *Unlike seeds*: means are over all seeds of each, tests over the common ones. Where the two disagree about which
+    of a pair is better, it is not separably worse.
+
+    The best is chosen by the same values that it is compared with, and Holm's correction does not allow for that:
+    with few seeds read a separation as this order of evidence, not as an exact 5 %.
+
+    Args:
+        values: algorithm -> seed -> value, finite, at least one each, of one cell; bounds (centralized) and diverged
+            runs left out by the caller.
+        higher_is_better: whether the largest mean is the best.
+
+    Returns:
+        By rank, within a rank by mean, then by name.
+
+    Raises:
+        ValueError: a value is not finite.
+    """
+    means = {name: math.fsum(finite(seeds.values())) / len(seeds) for name, seeds in values.items()}
+    sign = 1 if higher_is_better else -1
+    order = sorted(means, key=lambda name: (-sign * means[name], name))
+    untested: set[str] = set()
+    ranked: list[Ranked] = []
+    while order:
+        best = order[0]
+        family = compared({name: values[name] for name in order}, best)
+        without = {one.algorithm for one in family if one.p is None}
+        untested |= without | ({best} if without and len(without) == len(family) else set())
+        worse = {one.algorithm for one in family if one.separable and sign * (one.difference or 0.0) < 0}
+        lowest = min(sign * means[name] for name in order if name == best or name not in without | worse)
+        group = [name for name in order if name not in worse and (name not in without or sign * means[name] >= lowest)]
+        rank = len(ranked) + 1
+        ranked += [Ranked(name, rank, means[name], len(values[name]), name in untested) for name in group]
+        order = [name for name in order if name not in group]
+    return tuple(ranked)

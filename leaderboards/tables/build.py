@@ -1,0 +1,223 @@
+"""Leaderboard -> tables: what is shown where, and which cells are ranked against each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from leaderboards.commands import typed
+from leaderboards.flags import FLAGS, flags_of
+from leaderboards.frames import records as rows_of
+from leaderboards.identity import canonical_json
+from leaderboards.metrics import METRICS, Metric
+from leaderboards.problems import BY, Place, Problem, Record, problems, setting_of
+from leaderboards.schema import own_name
+from leaderboards.stats.paired import rankable, shared_ranks
+from leaderboards.tables.captions import captions, labels_of, notes, title
+from leaderboards.tables.model import Cell, Head, Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+K = TypeVar("K", bound=Hashable)
+
+
+def tables_of(
+    board: pd.DataFrame,
+    metrics: Sequence[Metric],
+    all_configurations: bool = False,
+    defaults: Mapping[str, Mapping[str, Any]] | None = None,
+    by: Sequence[str] = BY,
+    intervals: bool = False,
+    tuned: Sequence[str] = (),
+) -> list[Table]:
+    """Make the tables of a leaderboard, one per data set, model and setting.
+
+    A row is an algorithm with its selected configuration, which may be another one in each column. If several were
+    tried and none was selected, and with `all_configurations`, each configuration has a row; the selected are ranked.
+
+    Args:
+        board: as `boards.leaderboard` gives it, or some of its rows.
+        metrics: to stand side by side.
+        all_configurations: also show those that were not selected.
+        defaults: of the hyper-parameters, by algorithm; a value unlike its default is then always shown, a fixed
+            default never.
+        by: fields of the setting whose values stand side by side, instead of making tables of their own.
+        intervals: print 95 % intervals instead of standard deviations.
+        tuned: fields of the setting over which configurations were selected, as given to `boards.leaderboard`.
+    """
+    records = [{**record, "chosen": _chosen(record, tuned)} for record in rows_of(board)]
+    names = {key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()}
+    tables = []
+    for problem in problems(records, by, tuned=tuned):
+        labels = labels_of(list(problem.places), by)
+        heads = tuple(Head(place, label, metric) for place, label in labels.items() for metric in metrics)
+        rows = _ranked(list(_rows(problem, heads, by, names, all_configurations)))
+        common = _common_marks(rows)
+        rows = tuple(
+            replace(
+                row,
+                cells=tuple(
+                    replace(cell, marks=tuple(m for m in cell.marks if m not in common), interval=intervals)
+                    for cell in row.cells
+                ),
+            )
+            for row in rows
+        )
+        above = captions(problem, metrics, common, intervals)
+        below = notes(rows, heads)
+        name = title(problem.setting, by, list(problem.places))
+        tables.append(Table(name, above, heads, rows, below, problem.setting, tuple(by)))
+    return tables
+
+
+def _rows(
+    problem: Problem,
+    heads: Sequence[Head],
+    by: Sequence[str],
+    names: Mapping[str, Sequence[str]],
+    all_configurations: bool,
+) -> Iterator[Row]:
+    def place_of(record: Record) -> Place:
+        return tuple(setting_of(record["setting_json"]).get(name) for name in by)
+
+    for (algorithm, model), contest in _grouped(problem.records, lambda r: (r["algorithm"], r["model"])).items():
+        # Configurations are listed if some place has finished ones, but none of them was selected.
+        tried = _grouped([record for record in contest if record["n"]], place_of).values()
+        undecided = any(not any(record["selected"] for record in members) for members in tried)
+        listed = all_configurations or undecided
+        lines = _grouped(contest, lambda r: canonical_json(r["chosen"])) if listed else {"": contest}
+        for line in lines.values():
+            # A place's selected record stands for its algorithm, else one that says what went wrong.
+            shown = {
+                place: min(members, key=lambda r: (not r["selected"], not r["failed"], r["hp_json"]))
+                for place, members in _grouped(line, place_of).items()
+            }
+            cells = tuple(_cell(shown.get(head.place), head.metric, listed) for head in heads)
+            values = [shown[place]["chosen"] for place in problem.places if place in shown]
+            yield Row(algorithm, model, _hyperparameters(values, names[algorithm]), cells)
+
+
+def _cell(record: Record | None, metric: Metric, listed: bool) -> Cell:
+    flags = flags_of(record) if record is not None and record["n"] else []
+    marks = tuple(key for key in flags if FLAGS[key].mark and (listed or key != "selected"))
+    return Cell(state_of(record, metric), metric, record, marks=marks)
+
+
+def state_of(record: Record | None, metric: Metric) -> str:
+    """Tell the state of a cell (`Cell.state`). A column of which no run has a value was not asked for: missing."""
+    if record is None:
+        return "missing"
+    if not record["n"]:
+        return "failed" if record["failed"] else "stopped"
+    if record["diverged"]:
+        return "diverged"
+    if record[f"{metric.name}_mean"] is not None:
+        return "value"
+    return "unreached" if record.get(f"{metric.name}_count") or metric.name not in METRICS else "missing"
+
+
+def _common_marks(rows: Sequence[Row]) -> frozenset[str]:
+    """The marks that every cell with runs has: they are said once, above the table."""
+    marks = [set(cell.marks) for row in rows for cell in row.cells if cell.state in ("value", "diverged")]
+    return frozenset(set.intersection(*marks) & {"shortened", "mixed"}) if marks else frozenset()
+
+
+def _ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """`rows` with the ranks of their cells, sorted: complete ones first, by mean rank; reference rows last."""
+    references = [row.reference for row in rows]
+    columns = [_ranked_column(column, references) for column in zip(*(row.cells for row in rows), strict=True)]
+    # The rows of an algorithm stay together, in the order of their hyper-parameters, where their best cells stand.
+    together: dict[str, list[Row]] = {}
+    for row, cells in zip(rows, zip(*columns, strict=True), strict=True):
+        together.setdefault(row.label, []).append(replace(row, cells=cells))
+    return tuple(row for members in sorted(together.values(), key=_standing) for row in members)
+
+
+def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Cell]:
+    """The cells of a column with their ranks, shared by what no test separates if values by seed are known."""
+    metric = cells[0].metric
+    scores = {
+        i: score
+        for i, (cell, reference) in enumerate(zip(cells, references, strict=True))
+        if not reference and (score := _score(cell)) is not None
+    }
+    if metric.differs_by_seed:
+        enough = rankable({i: cells[i].n for i in scores})
+        scores = {i: score for i, score in scores.items() if i in enough}
+    seeds = {str(i): cells[i].seeds for i in scores}
+    if metric.differs_by_seed and all(seeds.values()):
+        ranks = {int(place.algorithm): place.rank for place in shared_ranks(seeds, metric.higher_is_better)}
+    else:
+        ranks = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
+    words = {1: "best", 2: "second"} if len(set(ranks.values())) > 1 else {}
+    return [replace(cell, rank=ranks.get(i), emphasis=words.get(ranks.get(i, 0), "")) for i, cell in enumerate(cells)]
+
+
+def _score(cell: Cell) -> float | None:
+    """The cell's mean, larger is better; None if it takes no part."""
+    mean = cell.statistic("mean") if cell.competes else None
+    return mean if mean is None or cell.metric.higher_is_better else -mean
+
+
+def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
+    """What algorithms are sorted by: competitors first, few unranked columns before many, mean rank, mean score."""
+    columns = list(zip(*(row.cells for row in rows), strict=True))
+    best = [min((cell.rank for cell in cells if cell.rank is not None), default=None) for cells in columns]
+    ranks = [rank for rank in best if rank is not None]
+    scores = [score for cells in columns for cell in cells if (score := _score(cell)) is not None]
+    mean_rank, mean_score = (sum(values) / max(1, len(values)) for values in (ranks, scores))
+    return rows[0].reference, len(best) - len(ranks), mean_rank, -mean_score, rows[0].label
+
+
+def _hyperparameters(values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """Print `names`: `mu=0.1`, or `mu=0.1|1` if the places, from left to right, have different values.
+
+    Switches that are off everywhere, and empty values, are left out; 0 is neither.
+    """
+    parts = []
+    for name in names:
+        own = [value[name] for value in values if name in value]
+        if any(value is not None and value is not False for value in own):
+            texts = [typed(value) for value in own]
+            parts.append(f"{name}={texts[0] if len(set(texts)) == 1 else '|'.join(texts)}")
+    return " ".join(parts)
+
+
+def _worth_showing(records: Sequence[Record], defaults: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """The hyper-parameters worth showing, by algorithm: those with several values, those unlike a known default.
+
+    Of algorithms without known defaults, all if no algorithm at all has several values.
+    """
+    every: dict[str, dict[str, set[str]]] = {}
+    for record in records:
+        names = every.setdefault(record["algorithm"], {})
+        for name, value in json.loads(record["hp_json"]).items():
+            names.setdefault(name, set()).add(typed(value))
+    vary = any(len(values) > 1 for names in every.values() for values in names.values())
+
+    def worth(algorithm: str, name: str, values: set[str]) -> bool:
+        if algorithm in defaults:
+            return values != {typed(defaults[algorithm].get(name))}
+        return len(values) > 1 or not vary
+
+    return {
+        algorithm: [own_name(algorithm, name) for name, values in names.items() if worth(algorithm, name, values)]
+        for algorithm, names in every.items()
+    }
+
+
+def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, list[Record]]:
+    groups: dict[K, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    return groups
+
+
+def _chosen(record: Record, tuned: Sequence[str]) -> dict[str, Any]:
+    """What was chosen for a record: its hyper-parameters, and the tuned fields of its setting."""
+    setting = setting_of(record["setting_json"])
+    own = {own_name(record["algorithm"], name): value for name, value in json.loads(record["hp_json"]).items()}
+    return own | {name: setting[name] for name in tuned}

@@ -1,0 +1,180 @@
+"""The words around a table: what it shows, how configurations were selected, what its marks mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from leaderboards.commands import typed
+from leaderboards.flags import FLAGS, STATES
+from leaderboards.metrics import METRICS, Metric
+from leaderboards.problems import Place, Problem, Record
+from leaderboards.stats.intervals import INTERVAL_FROM
+from leaderboards.tables.model import Head, Row
+
+SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
+
+_UNREACHED = "k of n: only so many seeds reached it, were evaluated at that round or tracked it, and no mean is taken"
+_IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size"}
+_LOCAL = (  # fields of local training, how they are said, and the value that goes without saying
+    ("optimizer", "{}", None),
+    ("lr", "lr {}", None),
+    ("momentum", "momentum {}", 0.0),
+    ("weight_decay", "weight decay {}", 0.0),
+    ("lr_decay", "lr decay {}", 1.0),
+    ("batch_size", "batch size {}", None),
+    ("augmentation", "{}", "none"),
+    ("fraction", "fraction {} of the data", 1.0),
+)
+_TITLE = (  # fields that are said together, and how
+    ("{dataset}", ("dataset",)),
+    ("{model}", ("model",)),
+    ("{partition}, {num_clients} clients", ("partition", "num_clients")),
+    ("{rounds} rounds × {local_epochs} local epochs", ("rounds", "local_epochs")),
+    ("α = {alpha:g}", ("alpha",)),
+    ("participation {participation:g}", ("participation",)),
+)
+
+
+def title(setting: Mapping[str, Any], by: Sequence[str], places: Sequence[Place]) -> str:
+    """Say what all numbers of a table have in common.
+
+    Args:
+        setting: every field but those of `by`.
+        by: the fields that columns stand for.
+        places: their values.
+    """
+    values = {name: {place[i] for place in places} for i, name in enumerate(by)}
+    shared = {**setting, **{name: next(iter(own)) for name, own in values.items() if len(own) == 1}}
+    line = " · ".join(
+        text.format(**shared) for text, names in _TITLE if all(shared.get(name) is not None for name in names)
+    )
+    return re.sub(r"(?<!\d)1 (client|round|local epoch)s\b", r"1 \1", line)
+
+
+def labels_of(places: Sequence[Place], by: Sequence[str]) -> dict[Place, str]:
+    """Say what tells each place from the others: its value of each field that has several."""
+    varying = [i for i in range(len(by)) if len({place[i] for place in places}) > 1]
+    return {place: ", ".join(_value(by[i], place[i]) for i in varying) for place in places}
+
+
+def _value(name: str, value: Any) -> str:
+    symbol = SYMBOLS.get(name, name)
+    return f"no {symbol}" if value is None else f"{symbol} = {typed(value)}"
+
+
+def captions(
+    problem: Problem, metrics: Sequence[Metric], common_marks: Collection[str] = (), intervals: bool = False
+) -> tuple[str, ...]:
+    """Write the lines above a table.
+
+    Args:
+        problem: the table's; fields in which those beside it differ are shown if the title lacks them.
+        metrics: of the columns.
+        common_marks: keys of `flags.FLAGS` that hold for every cell.
+        intervals: whether intervals are printed, instead of standard deviations.
+    """
+    records = problem.records
+    lines = [_measured(metrics, intervals), f"local training: {local_training(problem.setting, problem.differing)}"]
+    if any(record["configurations"] for record in records):
+        tried = ((record["algorithm"], record["configurations"]) for record in records)
+        lines += [_selection(records), f"configurations tried: {_ranges(tried)}"]
+    gaps = [
+        (record["algorithm"], round(METRICS["best_val_accuracy"].scale * record["validation_gap"], 2))
+        for record in records
+        if record.get("chosen_on") and record["validation_gap"] is not None
+    ]
+    if gaps:
+        said = "validation minus test accuracy in the round of the best validation accuracy, points"
+        lines.append(f"{said}: {_ranges(gaps, ' to ')}")
+    lines += [f"all runs: {flag.meaning}" for key, flag in FLAGS.items() if key in common_marks]
+    return tuple(line[0].upper() + line[1:] for line in lines)
+
+
+def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:
+    """Say how clients train, and on how much: `sgd, lr 0.01, momentum 0.9, batch size 64, flip_crop`.
+
+    Args:
+        setting: the fields that are known.
+        differing: further fields to name with their values, if the setting has them.
+    """
+    said = {name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual}
+    further = sorted((set(differing) & setting.keys()) - _IN_TITLE - said.keys())
+    values = [text.format(typed(setting[name])) for name, text in said.items()]
+    return ", ".join([*values, *(f"{name} {typed(setting[name])}" for name in further)])
+
+
+def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
+    """Write the lines below a table: only of words and marks that occur in it."""
+    cells = [cell for row in rows for cell in row.cells]
+    states, marks = {cell.state for cell in cells}, {mark for cell in cells for mark in cell.marks}
+    few = [
+        cell
+        for row in rows
+        if not row.reference
+        for cell in row.cells
+        if cell.state == "value" and 0 < len(cell.seeds) < INTERVAL_FROM and cell.metric.differs_by_seed
+    ]
+    several = len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1
+    lines = {
+        "(1) a single seed, no spread": any(cell.state == "value" and cell.n == 1 for cell in cells),
+        "best and second by mean alone: a test needs 3 seeds": any(cell.emphasis for cell in few),
+        "rows with fewer than 3 seeds are not ranked where others have 3": any(
+            cell.rank is None and cell.competes for cell in few
+        ),
+        **{f"{flag.mark} {flag.meaning}": key in marks for key, flag in FLAGS.items()},
+        **{f"{word}{':' * word.isalpha()} {said}": state in states for state, (word, said) in STATES.items()},
+        _UNREACHED: "unreached" in states,
+        "C participation, the share of clients that train in a round": any("C = " in head.label for head in heads),
+        "hyper-parameters left at their defaults are not shown": any(row.hyperparameters for row in rows),
+        "a|b values differ between the columns, from left to right": any("|" in row.hyperparameters for row in rows),
+        "what a paired t test over seeds (Holm, 5 %) cannot tell from the best shares its rank": any(
+            len(cell.seeds) > 2 and cell.rank is not None for cell in cells
+        ),
+        "rows by mean rank over all columns, then by mean": several and len(heads) > 1,
+        "reference rows (last) are not ranked": any(row.reference for row in rows),
+    }
+    return tuple(line for line, holds in lines.items() if holds)
+
+
+def _measured(metrics: Sequence[Metric], intervals: bool) -> str:
+    spread = "mean [95 % interval: Student's t, from 3 seeds on]" if intervals else "mean ± std"
+    spread += " (n seeds)"
+    if len({(metric.quantity, metric.unit) for metric in metrics}) == 1:
+        unit = f", {metrics[0].unit}" if metrics[0].unit else ""
+        of = "; ".join(f"{metric.short}: {metric.of}" for metric in metrics if metric.of)
+        return f"{metrics[0].quantity}{unit}, {spread}" + (f"; {of}" if of else "")
+    return "; ".join([spread, *map(measured, metrics)])
+
+
+def measured(metric: Metric) -> str:
+    """Say what a column measures: `final: accuracy of the global model on the test set, last round, %`."""
+    return f"{metric.short}: {', '.join(part for part in (metric.quantity, metric.of, metric.unit) if part)}"
+
+
+def _selection(records: Sequence[Record]) -> str:
+    searched = sorted({where for record in records if (where := record.get("chosen_on"))})
+    other_seeds = "; reported are the seeds other than 0" * bool(searched)
+    if all(record["configurations"] <= 1 for record in records):
+        return f"one configuration of each algorithm, nothing to select from{other_seeds}"
+    if searched:
+        return f"configurations selected on the validation split of {' or '.join(searched)}{other_seeds}"
+    rules = {record["selected_on"] for record in records if record["n"]}
+    texts = {
+        "validation": "configurations selected on the validation split, by their mean over seeds",
+        "test": "configurations selected ON THE TEST SET: these numbers are optimistic",
+        "none": "no validation split to select on: of several configurations all are listed and none is ranked",
+        "mixed": "runs disagree about what to select on: of several configurations all are listed and none is ranked",
+    }
+    return "; ".join(text for rule, text in texts.items() if rule in rules)
+
+
+def _ranges(values: Iterable[tuple[str, float]], to: str = "-") -> str:
+    """`fedavg 4, fedcad 3-6`: by algorithm the least and the largest value."""
+    groups: dict[str, set[float]] = {}
+    for name, value in values:
+        groups.setdefault(name, set()).add(value)
+    return ", ".join(
+        f"{name} {to.join(map(str, sorted({min(own), max(own)})))}" for name, own in sorted(groups.items())
+    )
