@@ -15,7 +15,7 @@ from algorithms.base import Batch, Params
 from bench.engine.crops import draw_crops
 from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
-from bench.engine.stacked.convolutions import computed, usual
+from bench.engine.stacked.batched_layers import BatchedLayers
 from bench.engine.streams import stream
 from bench.engine.tasks import Problem
 from bench.engine.trees import each, num_bytes, stack, tree_map
@@ -153,7 +153,7 @@ class ClientCohort:
             given = {name: value.detach().expand(len(at), *value.shape).clone() for name, value in params.items()}
             leaves = self._leaves(given)
             parts = {"given": given, "batch": batch, "local": local, "key": key}
-            with computed(usual(self.problem.federation.device)):
+            with BatchedLayers():
                 values = each(partial(self._value, loss), parts)
             slopes = _slopes(values.sum(), leaves)
             for row, position in enumerate(at):

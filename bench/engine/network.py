@@ -16,8 +16,6 @@ from bench.engine.dropout import replace_dropout
 from bench.engine.streams import stream
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
-# Take weights of bfloat16 in a stack. Not what extends them, which may compute with its weights in float32 first.
-LOWERED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm)
 
 
 class Network:
@@ -66,8 +64,6 @@ class Network:
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self.autocasts = precision == "bf16"
-        low = {prefix for prefix, part in module.named_modules() if type(part) in LOWERED and self.autocasts}
-        self.lowered = tuple(name for name in self.trainable if name.rpartition(".")[0] in low)
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
         training = copy.deepcopy(module).train()

@@ -34,9 +34,6 @@ class Pack:
         self.failures: dict[Simulation, Exception] = {}
         self.apart: Exception | None = None
         self.trainer = self.members[0].trainer
-        for member in self.members[1:]:  # one program for all: each one's state has to say what it used
-            self.members[0].choices.adopt(member.choices.used)
-            member.choices = self.members[0].choices
 
     @property
     def active(self) -> list[Simulation]:

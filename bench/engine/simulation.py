@@ -25,7 +25,6 @@ from bench.engine.network import Network, drawn_module, initial_params, make_mod
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.server_steps import ServerSteps
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.streams import stream
 from bench.engine.tasks import Job, Problem, Task, Trained, make_task
@@ -75,7 +74,6 @@ class Simulation:
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
         folder: where the state lies, or None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
-        choices: which programs were found fastest, on a GPU.
         initial: w_0, with all names of the network; None for the weights that the seed draws.
     """
 
@@ -91,7 +89,6 @@ class Simulation:
         backend: str = "auto",
         folder: StateFolder | None = None,
         track: Collection[str] = (),
-        choices: Choices | None = None,
         initial: Params | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
@@ -101,8 +98,7 @@ class Simulation:
         self.device = torch.device(device)
         set_precision(setting.precision, self.device)
         self.backend = choose_backend(backend, self.device)
-        self.choices = choices or Choices()
-        self.trainer = trainer_of(self.backend, self.device, self.choices)
+        self.trainer = trainer_of(self.backend, self.device)
         dataset, info = dataset.sized(setting.image_size), info.sized(setting.image_size)
         factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
         module = make_module(factory, seed)
@@ -165,7 +161,7 @@ class Simulation:
         server = {"params": self.server.params, "extra": dict(self.server.extra), "progress": asdict(self.progress)}
         server["tracking"] = self.tracker.state()
         changed = {client: self.memories[client] for client in self._changed}
-        about = {"backend": self.backend, "track": sorted(self.tracker.what), "programs": self.choices.used}
+        about = {"backend": self.backend, "track": sorted(self.tracker.what)}
         self.folder.save(self.round, server, changed, about)
         self._changed.clear()
 
@@ -179,8 +175,7 @@ class Simulation:
         self.progress = Progress(**{**progress, "traffic": Traffic(**progress["traffic"])})
         self.tracker.load(server.get("tracking", {}))
         self.memories, self.backend = memories, manifest["backend"]
-        self.choices.adopt(manifest.get("programs", {}))
-        self.trainer = trainer_of(self.backend, self.device, self.choices)
+        self.trainer = trainer_of(self.backend, self.device)
         self._changed.clear()
         return True
 
@@ -311,9 +306,9 @@ def _initialise(factory: Callable[[], Any], dtype: torch.dtype, device: torch.de
     return initial_params(drawn_module(factory, drawn), dtype, device)
 
 
-def trainer_of(backend: str, device: torch.device, choices: Choices) -> Loop | Stacked:
+def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
     """What trains the clients of a round, by the name of a backend."""
-    return Loop() if backend == "loop" else Stacked.on(device, choices)
+    return Loop() if backend == "loop" else Stacked.on(device)
 
 
 def choose_backend(backend: str, device: torch.device) -> str:

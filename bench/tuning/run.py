@@ -18,7 +18,6 @@ from bench import data, provenance
 from bench.data.splits import split
 from bench.engine.memory import largest_peak
 from bench.engine.simulation import Point, Simulation
-from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.engine.tracking import write as write_tracked
@@ -31,7 +30,6 @@ from leaderboards import Store
 
 WAIT_SECONDS = 0.5
 SILENT_SECONDS = 5.0  # of waiting for another's claim, before that is said
-PROGRAMS = "programs.json"  # beside the states: the fastest programs
 
 
 class Run:
@@ -202,7 +200,6 @@ class Run:
             backend=execution.backend,
             folder=self.folder,
             track=execution.track,
-            choices=Choices(self.folder.path.with_name(PROGRAMS)),
             initial=initial,
         )
         self.simulation.load()

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Outputs
 from bench.engine.loop import dropout_keys
-from bench.engine.stacked.rooms import Room
+from bench.engine.stacked.static_buffers import NoBuffers, StaticBuffers
 from bench.engine.tasks import Job, Task
 from bench.engine.trees import leaves, stack, to, tree_map
 
@@ -45,13 +45,13 @@ class Steps:
     widths: list[int] | None
 
     @staticmethod
-    def of(entries: Sequence[tuple[Job, Task]], room: Room) -> Steps:
+    def of(entries: Sequence[tuple[Job, Task]], buffers: NoBuffers | StaticBuffers) -> Steps:
         """Those of the clients of one or several runs, in the order of the stack."""
         problem, tasks = entries[0][0].problem, [task for _, task in entries]
         device = problem.federation.device
 
         def placed(name: str, tree: Any) -> Any:
-            return None if tree is None else room.place(name, to(tree, device), axes=2)
+            return None if tree is None else buffers.place(name, to(tree, device), axes=2)
 
         draws = [task.source.draws for task in tasks if task.source.draws is not None]
         widths = [task.source.widths for task in tasks if task.source.widths is not None]
@@ -63,7 +63,7 @@ class Steps:
             noise=placed("noise", _noise(entries)),
             keys=placed("keys", _keys(entries) if problem.net.has_dropout else None),
             rows=placed("rows", rows),
-            tables=room.place("tables", tables),
+            tables=buffers.place("tables", tables),
             widths=[max(step) for step in zip_longest(*widths, fillvalue=0)] if widths else None,
         )
 
