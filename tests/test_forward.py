@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor
@@ -58,22 +56,6 @@ def test_what_did_not_fit_is_not_tried_again_within_a_pass() -> None:
             assert torch.equal(logits_of(net, PARAMS, x), 3 * x)  # type: ignore[arg-type]
         assert net.tried == [100, 50, 50, 50, 50, 50]
         assert len(said) == 1
-
-
-def test_another_error_is_raised_as_it_is() -> None:
-    net = Narrow(0, RuntimeError("shapes do not match"))
-    with pytest.raises(RuntimeError, match="shapes"):
-        logits_of(net, PARAMS, torch.randn(4, 2))  # type: ignore[arg-type]
-    assert net.tried == [4]
-
-
-def test_what_fits_is_answered_at_once() -> None:
-    net = Narrow(10)
-    with warnings.catch_warnings(action="error"):
-        answers = Answers(net)  # type: ignore[arg-type]
-        answers.on(PARAMS, torch.randn(10, 2))
-        assert answers.on(PARAMS, torch.randn(0, 2)).logits.shape == (0, 2)
-    assert net.tried == [10, 0]
 
 
 def test_a_sample_that_does_not_fit_ends_it() -> None:

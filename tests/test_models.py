@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,7 +68,6 @@ SHAPES = {
     "mlp_vectors": ((5,), 64),
 }
 BATCHNORM_FORM = {"mlp", "mlp_vectors", "cnn_digits", "resnet8", "resnet8_wide", "resnet50", "resnet50_imagenet"}
-ALWAYS_BATCHNORM = {"cnn_fedgen", "cnn_digits5"}
 FORMS = [*SHAPES, "mlp+bn+head", *(f"{name}+head" for name in SHAPES)]
 FORMS += [f"{name}+bn" for name in sorted(BATCHNORM_FORM)]
 
@@ -119,12 +117,6 @@ def test_every_form_answers_as_the_table_says(name: str) -> None:
     torch.testing.assert_close(net.head(params, out.features), out.logits)
 
 
-def test_every_model_is_tested() -> None:
-    assert set(SHAPES) | {"distilbert", "distilbert_scratch"} == set(MODELS)
-    assert {name for name, info in MODELS.items() if info.batchnorm_form} == BATCHNORM_FORM
-    assert {name for name, info in MODELS.items() if info.always_batchnorm} == ALWAYS_BATCHNORM
-
-
 @pytest.mark.parametrize("name", FORMS)
 def test_the_head_is_the_last_linear_layer_or_ends_with_it(name: str) -> None:
     shape, _ = SHAPES[name.partition("+")[0]]
@@ -135,15 +127,6 @@ def test_the_head_is_the_last_linear_layer_or_ends_with_it(name: str) -> None:
         assert [part for part in module.head.modules() if isinstance(part, nn.Linear)] == linear[-2:]
     else:
         assert linear[-1] is module.head
-
-
-def test_lenet5_is_one_network_whichever_features_it_names() -> None:
-    """The same draws, the same logits; only what is called features differs."""
-    one, other = (make_module(partial(models.make, name, (1, 32, 32), 26), 3) for name in ("lenet5", "lenet5_120"))
-    x = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-    assert torch.equal(one(x).logits, other(x).logits)
-    assert torch.equal(other.head[:2](other(x).features), one(x).features)
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -203,17 +186,6 @@ def test_initialisation_is_the_seeds_and_nobody_elses(name: str) -> None:
     assert torch.equal(torch.random.get_rng_state(), state), "global randomness stays untouched"
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     assert not torch.equal(first.head.weight, other.head.weight)
-
-
-def test_the_stems_of_resnet50() -> None:
-    small, large = (models.make(name, (3, 64, 64), 10).body for name in ("resnet50", "resnet50_imagenet"))
-    x = torch.randn(1, 3, 64, 64)
-    assert small.pool(small.conv(x)).shape == (1, 64, 64, 64), "no stride, no pooling"
-    assert large.pool(large.conv(x)).shape == (1, 64, 16, 16)
-    assert small.blocks(torch.randn(1, 64, 64, 64)).shape == (1, 2048, 8, 8), "three stages halve"
-    assert [type(part).__name__ for part in small.blocks] == ["Bottleneck"] * 16
-    strides = [block.conv2.stride[0] for block in small.blocks]
-    assert [number for number, stride in enumerate(strides) if stride == 2] == [3, 7, 13], "on the 3x3 convolution"
 
 
 def test_groups_of_the_resnets() -> None:
@@ -334,18 +306,6 @@ def test_distilbert_stacks_with_dropout_and_gradients() -> None:
     slopes = [torch.autograd.grad(value.sum(), list(stacked.values())) for value in (together, alone)]
     for ours, theirs in zip(*slopes, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-
-
-def test_distilbert_drops_in_all_its_places() -> None:
-    """Embeddings, attention and dense layer of each of the two blocks, and the features."""
-    net, params = network("distilbert_tiny")
-    ids, key = inputs("distilbert_tiny"), step_keys(torch.Generator().manual_seed(0), 1)[0]
-    with net.dropout(key):
-        features = net(params, ids).features
-        assert net._masks is not None
-        assert net._masks._applied == 1 + 2 * 2 + 1
-    assert not torch.equal(features, net.eval(params, ids).features)
-    assert torch.equal(net(params, ids).features, net.eval(params, ids).features), "no key, no dropout"
 
 
 @pytest.fixture

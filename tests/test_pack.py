@@ -18,12 +18,12 @@ from algorithms.base import Algorithm, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
+from bench.engine.client_round import ClientResult
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.batched_hparams import constants, differing, packable_numbers, with_numbers
 from bench.engine.stacked.stack import Stack
 from bench.engine.stacked.step_executors import Eager
-from bench.engine.tasks import Trained
 from bench.selftest.candidate import candidate
 
 ROUNDS = 3
@@ -143,27 +143,6 @@ def test_short_of_memory_half_the_clients_go_on(
     assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
 
 
-def test_what_a_run_has_trained_is_gone_before_others_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four runs of three clients, two at a time: of at most two runs anything is kept, not of all four."""
-    pack = Pack([candidate("scaffold").simulate("stacked", seed=seed) for seed in range(4)])
-    pack.trainer = Stacked(limit=2)
-    made, alive = list[ref[Trained]](), list[int]()
-    whole = Stack.run
-
-    def run(self: Stack) -> Any:
-        alive.append(sum(kept() is not None for kept in made))
-        done = whole(self)
-        made.extend(ref(trained) for _, trained in done)
-        return done
-
-    monkeypatch.setattr(Stack, "run", run)
-    pack.advance(2)
-    assert alive == [0, 2, 1, 0, 2, 1] * 2
-    monkeypatch.undo()
-    for member in pack.members:
-        assert largest_gap(candidate("scaffold").run(2, "stacked", seed=member.seed), member) < 1e-10
-
-
 def test_a_round_in_parts_makes_as_few_steps_as_it_can() -> None:
     """Those with most steps first: the others of a part wait for the longest of them."""
     run = simulate("fedavg", "stacked", participation=1.0, sizes=(2, 14, 2, 14, 2, 14), local_epochs=1)
@@ -199,18 +178,18 @@ class Refuses(Algorithm):
 def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     """One member fails for itself, the others go on together; the error is kept, and nothing that it came through."""
     stacks, whole = list[ref[Any]](), Stack.__init__
-    trained, made = list[ref[Any]](), Trained.__init__
+    trained, made = list[ref[Any]](), ClientResult.__init__
 
     def init(self: Stack, *given: Any) -> None:
         stacks.append(ref(self))
         whole(self, *given)
 
-    def init_trained(self: Trained, **given: Any) -> None:
+    def init_trained(self: ClientResult, **given: Any) -> None:
         trained.append(ref(self))
         made(self, **given)
 
     monkeypatch.setattr(Stack, "__init__", init)
-    monkeypatch.setattr(Trained, "__init__", init_trained)
+    monkeypatch.setattr(ClientResult, "__init__", init_trained)
     members = [simulate(Refuses(mu), "stacked") for mu in (0.1, 0.5, 0.2)]
     pack = Pack(members)
     pack.advance(ROUNDS)
@@ -257,33 +236,3 @@ def limited(monkeypatch: pytest.MonkeyPatch, clients: int, error: Exception = ER
 
     monkeypatch.setattr(Stack, "run", run)
     return tried
-
-
-@dataclass
-class Measured:
-    """A device on which each client takes 10 bytes."""
-
-    bytes: int
-    begun: int = 0
-
-    def begin(self) -> None:
-        self.begun += 1
-
-    def peak(self) -> int:
-        return 30
-
-    def free(self) -> int:
-        return self.bytes
-
-
-def test_the_first_program_says_how_many_clients_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three clients a run, 10 bytes each: of 63 bytes 0.8 are used, which holds five."""
-    alone = [candidate("fedprox").run(ROUNDS, "stacked", seed=seed) for seed in (0, 1, 2, 3)]
-    pack = Pack([candidate("fedprox").simulate("stacked", seed=seed) for seed in (0, 1, 2, 3)])
-    meter = Measured(63)
-    pack.trainer = Stacked(meter=meter)
-    tried = limited(monkeypatch, 100)
-    pack.advance(ROUNDS)
-    assert tried == [3, 5, 4, *[5, 5, 2] * (ROUNDS - 1)]
-    assert meter.begun == 1
-    assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))

@@ -178,7 +178,7 @@ def test_timers_are_gone_afterwards_and_change_nothing() -> None:
         one_round(run)
     one_round(other)
     assert not any(name in vars(owner) for owner, name in points)
-    assert split.engine.make_task.__module__ == "bench.engine.tasks"
+    assert split.engine.make_work.__module__ == "bench.engine.client_round"
     assert all(torch.equal(value, other.server.params[name]) for name, value in run.server.params.items())
 
 

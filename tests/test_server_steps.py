@@ -20,7 +20,6 @@ from bench.engine.server_steps import ServerSteps
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.cuda_graphs import Act, traced
-from bench.engine.stacked.static_buffers import StaticBuffers
 from bench.engine.stacked.step_executors import Captured
 from bench.selftest.candidate import candidate
 
@@ -76,17 +75,6 @@ def test_each_input_moves_the_state_on(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_was_given_back_stays_what_it_was(way: str) -> None:
-    """A server may keep the state after some steps while it goes on from it."""
-    server, to = steps_of(way), {"to": torch.ones(2, 2, dtype=torch.float64)}
-    first = server.repeat(falls, {"x": torch.zeros(2, dtype=torch.float64), "made": 0}, to, {"lr": 0.25})
-    kept = first["x"].clone()
-    second = server.repeat(falls, first, to, {"lr": 0.25})
-    assert first["x"].equal(kept)
-    assert not second["x"].equal(kept)
-
-
-@pytest.mark.parametrize("way", WAYS)
 def test_no_inputs_no_steps(way: str) -> None:
     found = steps_of(way).repeat(falls, {"x": torch.ones(2), "made": 3}, {"to": torch.ones(0, 2)}, {"lr": 1.0})
     assert (found["x"].tolist(), int(found["made"])) == ([1, 1], 3)
@@ -121,12 +109,6 @@ class Halves(Algorithm):
     @decorated
     def wrapped(self, net: Any, state: Any, one: Any, given: Any) -> Any:
         return state * LR
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_method_may_say_super(way: str) -> None:
-    found = steps_of(way).repeat(Halves().half, torch.ones(2), torch.zeros(3), {})
-    assert found.tolist() == [0.125, 0.125]
 
 
 class Other:
@@ -210,18 +192,6 @@ def test_what_is_given_and_the_state_may_shrink_and_grow(way: str) -> None:
         assert state.tolist() == [sum_] * rows
 
 
-def learns(net: Any, state: Any, one: Any, given: Any) -> Any:
-    assert state.is_leaf
-    leaf = state.requires_grad_()
-    return leaf - torch.autograd.grad((leaf * one).sum(), leaf, create_graph=True)[0]
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_no_graph_of_operations_grows_with_the_steps(way: str) -> None:
-    found = steps_of(way).repeat(learns, torch.ones(2), torch.ones(4), {})
-    assert (found.tolist(), found.requires_grad) == ([-3, -3], False)
-
-
 def test_short_of_memory_steps_are_made_as_they_come() -> None:
     def full(step: Act) -> Act:
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -278,23 +248,6 @@ def test_captured_servers_train_what_others_do(name: str, model: str) -> None:
     # A bias before BatchNorm has no gradient but rounding, of which Adam makes steps.
     assert largest_gap(alone, other) < (1e-9 if model.endswith("+bn") else 1e-12)
     assert len(made) == 1, "captured in round 1, replayed in the others"
-
-
-def test_fedgen_keeps_no_more_of_the_clients_models_than_it_reads() -> None:
-    run, rooms = candidate("fedgen").simulate(), list[StaticBuffers]()
-    whole = StaticBuffers.place
-
-    def placed(self: StaticBuffers, *given: Any, **options: Any) -> Any:
-        rooms.append(self)
-        return whole(self, *given, **options)
-
-    run.trainer = captured()
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(StaticBuffers, "place", placed)
-        run.advance(1)
-    shapes = {tuple(tensor.shape[1:]) for tensor in rooms[0].tensors("given")}
-    heads = {tuple(value.shape) for name, value in run.server.params.items() if name.startswith("head.")}
-    assert heads <= shapes <= heads | {(), (run.fed.num_classes,)}
 
 
 @dataclass(frozen=True)
@@ -355,16 +308,6 @@ class Counted(ServerSteps):
     def repeat(self, step: Any, state: Any, inputs: Tensor, given: Any) -> Any:
         self._asked.append(len(inputs))
         return super().repeat(step, state, inputs, given)
-
-
-def test_feddf_checks_where_it_says() -> None:
-    """The last steps are a shorter block where `check_every` does not divide them."""
-    asked: list[int] = []
-    run = candidate("feddf").simulate()
-    run.algorithm = build("feddf", max_steps=7, check_every=3, patience=100)
-    run.fed = replace(run.fed, steps=Counted(asked, run))
-    run.advance(1)
-    assert asked == [3, 3, 1]
 
 
 @pytest.mark.parametrize(("patience", "expected"), [(1, [2]), (4, [2, 2]), (5, [2, 2, 2]), (100, [2, 2, 2, 2])])

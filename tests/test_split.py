@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bench.data.partition import PARTITIONS
-from bench.data.splits import FIELDS, feasible, generator, share_of, split, split_like
+from bench.data.splits import FIELDS, feasible, share_of, split, split_like
 from bench.errors import UsageError
 from search_spaces.setting import Setting
 
@@ -54,12 +54,6 @@ def test_sizes_of_a_split_are_those_asked_for():
         assert len(tested) == share_of(0.2, len(trained) + len(tested))
 
 
-def test_a_bare_setting_gives_everything_to_clients():
-    found = split(SETTING, LABELS, 0)
-    assert not len(together([found.auxiliary, found.validation, *found.local_tests]))
-    np.testing.assert_array_equal(together(found.clients), np.arange(len(LABELS)))
-
-
 def test_fedgkd_validates_on_the_last_tenth_of_the_file():
     labels = np.repeat(np.arange(10), 5000)
     setting = Setting(partition="fedgkd_groups", num_clients=20, validation_fraction=0.1, validation_rule="last")
@@ -84,13 +78,6 @@ def test_a_larger_share_contains_the_smaller(field, less, more, part):
     assert set(getattr(small, part)) < set(getattr(large, part))
 
 
-def test_fields_of_training_do_not_move_the_split():
-    other = replace(
-        FULL, model="cnn_digits", lr=0.5, rounds=3, participation=0.2, optimizer="adam", normalization="none"
-    )
-    assert split(other, LABELS, 0).hash == split(FULL, LABELS, 0).hash
-
-
 def test_the_hash_tells_seeds_and_parts_apart():
     settings = [SETTING, FULL, replace(FULL, auxiliary_per_class=4), replace(FULL, validation_rule="last")]
     hashes = [split(setting, LABELS, seed).hash for setting in settings for seed in (0, 1)]
@@ -99,11 +86,6 @@ def test_the_hash_tells_seeds_and_parts_apart():
 
 def test_a_setting_and_a_seed_mean_the_same_split_for_good():
     assert split(FULL, LABELS, 3).hash == "c29ef64e0d76f93f3a81b455f17e23d3d316a1a6020df5c016c86ae8d75eac6a"
-
-
-def test_generators_of_two_purposes_or_seeds_are_unrelated():
-    draws = [generator(seed, purpose).randint(2**31) for seed in (0, 1, -1) for purpose in ("auxiliary", "partition")]
-    assert len(set(draws)) == len(draws)
 
 
 @pytest.mark.parametrize(
@@ -129,16 +111,6 @@ def test_what_a_split_cannot_give_is_said_in_the_users_words(change, message):
     with pytest.raises(UsageError, match=message) as caught:
         split(setting, LABELS, 0)
     assert feasible(setting, LABELS, 0) == str(caught.value)
-
-
-def test_a_setting_that_can_be_split_is_feasible():
-    assert feasible(FULL, LABELS, 0) is None
-
-
-def test_groups_follow_their_samples():
-    setting = replace(FULL, dataset="digits5", partition="by_source", local_test_fraction=0.0)
-    for source, samples in enumerate(split(setting, LABELS, 0, GROUPS).clients):
-        assert (GROUPS[samples] == source).all()
 
 
 def test_fedkf_keeps_a_fifth_of_each_client_to_test_on():

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import TINY, largest_gap, simulate, toy_split
+from conftest import TINY, largest_gap, toy_split
 from published_formats import put, small
 
 from algorithms import build
@@ -23,8 +23,8 @@ from bench.data.originals import checksum
 from bench.data.sst5 import SST5
 from bench.data.text import PAD, VOCABULARY, TextSource, tokens
 from bench.engine.dropout import Masks, step_keys
+from bench.engine.samples import Texts
 from bench.engine.simulation import Simulation
-from bench.engine.texts import Texts
 from bench.errors import EnvironmentProblem, UsageError
 from bench.planning.settings import canonical
 from search_spaces import SETTINGS, Setting
@@ -172,45 +172,11 @@ def test_a_damaged_file_is_told(folder, part, content, problem):
     assert not list((folder.parent / "cache").rglob("*.npy"))
 
 
-@pytest.mark.parametrize(
-    ("blob", "problem"),
-    [(b'"3","a"\n', "a line of 2 columns"), (b'"x","a","b"\n', "invalid literal"), (b'"1","a","b\n', "unexpected end")],
-)
-def test_a_damaged_table_of_news_is_told(folder, blob, problem):
-    source = ag_news(blob, blob)
-    put(folder / "ag_news_csv/train.csv", blob)
-    put(folder / "ag_news_csv/test.csv", blob)
-    with pytest.raises(EnvironmentProblem, match=f"expected lines of class, title, description, found .*{problem}"):
-        source.read(folder)
-
-
-def test_lines_of_another_kind_are_told(folder):
-    put_table(folder / "sst5", "jsonl", {"train": "train", "dev": "dev", "test": "test"})
-    put(folder / "sst5/dev.jsonl", b'{"sentence": "a"}\n')
-    with pytest.raises(
-        EnvironmentProblem, match=r"dev.jsonl: expected lines of JSON with text and label, found KeyErr"
-    ):
-        sst5().read(folder)
-
-
 @pytest.mark.parametrize(("text", "label"), [(None, 1), ("a", None), ("a", 1.5), ("a", "1"), ("a", True)])
 def test_a_row_that_is_no_text_with_a_label_is_told(folder, text, label):
     put_table(folder / "sst5", "jsonl", {"train": "train", "dev": "dev", "test": "test"})
     put(folder / "sst5/dev.jsonl", json.dumps({"text": text, "label": label}).encode())
     with pytest.raises(EnvironmentProblem, match=r"dev.jsonl: expected a text and a whole number in row 0, found"):
-        sst5().read(folder)
-
-
-def test_a_text_may_hold_any_separator(folder):
-    put_table(folder / "sst5", "jsonl", {"train": "train", "dev": "dev", "test": "test"})
-    put(folder / "sst5/dev.jsonl", '{"text": "a\u2028bad", "label": 4}\n'.encode())
-    assert sst5().read(folder).train_y.tolist() == [3, 1, 2, 4]
-
-
-def test_another_vocabulary_is_refused(folder):
-    put_trees(folder)
-    put(folder / VOCABULARY.path, b"[PAD]\nother\n")
-    with pytest.raises(EnvironmentProblem, match=r"vocab.txt is not the original file: expected 231,508 bytes, md5"):
         sst5().read(folder)
 
 
@@ -339,15 +305,6 @@ def test_stacked_equals_loop_on_texts(algorithm):
     assert largest_gap(loop, stacked) < 1e-10
 
 
-def test_mixed_precision_keeps_float32_masters_on_texts():
-    run = text_run("fedgkd", precision="bf16")
-    run.advance()
-    assert all(value.dtype == torch.float32 for value in run.server.params.values())
-    exact = text_run("fedgkd", precision="fp32")
-    exact.advance()
-    assert 0 < largest_gap(run, exact) < 0.05
-
-
 def test_texts_are_learnt():
     run = text_run("fedavg", lr=5e-3, rounds=8, local_epochs=4)
     run.advance(8)
@@ -390,7 +347,3 @@ def test_a_model_of_images_is_refused():
     with pytest.raises(UsageError, match="fedkf needs images, which sst5 does not hold"):
         supply(entry("fedkf"), replace(SETTINGS["fedgkd", "sst5"], auxiliary_per_class=1))
     assert isinstance(supply(entry("fedavg"), SETTINGS["fedgkd", "sst5"]), Setting)
-
-
-def test_image_runs_keep_their_kind():
-    assert simulate("fedavg").federation.train.widths(torch.zeros(2, 2, dtype=torch.int64)) is None

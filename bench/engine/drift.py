@@ -14,19 +14,19 @@ from torch import Tensor
 
 from algorithms.base import Params
 from algorithms.losses import cross_entropy
+from bench.engine.client_round import ClientResult, RoundWork, leaves_of
 from bench.engine.federation import Federation
 from bench.engine.network import Network
-from bench.engine.tasks import Job, Trained, leaves_of
 
 
-def drift(net: Network, federation: Federation, job: Job, trained: list[Trained]) -> dict[str, Any]:
+def drift(net: Network, federation: Federation, job: RoundWork, trained: list[ClientResult]) -> dict[str, Any]:
     """Measure how unlike the clients of a round are, and how far they move.
 
     Args:
         net: the network.
         federation: the clients' samples.
         job: the round, as its clients began it.
-        trained: what came of them, in the order of the job's tasks.
+        trained: what came of them, in the order of the job's works.
 
     Returns:
         For m clients, norms being Euclidean, over trainable parameters, in double precision. If clients begin with
@@ -42,19 +42,19 @@ def drift(net: Network, federation: Federation, job: Job, trained: list[Trained]
         distances: (m,) ||w_{t+1}^k - w_t||, the norm of Eq. 6's second term without its factor.
         distance: sum_k p_k ||w_{t+1}^k - w_t||.
     """
-    sizes = torch.tensor([len(federation.clients[task.client]) for task in job.tasks], dtype=torch.float64)
+    sizes = torch.tensor([len(federation.clients[work.client]) for work in job.clients], dtype=torch.float64)
     shares = sizes / sizes.sum()
     mean, norms, moved = torch.zeros((), dtype=torch.float64, device=federation.device), [], []
-    for task, result, share in zip(job.tasks, trained, shares.tolist(), strict=True):
-        received = task.local["params"]
-        gradient = _gradient(net, federation, received, task.client, job.problem.setting.batch_size)
+    for work, result, share in zip(job.clients, trained, shares.tolist(), strict=True):
+        received = work.local["params"]
+        gradient = _gradient(net, federation, received, work.client, job.problem.setting.batch_size)
         mean = mean + share * gradient
         norms.append(gradient.norm())
         moved.append((_flat(net, result.params) - _flat(net, received)).norm())
     gradients, distances, mean_gradient = torch.stack(norms).cpu(), torch.stack(moved).cpu(), mean.norm().cpu()
     return {
         "rounds": job.round,
-        "clients": [task.client for task in job.tasks],
+        "clients": [work.client for work in job.clients],
         "shares": shares.tolist(),
         "gradients": gradients.tolist(),
         "mean_gradient": mean_gradient.item(),

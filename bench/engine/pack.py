@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
+from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.simulation import Simulation
-from bench.engine.tasks import Job, Trained
 from bench.errors import Slower, in_a_line, without_variables
 
-Ended = tuple[Simulation, Job, list[Trained]]
+Ended = tuple[Simulation, RoundWork, list[ClientResult]]
 
 
 class Pack:
@@ -50,14 +50,14 @@ class Pack:
                 return
 
     def drop(self, member: Simulation) -> None:
-        """Let a member go, as a scheduler may ask; the others go on without it."""
+        """Let a member go; the others go on without it."""
         self.members = [other for other in self.members if other is not member]
 
     def _round(self) -> None:
         """One round of all active members that have made the fewest."""
         first = min(member.round for member in self.active)
         due = [member for member in self.active if member.round == first]
-        jobs: dict[Simulation, Job] = {}
+        jobs: dict[Simulation, RoundWork] = {}
         for member in due:
             with self._guard(member), member.clock():
                 jobs[member] = member.begin()
@@ -66,7 +66,7 @@ class Pack:
                 member.end(job, trained)
             del job, trained  # before the next are trained: a pack's models together may be more than fit
 
-    def _trained(self, jobs: dict[Simulation, Job]) -> Iterator[Ended]:
+    def _trained(self, jobs: dict[Simulation, RoundWork]) -> Iterator[Ended]:
         """What came of each member's clients, as soon as it is known; `jobs` loses it.
 
         Where all together fail, those that are left are tried alone, so that one fails only.
@@ -76,7 +76,7 @@ class Pack:
             together = yield from self._together(jobs)
         failed = False
         for member in list(jobs):
-            trained: list[Trained] = []
+            trained: list[ClientResult] = []
             with self._guard(member), member.clock():
                 trained = self.trainer.train(jobs[member])
             job = jobs.pop(member)
@@ -92,10 +92,10 @@ class Pack:
                 stacklevel=2,
             )
 
-    def _together(self, jobs: dict[Simulation, Job]) -> Generator[Ended, None, Exception | None]:
+    def _together(self, jobs: dict[Simulation, RoundWork]) -> Generator[Ended, None, Exception | None]:
         """Those that one program trains, and what went wrong with it."""
         members = {id(job): member for member, job in jobs.items()}
-        samples = {member: sum(sum(task.schedule.sizes) for task in job.tasks) for member, job in jobs.items()}
+        samples = {member: sum(sum(work.schedule.sizes) for work in job.clients) for member, job in jobs.items()}
         running = self.trainer.train_all(list(jobs.values()))
         while jobs:
             try:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from algorithms.base import Algorithm, Net, ServerStep
 from bench.engine.memory import give_back
+from bench.engine.pytree import leaves, moves, own, shapes, tensors, tree_map, unstack
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
-from bench.engine.trees import leaves, moves, own, shapes, tensors, tree_map, unstack
 from bench.errors import Slower
 
 

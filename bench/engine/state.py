@@ -87,9 +87,9 @@ class StateFolder:
         }
         with whole_file(self.path / MANIFEST) as file:
             file.write(json.dumps(manifest | {"digest": digest(manifest)}).encode())
-        for file in self.path.iterdir():
-            if file.name not in {MANIFEST, *named}:
-                file.unlink(missing_ok=True)
+        for other in self.path.iterdir():
+            if other.name not in {MANIFEST, *named}:
+                other.unlink(missing_ok=True)
 
     def load(self, manifest: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], dict[int, Any]]:
         """What a manifest names: the server's tree on `device`, the memories on the CPU.

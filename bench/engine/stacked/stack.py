@@ -19,15 +19,15 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
+from bench.engine.client_round import ClientResult, ClientWork, RoundWork, finish
 from bench.engine.loop import masked_mean
+from bench.engine.pytree import axes, each, moves, own, shapes, stack, tree_map, unstack
 from bench.engine.stacked.batched_hparams import RATES, Differences, packable_numbers, values_of, with_numbers
 from bench.engine.stacked.batched_layers import BatchedLayers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
-from bench.engine.tasks import Job, Task, Trained, finish
-from bench.engine.trees import axes, each, moves, own, shapes, stack, tree_map, unstack
 
-Entry = tuple[Job, Task]
+Entry = tuple[RoundWork, ClientWork]
 
 
 class Stack:
@@ -41,15 +41,11 @@ class Stack:
     Attributes:
         local: what is trained.
         common: what is only read: memory, steps, and of several runs the message and the numbers in which they differ.
-        message: of a single run.
         lr: the common learning rate; a scalar tensor for a captured step, because it changes between rounds.
         weight_decay: the common one, a number that a captured step keeps.
         teachers: by name, each that has no table: its parameters, and whether all clients share that one model.
-        steps: what each step takes.
-        state: the optimiser's.
         total: (n,) sums of the losses.
-        clock: (1,) int64, finished steps.
-        made: finished steps, counted while they are executed one by one.
+        clock: (1,) int64, finished steps; `made` counts them, too, while steps are executed one by one.
         room: clients that all these tensors hold; those of a captured step hold the most clients of any round.
     """
 
@@ -61,7 +57,7 @@ class Stack:
         captures = executor.captures
         self.places = tuple(packable_numbers(self.problem.algorithm)) if captures else apart.places
         place = executor.buffers.place
-        self.local: Local = place("local", stack([task.local for _, task in entries]))
+        self.local: Local = place("local", stack([work.local for _, work in entries]))
         self.common: dict[str, Any] = place("common", self._common())
         self.message: Message = {} if self.several else place("message", self.job.message, axes=0)
         self.lr = place("lr", self._tensor(self.job.lr), axes=0) if captures else self.job.lr
@@ -80,14 +76,14 @@ class Stack:
         self.room = executor.buffers.clients(len(self.entries))
         self.steps.weight[:, len(self.entries) :] = 0.0  # entries of earlier rounds train on nothing
 
-    def run(self) -> list[tuple[Job, Trained]]:
+    def run(self) -> list[tuple[RoundWork, ClientResult]]:
         """Train all clients to their end."""
-        done, made = list[tuple[Job, Trained]](), 0
+        done, made = list[tuple[RoundWork, ClientResult]](), 0
         shared = tuple((name, is_shared) for name, (_, is_shared) in self.teachers.items())
         size = len(self.entries)
         while size:
             end = self.entries[size - 1][1].steps
-            staying = sum(task.steps > end for _, task in self.entries)
+            staying = sum(work.steps > end for _, work in self.entries)
             width = self._width(size)
             key = (width, shared, self.weight_decay)
             self.executor.run(key, _Active(self, width).step, end - made, self.problem)
@@ -107,10 +103,10 @@ class Stack:
         return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
 
     def _common(self) -> dict[str, Any]:
-        jobs, tasks = [job for job, _ in self.entries], [task for _, task in self.entries]
+        jobs, works = [job for job, _ in self.entries], [work for _, work in self.entries]
         common: dict[str, Any] = {
-            "memory": stack([task.memory for task in tasks]),
-            "num_steps": self._tensor([float(task.steps) for task in tasks]),
+            "memory": stack([work.memory for work in works]),
+            "num_steps": self._tensor([float(work.steps) for work in works]),
         }
         if self.several:
             common["message"] = stack([job.message for job in jobs])
@@ -119,23 +115,23 @@ class Stack:
         return common | {name: self._tensor([RATES[name](job) for job in jobs]) for name in sorted(self.rates)}
 
     def _teachers(self) -> Iterator[tuple[str, Params, bool]]:
-        tasks = [task for _, task in self.entries]
-        for name, first in tasks[0].teachers.items():
-            if name in tasks[0].tables:
+        works = [work for _, work in self.entries]
+        for name, first in works[0].teachers.items():
+            if name in works[0].tables:
                 continue
-            models = [task.teachers[name] for task in tasks]
+            models = [work.teachers[name] for work in works]
             shared = not self.several and all(model[key] is first[key] for model in models for key in first)
             yield name, first if shared else stack(models), shared
 
-    def _finish(self, begin: int, end: int) -> list[tuple[Job, Trained]]:
+    def _finish(self, begin: int, end: int) -> list[tuple[RoundWork, ClientResult]]:
         """Upload what these clients trained: copies, because others train on in the same memory."""
         kept = {"local": self.local, "loss": self.total, "steps": self.common["num_steps"]}
         copied = tree_map(lambda tensor: tensor[begin:end].detach().clone(), kept)
         copied["loss"] /= copied["steps"]
         done = []
-        for (job, task), result in zip(self.entries[begin:end], unstack(copied), strict=True):
+        for (job, work), result in zip(self.entries[begin:end], unstack(copied), strict=True):
             plan = job.plan(result["steps"])
-            done.append((job, finish(job.problem, task, result["local"], result["loss"], job.message, plan)))
+            done.append((job, finish(job.problem, work, result["local"], result["loss"], job.message, plan)))
         return done
 
 

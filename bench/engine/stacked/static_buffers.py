@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.engine.trees import leaves, pairs, tree_map
+from bench.engine.pytree import leaves, pairs, tree_map
 
 
 class NoBuffers:

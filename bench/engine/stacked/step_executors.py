@@ -8,7 +8,6 @@ tensors in `StaticBuffers`, and every value that changes from step to step or fr
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Protocol
 
 import torch
 
@@ -25,21 +24,40 @@ class NotCapturable(RuntimeError):
     """A step that cannot be captured: it asks for a value, or its shapes change."""
 
 
-class StepExecutor(Protocol):
-    """Executes the steps of a stack.
+class Eager:
+    """Executes each step anew."""
+
+    captures = False
+
+    def __init__(self) -> None:
+        self.buffers = NoBuffers()
+
+    def run(self, key: Hashable, step: Act, times: int, reads: object) -> None:
+        """As `Captured.run` says."""
+        for _ in range(times):
+            step()
+
+
+class Captured:
+    """Captures a step once and replays it, in later rounds from the beginning.
+
+    Args:
+        capture: makes a replay of a step.
+        warm_ups: steps before a capture; all but the first are watched for waiting.
 
     Attributes:
         buffers: where the stack's tensors lie.
         captures: whether numbers that change between rounds have to be tensors.
     """
 
-    @property
-    def buffers(self) -> NoBuffers | StaticBuffers:
-        """See above."""
+    captures = True
 
-    @property
-    def captures(self) -> bool:
-        """See above."""
+    def __init__(self, capture: Callable[[Act], Act], warm_ups: int = WARM_UPS) -> None:
+        self.buffers = StaticBuffers()
+        self._capture, self._warm_ups = capture, warm_ups
+        # With what a step reads, not with the step: that would keep the round in which it was captured.
+        self._replays: dict[Hashable, tuple[Act, object]] = {}
+        self._generation = 0
 
     def run(self, key: Hashable, step: Act, times: int, reads: object) -> None:
         """Execute a step some times.
@@ -53,41 +71,6 @@ class StepExecutor(Protocol):
         Raises:
             NotCapturable: begin again with an `Eager` executor.
         """
-
-
-class Eager:
-    """Executes each step anew."""
-
-    captures = False
-
-    def __init__(self) -> None:
-        self.buffers = NoBuffers()
-
-    def run(self, key: Hashable, step: Act, times: int, reads: object) -> None:
-        """As `StepExecutor.run` says."""
-        for _ in range(times):
-            step()
-
-
-class Captured:
-    """Captures a step once and replays it, in later rounds from the beginning.
-
-    Args:
-        capture: makes a replay of a step.
-        warm_ups: steps before a capture; all but the first are watched for waiting.
-    """
-
-    captures = True
-
-    def __init__(self, capture: Callable[[Act], Act], warm_ups: int = WARM_UPS) -> None:
-        self.buffers = StaticBuffers()
-        self._capture, self._warm_ups = capture, warm_ups
-        # With what a step reads, not with the step: that would keep the round in which it was captured.
-        self._replays: dict[Hashable, tuple[Act, object]] = {}
-        self._generation = 0
-
-    def run(self, key: Hashable, step: Act, times: int, reads: object) -> None:
-        """As `StepExecutor.run` says."""
         if self._generation != self.buffers.generation:
             self._replays.clear()
             self._generation = self.buffers.generation
@@ -113,3 +96,6 @@ class Captured:
             if is_out_of_memory(error):
                 raise torch.OutOfMemoryError(str(error)) from error
             raise NotCapturable(with_its_kind(error)) from error
+
+
+StepExecutor = Eager | Captured

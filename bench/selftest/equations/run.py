@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
-from bench.engine.trees import leaves, own, stack, tensors, tree_map
+from bench.engine.pytree import leaves, own, stack, tensors, tree_map
 from bench.selftest.equations.check import Make, gap
 from bench.selftest.equations.formulas import masked
 from bench.selftest.equations.lab import CLASSES, SIZES, LabCohort, LabFed, LabNet, batch, draw, holdings, model
