@@ -195,6 +195,7 @@ def dropping(monkeypatch: pytest.MonkeyPatch) -> str:
     return "dropping"
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fedgkd", "moon", "feddkd", "scaffold", "feddf"])
 @pytest.mark.parametrize("form", ["", "+bn"])
 def test_stacked_equals_loop_under_dropout(name: str, dropping: str, form: str) -> None:
     """Clients are of unequal sizes and one is smaller than a batch; with BatchNorm both backends pad."""

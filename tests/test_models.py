@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +110,7 @@ def test_every_form_answers_as_the_table_says(name: str) -> None:
     net, params = network(name)
     base, _, form = name.partition("+")
     assert models.num_parameters(name, net.input_shape, 10) == sum(params[key].numel() for key in net.trainable)
+    assert models.has_batchnorm(name) == bool(net.batchnorm)
     assert net.feature_dim == (256 if "head" in form else SHAPES[base][1])
     out = net.eval(params, inputs(name))
     assert out.logits.shape == (4, 10)
@@ -129,52 +131,36 @@ def test_the_head_is_the_last_linear_layer_or_ends_with_it(name: str) -> None:
         assert linear[-1] is module.head
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_has_batchnorm_says_what_the_module_has(name: str) -> None:
-    net, _ = network(name)
-    assert models.has_batchnorm(name) == bool(net.batchnorm)
-
-
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "word"),
     [
-        ("mlp+bm", ["+head or +bn"]),
-        ("mlp+bn+bn", ["each once"]),
-        ("cnn_cifar+bn", ["no +bn form", "resnet8", "cnn_digits5"]),
-        ("vgg9+bn", ["no +bn form"]),
-        ("lenet5+bn", ["no +bn form"]),
-        ("distilbert+bn", ["no +bn form"]),
-        ("cnn_digits5+bn", ["has BatchNorm as it is", "leave out +bn"]),
-        ("resnet", ["did you mean"]),
+        ("mlp+bm", "+head"),
+        ("mlp+bn+bn", "once"),
+        ("cnn_cifar+bn", "resnet8"),
+        ("cnn_digits5+bn", "+bn"),
+        ("resnet", "resnet8"),
     ],
 )
-def test_forms_that_do_not_exist_are_refused(name: str, words: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_forms_that_do_not_exist_are_refused(name: str, word: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(word)):
         models.parse(name)
-    assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "words"),
+    ("name", "shape", "fitting"),
     [
-        ("lenet5", (1, 28, 28), ["takes 32x32 inputs", "28x28", "fit: cnn_fedgen, cnn_digits5, resnet8"]),
-        ("cnn_digits5", (3, 32, 32), ["takes 28x28 inputs", "fit: cnn_cifar, lenet5, lenet5_120, vgg9, cnn_femnist"]),
-        (
-            "vgg9",
-            (64,),
-            ["takes 32x32 inputs", "texts of 64 tokens", "fit: distilbert, distilbert_scratch, distilbert_tiny"],
-        ),
-        ("distilbert", (3, 32, 32), ["texts of at most 512 tokens", "32x32"]),
-        ("distilbert", (513,), ["at most 512 tokens", "texts of 513 tokens"]),
-        ("resnet8", (64,), ["images of any size"]),
+        ("lenet5", (1, 28, 28), "cnn_fedgen"),
+        ("cnn_digits5", (3, 32, 32), "vgg9"),
+        ("vgg9", (64,), "distilbert_tiny"),
+        ("distilbert", (3, 32, 32), "resnet8"),
+        ("distilbert", (513,), "none here"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_with_models_that_do(
-    name: str, shape: tuple[int, ...], words: list[str]
+    name: str, shape: tuple[int, ...], fitting: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=f"fit: .*{fitting}"):
         models.check_model(name, shape, "texts" if len(shape) == 1 else "images")
-    assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["vgg9", "cnn_digits5", "distilbert_tiny"])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Net, ServerStep
-from bench.engine.memory import give_back
+from bench.engine.process import give_back_gpu_memory
 from bench.engine.pytree import leaves, moves, own, shapes, tensors, tree_map, unstack
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.errors import Slower
@@ -50,7 +50,7 @@ class ServerSteps:
                 reason = str(problem)
             # Outside the handler, whose traceback would keep what the attempt took.
             self._executors[step] = executor = None
-            give_back()
+            give_back_gpu_memory()
             warnings.warn(
                 f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",
                 Slower,

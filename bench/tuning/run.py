@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
-from bench.engine.memory import largest_peak
+from bench.engine.process import largest_gpu_peak
 from bench.engine.simulation import Point, Simulation
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
@@ -246,7 +246,7 @@ class Run:
 def peak_memory(device: str) -> int:
     """Bytes: the most that was held of the accelerator, or the process's largest resident size."""
     if device == "cuda":
-        return largest_peak()
+        return largest_gpu_peak()
     import resource
 
     return largest_resident(resource.getrusage(resource.RUSAGE_SELF))

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from bench.engine.memory import release
 from bench.engine.pack import Pack
-from bench.engine.process import give_back_memory, prepare_process
+from bench.engine.process import give_back_memory, prepare_process, release_gpu
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import Execution
 from bench.planning.unit import Unit
@@ -167,7 +166,7 @@ class Trial:
         for run in self.runs:
             run.release()
         self._packs.clear()
-        release()
+        release_gpu()
         give_back_memory()
 
     def _active(self) -> list[Run]:

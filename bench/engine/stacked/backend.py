@@ -11,7 +11,7 @@ import torch
 
 from algorithms.forward import is_out_of_memory
 from bench.engine.client_round import ClientResult, RoundWork
-from bench.engine.memory import give_back
+from bench.engine.process import give_back_gpu_memory
 from bench.engine.pytree import shapes
 from bench.engine.stacked.batched_hparams import Differences, constants
 from bench.engine.stacked.cuda_graphs import Act, cuda_graphs
@@ -138,7 +138,7 @@ class Stacked:
         """Go on with half of the clients at once, after giving back what the larger program held."""
         self.limit = (clients + 1) // 2
         self._executors.clear()
-        give_back()
+        give_back_gpu_memory()
         warnings.warn(
             f"out of memory with {clients} clients in one program: going on with {self.limit} at a time",
             Slower,
