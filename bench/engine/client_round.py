@@ -17,7 +17,7 @@ from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
-from bench.engine.pytree import has_nan, num_bytes, own, tensors
+from bench.engine.pytree import detached_copy, has_nan, num_bytes, tensors
 from bench.engine.rng import stream
 from bench.engine.schedule import Schedule, draw_schedule
 from bench.engine.server_context import FedView
@@ -191,7 +191,7 @@ def finish(
         params=local["params"],
         upload=upload,  # no copies: before the round is over the server has made its own of all of them
         bytes_up=num_bytes(upload),
-        memory=own(tensors(memory, federation.device, federation.dtype)),
+        memory=detached_copy(tensors(memory, federation.device, federation.dtype)),
         loss=loss,
         steps=work.steps,
         samples=sum(work.schedule.sizes),

@@ -66,13 +66,13 @@ def drift(net: Network, federation: Federation, job: RoundWork, trained: list[Cl
 
 def _gradient(net: Network, federation: Federation, params: Params, client: int, batch_size: int) -> Tensor:
     """(d,) float64: grad F_k, in batches of local training's size, whose gradients fit into memory."""
-    params, own = leaves_of(net, params), federation.clients[client]
+    params, index = leaves_of(net, params), federation.clients[client]
     leaves = [params[name] for name in net.trainable]
     total = torch.zeros((), dtype=torch.float64, device=federation.device)
-    for x, y in federation.chunks(federation.train, own, batch_size):
-        loss = cross_entropy(net.eval(params, x).logits, y).sum() / len(own)
-        slopes = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-        total = total + _flat(net, dict(zip(net.trainable, slopes, strict=True)))
+    for x, y in federation.chunks(federation.train, index, batch_size):
+        loss = cross_entropy(net.eval(params, x).logits, y).sum() / len(index)
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        total = total + _flat(net, dict(zip(net.trainable, grads, strict=True)))
     return total
 
 

@@ -87,7 +87,7 @@ class Pack:
         if together and not failed:
             self.apart = together
             warnings.warn(
-                f"runs of this pack train one by one, for together they fail: {in_a_line(together)}",
+                f"runs of this pack train one by one, because together they fail: {in_a_line(together)}",
                 Slower,
                 stacklevel=2,
             )
@@ -122,5 +122,5 @@ def _shared_clock(samples: dict[Simulation, int]) -> Iterator[None]:
     began = time.perf_counter()
     yield
     spent = time.perf_counter() - began
-    for member, own in samples.items():
-        member.progress.seconds += spent * own / sum(samples.values())
+    for member, count in samples.items():
+        member.progress.seconds += spent * count / sum(samples.values())

@@ -139,7 +139,7 @@ def each(function: Callable[..., Any], parts: dict[str, Any], dims: Any = None) 
     return vmap(lambda part: function(**part), in_dims=(dims or axes(parts),), randomness="error")(parts)
 
 
-def own(tree: Any) -> Any:
+def detached_copy(tree: Any) -> Any:
     """`tree` with every tensor detached and copied: a view would keep, and save, the whole it is cut from."""
     return tree_map(lambda tensor: tensor.detach().clone(), tree)
 

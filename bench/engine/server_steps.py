@@ -11,7 +11,7 @@ from torch import Tensor
 
 from algorithms.base import Algorithm, Net, ServerStep
 from bench.engine.process import give_back_gpu_memory
-from bench.engine.pytree import leaves, moves, own, shapes, tensors, tree_map, unstack
+from bench.engine.pytree import detached_copy, leaves, moves, shapes, tensors, tree_map, unstack
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.errors import Slower
 
@@ -56,10 +56,10 @@ class ServerSteps:
                 Slower,
                 stacklevel=2,
             )
-        state = own(state)  # a network in training mode writes its running statistics into what it is given
+        state = detached_copy(state)  # a network in training mode writes its running statistics into what it is given
         for one_input in unstack(inputs) if count else ():
             state = tree_map(Tensor.detach, _checked(self._net, step, state, one_input, given))
-        return own(state)  # a part of the inputs would keep them whole
+        return detached_copy(state)  # a part of the inputs would keep them whole
 
     def _replayed(
         self, executor: StepExecutor, step: ServerStep, state: Any, inputs: Any, given: Any, count: int
@@ -78,7 +78,7 @@ class ServerSteps:
             clock.add_(1)
 
         executor.run((), act, count, None)
-        return own(state)
+        return detached_copy(state)
 
 
 def _check(step: ServerStep) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bench.engine.simulation import Simulation
 
 FEATURE_SAMPLES = 1000
-_Found = dict[str, Any]  # names of `bench.tracked` -> list or tensor
+_Kept = dict[str, Any]  # names of `bench.tracked` -> list or tensor
 
 
 class Tracker:
@@ -57,8 +57,8 @@ class Tracker:
         self.what = frozenset(what)
         self.seconds = 0.0
         self._net, self._federation, self._complete = net, federation, complete
-        self._shared: _Found = {}
-        self._rows: dict[str, _Found] = {}
+        self._shared: _Kept = {}
+        self._rows: dict[str, _Kept] = {}
         self._taught: tuple[int, Tensor, Tensor] | None = None  # a round, and what `_on_own` gives of its local models
 
     def clients(self, job: RoundWork, trained: list[ClientResult], last: bool) -> dict[str, float]:
@@ -77,8 +77,8 @@ class Tracker:
             if "message" in self.what:
                 self._keep_message(job)
             if "drift" in self.what:
-                found = drift(self._net, self._federation, job, trained)
-                _append(self._shared, {f"drift/{name}": value for name, value in found.items()})
+                measures = drift(self._net, self._federation, job, trained)
+                _append(self._shared, {f"drift/{name}": value for name, value in measures.items()})
             if last and "features" in self.what:
                 self._shared["features/client"] = trained[0].client
                 self._shared["features/local"] = self._features(trained[0].params)
@@ -87,10 +87,10 @@ class Tracker:
             scores = {result.client: on_test(self._net, self._federation, result.params) for result in trained}
             if classes:
                 self._shared["classes/clients"] = list(scores)
-                self._shared["classes/local"] = [self._by_class(found) for found in scores.values()]
+                self._shared["classes/local"] = [self._by_class(parts) for parts in scores.values()]
             if not local:
                 return {}
-            accuracy = [mean_measures(found)["accuracy"] for found in scores.values()]
+            accuracy = [mean_measures(parts)["accuracy"] for parts in scores.values()]
             kept = {"rounds": job.round, "clients": list(scores), "accuracy": accuracy}
             _append(self._shared, {f"local/{name}": value for name, value in kept.items()})
             return {"local_accuracy": math.fsum(accuracy) / len(accuracy)}
@@ -144,15 +144,15 @@ class Tracker:
 
     def arrays(self, suffix: str) -> dict[str, Any]:
         """All that was kept for a row, by the names of `bench.tracked`."""
-        found = {**self._shared, **self._rows.get(suffix, {})}
+        kept = {**self._shared, **self._rows.get(suffix, {})}
         if "classes" in self.what:
             labels = self._federation.train.labels
-            found["classes/counts"] = torch.stack([self._counts(labels[own]) for own in self._federation.clients])
+            kept["classes/counts"] = torch.stack([self._counts(labels[own]) for own in self._federation.clients])
         if "features" in self.what:
-            index = self._feature_samples()
-            found |= {"features/samples": index, "features/labels": self._federation.test.labels[index]}
-        found["run/seconds"] = self.seconds
-        return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in found.items()}
+            at = self._feature_samples()
+            kept |= {"features/samples": at, "features/labels": self._federation.test.labels[at]}
+        kept["run/seconds"] = self.seconds
+        return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in kept.items()}
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
@@ -267,8 +267,11 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
         client = owners[0]
     if client not in owners:
         raise ValueError(f"run {key[:16]} has a model for each of the clients 0 to {owners[-1]}, got client={client}")
-    own = f"{client}/"
-    return {**shared, **{name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)}}
+    prefix = f"{client}/"
+    return {
+        **shared,
+        **{name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)},
+    }
 
 
 def fingerprint(params: Params) -> str:
@@ -279,9 +282,9 @@ def fingerprint(params: Params) -> str:
     return digest.hexdigest()[:16]
 
 
-def _append(found: _Found, values: Mapping[str, Any]) -> None:
+def _append(kept: _Kept, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        found.setdefault(name, []).append(value)
+        kept.setdefault(name, []).append(value)
 
 
 def _clients_of(simulation: Simulation, row: Params) -> range:

@@ -21,7 +21,7 @@ from torch import Tensor
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
 from bench.engine.client_round import ClientResult, ClientWork, RoundWork, finish
 from bench.engine.loop import masked_mean
-from bench.engine.pytree import axes, each, moves, own, shapes, stack, tree_map, unstack
+from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
 from bench.engine.stacked.batched_hparams import RATES, Differences, packable_numbers, values_of, with_numbers
 from bench.engine.stacked.batched_layers import BatchedLayers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
@@ -45,7 +45,7 @@ class Stack:
         weight_decay: the common one, a number that a captured step keeps.
         teachers: by name, each that has no table: its parameters, and whether all clients share that one model.
         total: (n,) sums of the losses.
-        clock: (1,) int64, finished steps; `made` counts them, too, while steps are executed one by one.
+        clock: (1,) int64, finished steps; `taken` counts them, too, while steps are executed one by one.
         room: clients that all these tensors hold; those of a captured step hold the most clients of any round.
     """
 
@@ -72,13 +72,13 @@ class Stack:
         self.state = place("state", self.problem.optimizer.init(trained))
         self.total = place("total", self._tensor([0.0] * len(self.entries)))
         self.clock = place("clock", self._tensor([0]).long())
-        self.made = 0
+        self.taken = 0
         self.room = executor.buffers.clients(len(self.entries))
         self.steps.weight[:, len(self.entries) :] = 0.0  # entries of earlier rounds train on nothing
 
     def run(self) -> list[tuple[RoundWork, ClientResult]]:
         """Train all clients to their end."""
-        done, made = list[tuple[RoundWork, ClientResult]](), 0
+        done, taken = list[tuple[RoundWork, ClientResult]](), 0
         shared = tuple((name, is_shared) for name, (_, is_shared) in self.teachers.items())
         size = len(self.entries)
         while size:
@@ -86,9 +86,9 @@ class Stack:
             staying = sum(work.steps > end for _, work in self.entries)
             width = self._width(size)
             key = (width, shared, self.weight_decay)
-            self.executor.run(key, _Active(self, width).step, end - made, self.problem)
+            self.executor.run(key, _Active(self, width).step, end - taken, self.problem)
             done += self._finish(staying, size)
-            size, made = staying, end
+            size, taken = staying, end
         return done
 
     def _width(self, size: int) -> int:
@@ -166,13 +166,13 @@ class _Active:
             losses = self._losses()
         grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
-        count = (whole.clock[0] + 1).double() if whole.executor.captures else whole.made + 1
+        count = (whole.clock[0] + 1).double() if whole.executor.captures else whole.taken + 1
         self.problem.optimizer.step(
             self.leaves, grads, self.state, self.lr, count, stacked=True, weight_decay=self.weight_decay
         )
         self.total += losses.detach()
         whole.clock += 1
-        whole.made += 1
+        whole.taken += 1
 
     def _losses(self) -> Tensor:
         """(n,) of the next batches, after what the algorithm does before a step."""
@@ -195,7 +195,7 @@ class _Active:
             return
         if self.whole.executor.captures:
             raise NotCapturable("before_step gives its state another structure than it was given")
-        beside = own(beside)  # what is new may be another part's tensor, or one for all clients
+        beside = detached_copy(beside)  # what is new may be another part's tensor, or one for all clients
         self.local = {**self.local, **beside}
         self.whole.local = {**self.whole.local, **beside}
 
@@ -204,7 +204,7 @@ class _Active:
         whole, train = self.whole, self.problem.federation.train
         now = whole.steps.at(whole.clock, self.size)
         draws = None if now.draws is None else now.draws.flatten(0, 1)
-        width = None if now.widths is None else now.widths[whole.made]
+        width = None if now.widths is None else now.widths[whole.taken]
         x = train.batch(now.index.flatten(), draws, width)
         x = x.view(*now.index.shape, *x.shape[1:])
         batch = (x, train.labels[now.index], now.weight, now.noise, {**now.stored, **self._ask_teachers(x)})
