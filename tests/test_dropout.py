@@ -173,7 +173,7 @@ def test_replacing_finds_every_layer_and_refuses_what_it_cannot_repeat() -> None
     assert [part.p for part in module.modules() if isinstance(part, Dropout)] == [0.1, 0.2]
     assert not any(part.training for part in module.modules())
     assert replace_dropout(nn.Sequential(nn.Linear(2, 2))) is None
-    with pytest.raises(TypeError, match=r"AlphaDropout.*use one of Dropout, Dropout1d, Dropout2d, Dropout3d"):
+    with pytest.raises(TypeError, match="AlphaDropout"):
         replace_dropout(nn.Sequential(nn.AlphaDropout(0.1)))
 
 

@@ -38,9 +38,7 @@ SAID = [
 @pytest.mark.parametrize("error", SAID, ids=["torch", "cudnn", "engine"])
 def test_what_does_not_fit_is_answered_in_smaller_chunks_in_order(error: Exception) -> None:
     net, x = Narrow(3, error), torch.randn(10, 2)
-    with pytest.warns(
-        UserWarning, match="out of memory with (10|5) samples in one forward pass: going on with"
-    ) as said:
+    with pytest.warns(UserWarning, match="(10|5) samples") as said:
         found = Answers(net).on(PARAMS, x)  # type: ignore[arg-type]
     assert net.tried == [10, 5, 3, 3, 3, 1]
     assert len(said) == 2
@@ -52,7 +50,7 @@ def test_what_did_not_fit_is_not_tried_again_within_a_pass() -> None:
     net, x = Narrow(60), torch.randn(250, 2)
     for _ in range(2):  # nothing is left of the first pass
         net.tried.clear()
-        with pytest.warns(UserWarning, match="out of memory with 100 samples") as said:
+        with pytest.warns(UserWarning, match="100 samples") as said:
             assert torch.equal(logits_of(net, PARAMS, x), 3 * x)  # type: ignore[arg-type]
         assert net.tried == [100, 50, 50, 50, 50, 50]
         assert len(said) == 1

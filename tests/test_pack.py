@@ -135,7 +135,7 @@ def test_short_of_memory_half_the_clients_go_on(
     alone = [candidate(algorithm).run(ROUNDS, "stacked", seed=seed) for seed in (0, 1)]
     pack = Pack([candidate(algorithm).simulate("stacked", seed=seed) for seed in (0, 1)])
     tried = limited(monkeypatch, 2, error)
-    with pytest.warns(UserWarning, match="out of memory with 6 clients in one program: going on with 3 at a time"):
+    with pytest.warns(UserWarning, match="6 clients"):
         pack.advance(ROUNDS)
     assert tried[:3] == [6, 3, 2]
     assert isinstance(pack.trainer, Stacked)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.grad import conv2d_input, conv2d_weight
 from torch.overrides import TorchFunctionMode
 
-HIDDEN_FROM_AUTOCAST = frozenset(  # functions that take tensors of one type, and that autocast does not see under vmap
+HIDDEN_FROM_AUTOCAST = frozenset(  # autocast does not see them, or not their biases, under vmap
     (
         *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
         *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
