@@ -183,7 +183,7 @@ def test_a_row_that_is_no_text_with_a_label_is_told(folder, text, label):
 def test_a_missing_vocabulary_is_named(folder):
     put_trees(folder)
     (folder / VOCABULARY.path).unlink()
-    with pytest.raises(MissingData, match="vocab.txt"):
+    with pytest.raises(MissingData, match=r"vocab\.txt"):
         sst5().read(folder)
 
 
