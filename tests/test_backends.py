@@ -13,7 +13,7 @@ from conftest import INFO, TINY, holds, largest_gap, simulate, toy_dataset, toy_
 
 from bench import models
 from bench.engine.network import make_module
-from bench.engine.streams import stream
+from bench.engine.rng import stream
 
 OPTIMIZERS = {
     "sgd": {},

@@ -1,10 +1,11 @@
-"""What a captured program must not mistake: another member's numbers, another structure, what stood there before."""
+"""Captured steps, as traces of operations: nothing is fixed that changes, and nothing of another run is replayed."""
 
 from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,44 +14,115 @@ import torch
 from conftest import largest_gap, simulate
 from torch import Tensor
 
-from algorithms.base import Algorithm, Params, Plugin, hyper
+from algorithms.base import Algorithm, Params, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy, kl
 from bench.engine.pack import Pack
-from bench.engine.simulation import Simulation
-from bench.engine.stacked.backend import KEPT_PROGRAMS, Stacked
-from bench.engine.stacked.captures import Act, traced
-from bench.engine.stacked.choices import Always
-from bench.engine.stacked.probe import Preparer
-from bench.engine.stacked.programs import Captured
+from bench.engine.stacked.backend import KEPT_EXECUTORS, Stacked
+from bench.engine.stacked.cuda_graphs import Act, traced
 from bench.engine.stacked.stack import Stack
+from bench.engine.stacked.static_buffers import StaticBuffers
+from bench.engine.stacked.step_executors import Captured
+from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
 pytestmark = pytest.mark.usefixtures("short_stacks")
-ROUNDS = 4
-Fields = dict[str, Any]
+ROUNDS = 3
 
 
-def captured(limit: int | None = None, **options: Any) -> Stacked:
-    return Stacked(lambda: Captured(Preparer(traced, compiler=None, warm_up=1, **options)), limit=limit)
+def on_traces(limit: int | None = None, captures: list[Act] | None = None, warm_ups: int = 1) -> Stacked:
+    """A backend whose steps are captured as a GPU's would be; `captures` collects them."""
+
+    def capture(step: Act) -> Act:
+        if captures is not None:
+            captures.append(step)
+        return traced(step)
+
+    return Stacked(lambda: Captured(capture, warm_ups), limit=limit)
 
 
-def gaps(
-    members: list[tuple[Algorithm, Fields]], limit: int | None = None, trainer: Stacked | None = None
-) -> list[float]:
-    """Between each member of a captured pack and its lone run client by client; nothing may fall back."""
-    alone = [simulate(made, "loop", **fields) for made, fields in members]
-    packed = [simulate(made, "stacked", **fields) for made, fields in members]
-    for run in alone:
-        run.advance(ROUNDS)
-    pack = Pack(packed)
-    pack.trainer = trainer or captured(limit)
+@contextmanager
+def nothing_falls_back() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        pack.advance(ROUNDS)
+        yield
+
+
+def check(
+    members: list[tuple[Algorithm, dict[str, Any]]], trainer: Stacked | None = None, rounds: int = ROUNDS
+) -> None:
+    """Each member of a captured pack equals its lone run client by client."""
+    alone = [simulate(algorithm, "loop", **fields) for algorithm, fields in members]
+    pack = Pack([simulate(algorithm, "stacked", **fields) for algorithm, fields in members])
+    for run in alone:
+        run.advance(rounds)
+    pack.trainer = trainer or on_traces()
+    with nothing_falls_back():
+        pack.advance(rounds)
     assert not pack.failures
-    return [largest_gap(one, other) for one, other in zip(alone, packed, strict=True)]
+    assert max(largest_gap(one, other) for one, other in zip(alone, pack.members, strict=True)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lr_decay": 0.8, "momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.5},
+        {"optimizer": "adam", "lr": 0.01, "lr_decay": 0.8, "weight_decay": 0.01},
+        {"model": "cnn_digits", "augmentation": "flip_crop"},
+    ],
+    ids=["momentum", "adam", "augmented"],
+)
+def test_a_captured_step_fixes_nothing_that_changes(options: dict[str, Any]) -> None:
+    plain, captured = (simulate("fedgkd", "stacked", **options) for _ in range(2))
+    captured.trainer = on_traces()
+    plain.advance(ROUNDS)
+    with nothing_falls_back():
+        captured.advance(ROUNDS)
+    assert largest_gap(plain, captured) < 1e-12
+
+
+def test_every_algorithm_can_be_captured(name: str) -> None:
+    """Round 2 replays what round 1 captured."""
+    options = {"sizes": EQUAL_SIZES, "local_epochs": 3}
+    runs = [candidate(name).simulate("stacked", seed=seed, **options) for seed in (0, 1)]
+    pack = Pack(runs)
+    pack.trainer = on_traces()
+    with nothing_falls_back():
+        pack.advance(2)
+    assert not pack.failures
+    assert not pack.apart
+    for seed, run in enumerate(runs):
+        assert largest_gap(candidate(name).run(2, "loop", seed=seed, **options), run) < 1e-10
+
+
+def test_a_step_is_captured_for_few_sizes_of_the_stack_and_then_replayed() -> None:
+    """Nine clients that leave at nine different times."""
+    captures: list[Act] = []
+    options = {"sizes": tuple(range(1, 10)), "participation": 1.0, "batch_size": 1, "local_epochs": 1}
+    alone, stacked = (simulate("fedavg", backend, **options) for backend in ("loop", "stacked"))
+    stacked.trainer = on_traces(captures=captures)
+    alone.advance(2)
+    stacked.advance(1)
+    assert len(captures) == 5, "9, 8, 4, 2 and 1"
+    stacked.advance(1)
+    assert len(captures) == 5
+    assert largest_gap(alone, stacked) < 1e-12
+
+
+def test_members_that_end_one_by_one_need_few_captures() -> None:
+    captures: list[Act] = []
+    options = {"sizes": EQUAL_SIZES, "local_epochs": 1, "participation": 0.25}
+    members = [(FedAvg(), {**options, "seed": seed, "rounds": seed + 1}) for seed in range(8)]
+    check(members, on_traces(captures=captures), rounds=8)
+    # 8, 4 and 2 clients of several runs; the last run is alone, which is a program of its own.
+    assert len(captures) == 4
+
+
+def test_rounds_may_be_shorter_than_a_warm_up() -> None:
+    """Two steps a round, three to warm up, of which nothing shows."""
+    options = {"sizes": EQUAL_SIZES, "local_epochs": 1, "batch_size": 6, "participation": 1.0}
+    check([(FedAvg(), options)], on_traces(warm_ups=3))
 
 
 @dataclass(frozen=True)
@@ -65,14 +137,11 @@ class Shrinks(Algorithm):
 
 
 @dataclass(frozen=True)
-class PerClient(Algorithm):
+class PerClient(Shrinks):
     """A part of its message is as long as there are clients."""
 
     def broadcast(self, fed: Any, server: Any) -> Any:
         return {"params": server.params, "votes": torch.ones(fed.num_clients, dtype=torch.float64)}
-
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
-        return cross_entropy(net(local["params"], batch.x).logits, batch.y) / message["votes"].sum()
 
 
 @dataclass(frozen=True)
@@ -93,82 +162,199 @@ class EveryOtherRound(Algorithm):
 
 def test_members_of_a_later_part_keep_their_own_weight_decay() -> None:
     """Each part is of members that share a value; the parts have one size."""
-    decays = [0.0, 0.0, 0.5, 0.5]
-    members = [(FedAvg(), {"weight_decay": decay, "seed": seed}) for seed, decay in enumerate(decays)]
-    assert max(gaps([(made, {**fields, "sizes": EQUAL_SIZES}) for made, fields in members], limit=6)) < 1e-12
+    decays = enumerate([0.0, 0.0, 0.5, 0.5])
+    options = {"sizes": EQUAL_SIZES}
+    check([(FedAvg(), {**options, "weight_decay": decay, "seed": seed}) for seed, decay in decays], on_traces(limit=6))
 
 
 def test_members_that_differ_in_no_rate_share_it_as_a_number() -> None:
-    """Decay 0.5 is fixed in what is captured for the first two; the others, of decay 0, must not replay it."""
-    trainer = captured()
+    """Decay 0.5 is fixed in the first capture; the others, of decay 0, must not replay it."""
+    trainer = on_traces()
     for decay in (0.5, 0.0):
-        members = [(FedAvg(), {"weight_decay": decay, "seed": seed, "lr_decay": 0.5}) for seed in (0, 1)]
-        assert max(gaps(members, trainer=trainer)) < 1e-12
+        check([(FedAvg(), {"weight_decay": decay, "seed": seed, "lr_decay": 0.5}) for seed in (0, 1)], trainer)
 
 
 def test_members_of_unlike_form_do_not_replay_each_other() -> None:
-    forms = ["sum", "sum", "mean_per_tensor", "mean_per_tensor"]
-    members = [(FedProx(0.5, form), {"seed": seed, "sizes": EQUAL_SIZES}) for seed, form in enumerate(forms)]
-    assert max(gaps(members)) < 1e-12
+    forms = enumerate(["sum", "sum", "mean_per_tensor", "mean_per_tensor"])
+    check([(FedProx(0.5, form), {"seed": seed, "sizes": EQUAL_SIZES}) for seed, form in forms])
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_message_may_shrink(number: int) -> None:
-    assert max(gaps([(Shrinks(), {"seed": seed}) for seed in range(number)])) < 1e-12
+    check([(Shrinks(), {"seed": seed}) for seed in range(number)])
 
 
 def test_messages_may_be_as_long_as_there_are_clients() -> None:
-    sizes = [EQUAL_SIZES, (6,) * 8]
-    assert max(gaps([(PerClient(), {"sizes": own}) for own in sizes for _ in range(2)])) < 1e-12
+    check([(PerClient(), {"sizes": sizes}) for sizes in [EQUAL_SIZES, (6,) * 8] for _ in range(2)])
 
 
 def test_teachers_may_come_and_go() -> None:
     options = {"model": "cnn_digits", "augmentation": "flip_crop", "local_epochs": 1}
-    members = [(EveryOtherRound(), {**options, "seed": seed}) for seed in range(2)]
-    one_way = captured(choices=Always("separate"))  # a choice would trace every way of every program
-    assert max(gaps(members, trainer=one_way)) < 1e-12
+    check([(EveryOtherRound(), {**options, "seed": seed}) for seed in range(2)])
 
 
-def test_programs_that_are_no_longer_used_are_let_go() -> None:
+@dataclass(frozen=True)
+class Shifts(Algorithm):
+    """Before each step one part of a client's state takes the place of another."""
+
+    def start(self, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
+        zero = torch.zeros((), dtype=torch.float64)
+        return {"params": message["params"], "now": zero, "before": zero}
+
+    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
+        return {**local, "now": local["now"] + 1, "before": local["now"]}
+
+    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
+        return (1 + local["before"] / 2) * cross_entropy(net(local["params"], batch.x).logits, batch.y)
+
+
+class Lags(Shifts):
+    """The first step adds a part that is another's, and one for all clients; so it cannot be captured."""
+
+    def start(self, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
+        return {"params": message["params"], "now": torch.zeros((), dtype=torch.float64)}
+
+    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
+        if "before" not in local:
+            return {**local, "before": local["now"], "one": torch.zeros((), dtype=torch.float64)}
+        return {**local, "before": local["now"], "now": local["now"] + 1, "one": local["one"] + 1}
+
+
+class Remembers(Shifts):
+    """Keeps the model as it was before the step."""
+
+    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
+        apart = sum((local["params"][name] - message["params"][name]).square().sum() for name in net.trainable)
+        return {**local, "previous": local["params"], "before": apart}
+
+    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
+        moved = sum((local["params"][name] - local["previous"][name]).square().sum() for name in net.trainable)
+        return super().local_loss(net, local, batch, message, memory, plan) + 5 * moved
+
+
+@pytest.mark.filterwarnings("ignore:.*not captured")
+@pytest.mark.parametrize("algorithm", [Shifts, Lags, Remembers])
+@pytest.mark.parametrize("trainer", [Stacked, on_traces])
+def test_a_part_of_the_state_may_become_another(trainer: Any, algorithm: Any) -> None:
+    alone, other = simulate(algorithm(), "loop"), simulate(algorithm(), "stacked")
+    other.trainer = trainer()
+    for run in (alone, other):
+        run.advance(2)
+    assert largest_gap(alone, other) < 1e-12
+
+
+def test_unused_captures_are_let_go() -> None:
     run = simulate(Shrinks(), "stacked", rounds=5)
-    run.trainer = captured()
+    trainer = run.trainer = on_traces()
     run.advance(5)
-    assert isinstance(run.trainer, Stacked)
-    assert len(run.trainer._programs) == KEPT_PROGRAMS
+    assert len(trainer._executors) == KEPT_EXECUTORS
 
 
-def test_a_program_keeps_what_it_reads_but_not_the_round_of_its_capture() -> None:
+def test_a_capture_keeps_what_it_reads_but_not_its_round() -> None:
     """The problem has constants that are read; a round's tasks would only fill memory."""
     run = simulate("fedgkd", "stacked", sizes=EQUAL_SIZES)
-    trainer = run.trainer = captured()
+    trainer = run.trainer = on_traces()
     gc.collect()
     before = {id(thing) for thing in gc.get_objects() if type(thing) is Stack}
     run.advance(2)
     gc.collect()
     assert {id(thing) for thing in gc.get_objects() if type(thing) is Stack} <= before
-    (made,) = trainer._programs
-    assert isinstance(made.program, Captured)
-    assert [reads for _, reads in made.program._programs.values()] == [run.problem]
+    ((_, executor),) = trainer._executors
+    assert isinstance(executor, Captured)
+    assert [reads for _, reads in executor._replays.values()] == [run.problem]
 
 
-def test_rounds_may_be_shorter_than_a_warm_up() -> None:
-    """Two steps a round, three to warm up, which nothing shows of."""
-    captures: list[int] = []
+def test_a_step_that_cannot_be_captured_is_executed_as_it_comes() -> None:
+    def refuse(step: Act) -> Act:
+        raise RuntimeError("it asks for a value")
 
-    def counted(step: Act) -> Act:
-        captures.append(1)
-        return traced(step)
-
-    run = simulate("fedavg", "stacked", sizes=EQUAL_SIZES, local_epochs=1, batch_size=6, participation=1.0)
-    run.trainer = Stacked(lambda: Captured(Preparer(counted, compiler=None, warm_up=3)))
-    run.advance(4)
-    assert len(captures) == 1
-    alone = simulate("fedavg", "loop", sizes=EQUAL_SIZES, local_epochs=1, batch_size=6, participation=1.0)
-    alone.advance(4)
-    assert largest_gap(alone, run) < 1e-12
+    plain, refused = (simulate("fedavg", "stacked") for _ in range(2))
+    refused.trainer = Stacked(lambda: Captured(refuse))
+    plain.advance(ROUNDS)
+    with pytest.warns(UserWarning, match="it asks for a value"):
+        refused.advance(1)
+    with nothing_falls_back():  # it is tried, and said, once
+        refused.advance(ROUNDS - 1)
+    assert largest_gap(plain, refused) < 1e-12
 
 
-# Algorithms from outside, whether captured or not.
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), RuntimeError("GET was unable to find an engine")])
+def test_a_capture_without_room_is_out_of_memory(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    executor = Captured(lambda act: act)
+    with pytest.raises(torch.OutOfMemoryError):
+        executor.run((), fail, 1, None)
+
+
+def test_buffers_keep_addresses_until_something_does_not_fit() -> None:
+    buffers = StaticBuffers()
+    first = buffers.place("x", {"a": torch.ones(2, 3), "b": torch.zeros(2)})
+    again = buffers.place("x", {"b": torch.full((1,), 5.0), "a": torch.full((1, 3), 7.0)})
+    assert again is first
+    assert again["a"].tolist() == [[7, 7, 7], [1, 1, 1]]
+    assert again["b"].tolist() == [5, 0]
+    assert buffers.generation == 1
+    larger = buffers.place("x", {"a": torch.full((4, 3), 2.0), "b": torch.zeros(1)})
+    assert (larger["a"].shape, larger["b"].shape) == ((4, 3), (2,))
+    assert buffers.generation == 2
+    shorter = buffers.place("x", {"a": torch.ones(4, 2), "b": torch.zeros(1)})
+    assert shorter["a"].shape == (4, 2), "a step cuts off the first axis only; what stood behind would be read"
+    assert buffers.generation == 3
+    buffers.place("steps", torch.ones(5, 4, 3), axes=2)
+    assert buffers.place("steps", torch.zeros(2, 3, 3), axes=2).shape == (5, 4, 3)
+
+
+def test_buffers_know_how_many_clients_all_of_them_hold() -> None:
+    buffers = StaticBuffers()
+
+    def clients(count: int, name: str = "x") -> tuple[int, int]:
+        buffers.place(name, torch.ones(count))
+        return buffers.clients(count), buffers.generation
+
+    room, captured = clients(4)
+    assert room == 4
+    assert clients(3) == (4, captured), "those that were captured serve"
+    assert clients(6)[0] == clients(2)[0] == 6
+    assert clients(5, "y")[0] == 5, "a new buffer holds no more"
+    assert clients(2, "y")[0] == 5
+
+
+@pytest.mark.parametrize("state", [None, "text", {"later": 1.0}])
+def test_what_cannot_be_stacked_is_refused(state: Any) -> None:
+    """Two clients whose memories differ in names, or in what is no tensor."""
+
+    @dataclass(frozen=True)
+    class Keeps(Algorithm):
+        def upload(self, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any) -> Any:
+            return {"params": local["params"]}, {"kept": state}
+
+    run = simulate(Keeps(), "stacked", participation=0.5)
+    with pytest.raises(RuntimeError, match="one structure"):
+        run.advance(ROUNDS)
+
+
+def test_numbers_that_are_drawn_have_to_be_tensors() -> None:
+    """A stack computes all clients' steps with one number: it must not be the first client's for everybody."""
+
+    @dataclass(frozen=True)
+    class Draws(Algorithm):
+        def noise(self, fed: Any, generator: torch.Generator, batch_size: int) -> Any:
+            return {"scale": float(torch.rand((), generator=generator))}
+
+    with pytest.raises(RuntimeError, match="one structure"):
+        simulate(Draws(), "stacked").advance(1)
+
+
+@dataclass(frozen=True)
+class Wraps(Algorithm):
+    """Holds another algorithm without being a plug-in."""
+
+    base: Algorithm = field(default_factory=FedProx)
+
+    def local_loss(self, *given: Any) -> Tensor:
+        return self.base.local_loss(*given)
 
 
 @dataclass(frozen=True)
@@ -184,55 +370,14 @@ class Derived(Algorithm):
         return cross_entropy(net(local["params"], batch.x).logits, batch.y) * vars(self)["twice"]
 
 
-@dataclass(frozen=True)
-class Wraps(Algorithm):
-    """Holds another algorithm without being a plug-in."""
-
-    base: Algorithm = field(default_factory=FedProx)
-
-    def local_loss(self, *given: Any) -> Tensor:
-        return self.base.local_loss(*given)
-
-
-def packed(*members: Algorithm) -> tuple[Pack, list[Simulation]]:
-    pack = Pack([simulate(made, "stacked") for made in members])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pack.advance(ROUNDS)
-    alone = [simulate(made, "loop") for made in members]
-    for run in alone:
-        run.advance(ROUNDS)
-    return pack, alone
-
-
-@pytest.mark.parametrize("kind", [Derived, lambda value: Wraps(FedProx(value)), lambda value: Plugin(FedProx(value))])
-def test_no_member_computes_with_anothers_number(kind: Callable[[float], Algorithm]) -> None:
-    pack, alone = packed(kind(0.1), kind(0.6))
+@pytest.mark.filterwarnings("ignore:runs of this pack")
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_no_member_computes_with_anothers_number(wrapped: bool) -> None:
+    algorithms = [Wraps(FedProx(mu)) if wrapped else Derived(mu) for mu in (0.1, 0.6)]
+    pack = Pack([simulate(algorithm, "stacked") for algorithm in algorithms])
+    pack.advance(ROUNDS)
     assert not pack.failures
-    assert max(largest_gap(one, other) for one, other in zip(alone, pack.members, strict=True)) < 1e-12
-
-
-@pytest.mark.parametrize("state", [None, "text", {"later": 1.0}])
-def test_what_cannot_be_stacked_is_refused(state: Any) -> None:
-    """Two clients whose memories differ in names, or in what is no tensor."""
-
-    @dataclass(frozen=True)
-    class Remembers(Algorithm):
-        def upload(self, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any) -> Any:
-            return {"params": local["params"]}, {"kept": state}
-
-    run = simulate(Remembers(), "stacked", participation=0.5)
-    with pytest.raises(RuntimeError, match="has to have one structure"):
-        run.advance(ROUNDS)
-
-
-def test_numbers_that_are_drawn_have_to_be_tensors() -> None:
-    """A stack computes all clients' steps with one number: it must not be the first client's for everybody."""
-
-    @dataclass(frozen=True)
-    class Draws(Algorithm):
-        def noise(self, fed: Any, generator: torch.Generator, batch_size: int) -> Any:
-            return {"scale": float(torch.rand((), generator=generator))}
-
-    with pytest.raises(RuntimeError, match="has to have one structure"):
-        simulate(Draws(), "stacked").advance(1)
+    for algorithm, member in zip(algorithms, pack.members, strict=True):
+        alone = simulate(algorithm, "loop")
+        alone.advance(ROUNDS)
+        assert largest_gap(alone, member) < 1e-12

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
-from bench.engine.stacked.captures import cuda_graphs, make_beside
+from bench.engine.stacked.cuda_graphs import cuda_graphs, warm_up
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -48,10 +48,9 @@ def test_a_step_that_waits_is_refused(act: Callable[[Tensor], object]) -> None:
     def step() -> None:
         act(x)
 
-    make_beside(step, waits=True)
+    warm_up(step, may_wait=True)
     with pytest.raises(RuntimeError, match="synchronizing"):
-        make_beside(step)
-    make_beside(step, waits=True)
+        warm_up(step, may_wait=False)
 
 
 def test_a_capture_changes_nothing_and_a_replay_goes_on_from_what_is_there() -> None:
@@ -63,7 +62,7 @@ def test_a_capture_changes_nothing_and_a_replay_goes_on_from_what_is_there() -> 
         slope.copy_(found)
         x.add_(1)
 
-    make_beside(step)
+    warm_up(step, may_wait=False)
     replay = cuda_graphs()(step)
     assert x.tolist() == [2, 3]
     replay()
@@ -109,7 +108,7 @@ def test_graphs_come_and_go() -> None:
         x.add_(1)
         raise ValueError("wrong")
 
-    make_beside(step)
+    warm_up(step, may_wait=False)
     capture(step)()
     gc.collect()
     kept = capture(step)

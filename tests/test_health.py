@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from weakref import ref
 
 import pytest
 import torch
@@ -14,11 +12,9 @@ from conftest import simulate
 from algorithms import build, entry
 from algorithms.base import Algorithm
 from algorithms.losses import cross_entropy, kl
-from bench.errors import own_line, without_variables
 from bench.execution import Execution
 from bench.planning.unit import Unit
 from bench.provenance import of_command
-from bench.selftest.certify import cause_of
 from bench.trial.trial import RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
@@ -98,37 +94,3 @@ def test_the_row_keeps_the_complaint_and_the_trial_goes_on(tmp_path: Path) -> No
     assert rows.loc["fedkf", "diverged"]
     assert "round 1, client" in rows.loc["fedkf", "error"]
     assert rows.loc["fedavg", ["status", "diverged"]].tolist() == ["finished", False]
-
-
-class Held:
-    """Something that a frame may hold."""
-
-
-def test_an_error_that_is_its_own_cause_is_looked_through_once() -> None:
-    """And what it was raised beside is, too: neither keeps what its frames held."""
-    kept: list[ref[Held]] = []
-
-    def fails(error: Exception) -> None:
-        held = Held()
-        kept.append(ref(held))
-        raise error
-
-    def beside() -> None:
-        try:
-            fails(KeyError("first"))
-        except KeyError:
-            fails(RuntimeError("second"))
-
-    own = ValueError("it")
-    own.__cause__ = own
-    found: list[Exception] = []
-    for failing in (partial(fails, own), beside):
-        try:
-            failing()
-        except Exception as error:
-            found.append(without_variables(error))
-    del failing
-    assert [str(error) for error in found] == ["it", "second"]
-    assert [held() for held in kept] == [None] * 3
-    assert own_line(found[0]) is not None
-    assert (cause_of(found[0]) or ("",))[0] == "ValueError", "as a certificate names it"

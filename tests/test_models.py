@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,7 +69,6 @@ SHAPES = {
     "mlp_vectors": ((5,), 64),
 }
 BATCHNORM_FORM = {"mlp", "mlp_vectors", "cnn_digits", "resnet8", "resnet8_wide", "resnet50", "resnet50_imagenet"}
-ALWAYS_BATCHNORM = {"cnn_fedgen", "cnn_digits5"}
 FORMS = [*SHAPES, "mlp+bn+head", *(f"{name}+head" for name in SHAPES)]
 FORMS += [f"{name}+bn" for name in sorted(BATCHNORM_FORM)]
 
@@ -111,18 +110,13 @@ def test_every_form_answers_as_the_table_says(name: str) -> None:
     net, params = network(name)
     base, _, form = name.partition("+")
     assert models.num_parameters(name, net.input_shape, 10) == sum(params[key].numel() for key in net.trainable)
+    assert models.has_batchnorm(name) == bool(net.batchnorm)
     assert net.feature_dim == (256 if "head" in form else SHAPES[base][1])
     out = net.eval(params, inputs(name))
     assert out.logits.shape == (4, 10)
     assert out.features.shape == (4, net.feature_dim)
     assert torch.isfinite(out.logits).all()
     torch.testing.assert_close(net.head(params, out.features), out.logits)
-
-
-def test_every_model_is_tested() -> None:
-    assert set(SHAPES) | {"distilbert", "distilbert_scratch"} == set(MODELS)
-    assert {name for name, info in MODELS.items() if info.batchnorm_form} == BATCHNORM_FORM
-    assert {name for name, info in MODELS.items() if info.always_batchnorm} == ALWAYS_BATCHNORM
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -137,61 +131,36 @@ def test_the_head_is_the_last_linear_layer_or_ends_with_it(name: str) -> None:
         assert linear[-1] is module.head
 
 
-def test_lenet5_is_one_network_whichever_features_it_names() -> None:
-    """The same draws, the same logits; only what is called features differs."""
-    one, other = (make_module(partial(models.make, name, (1, 32, 32), 26), 3) for name in ("lenet5", "lenet5_120"))
-    x = torch.randn(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
-    assert torch.equal(one(x).logits, other(x).logits)
-    assert torch.equal(other.head[:2](other(x).features), one(x).features)
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_has_batchnorm_says_what_the_module_has(name: str) -> None:
-    net, _ = network(name)
-    assert models.has_batchnorm(name) == bool(net.batchnorm)
-
-
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "word"),
     [
-        ("mlp+bm", ["+head or +bn"]),
-        ("mlp+bn+bn", ["each once"]),
-        ("cnn_cifar+bn", ["no +bn form", "resnet8", "cnn_digits5"]),
-        ("vgg9+bn", ["no +bn form"]),
-        ("lenet5+bn", ["no +bn form"]),
-        ("distilbert+bn", ["no +bn form"]),
-        ("cnn_digits5+bn", ["has BatchNorm as it is", "leave out +bn"]),
-        ("resnet", ["did you mean"]),
+        ("mlp+bm", "+head"),
+        ("mlp+bn+bn", "once"),
+        ("cnn_cifar+bn", "resnet8"),
+        ("cnn_digits5+bn", "+bn"),
+        ("resnet", "resnet8"),
     ],
 )
-def test_forms_that_do_not_exist_are_refused(name: str, words: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_forms_that_do_not_exist_are_refused(name: str, word: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(word)):
         models.parse(name)
-    assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "words"),
+    ("name", "shape", "fitting"),
     [
-        ("lenet5", (1, 28, 28), ["takes 32x32 inputs", "28x28", "fit: cnn_fedgen, cnn_digits5, resnet8"]),
-        ("cnn_digits5", (3, 32, 32), ["takes 28x28 inputs", "fit: cnn_cifar, lenet5, lenet5_120, vgg9, cnn_femnist"]),
-        (
-            "vgg9",
-            (64,),
-            ["takes 32x32 inputs", "texts of 64 tokens", "fit: distilbert, distilbert_scratch, distilbert_tiny"],
-        ),
-        ("distilbert", (3, 32, 32), ["texts of at most 512 tokens", "32x32"]),
-        ("distilbert", (513,), ["at most 512 tokens", "texts of 513 tokens"]),
-        ("resnet8", (64,), ["images of any size"]),
+        ("lenet5", (1, 28, 28), "cnn_fedgen"),
+        ("cnn_digits5", (3, 32, 32), "vgg9"),
+        ("vgg9", (64,), "distilbert_tiny"),
+        ("distilbert", (3, 32, 32), "resnet8"),
+        ("distilbert", (513,), "none here"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused_with_models_that_do(
-    name: str, shape: tuple[int, ...], words: list[str]
+    name: str, shape: tuple[int, ...], fitting: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=f"fit: .*{fitting}"):
         models.check_model(name, shape, "texts" if len(shape) == 1 else "images")
-    assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["vgg9", "cnn_digits5", "distilbert_tiny"])
@@ -203,17 +172,6 @@ def test_initialisation_is_the_seeds_and_nobody_elses(name: str) -> None:
     assert torch.equal(torch.random.get_rng_state(), state), "global randomness stays untouched"
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
     assert not torch.equal(first.head.weight, other.head.weight)
-
-
-def test_the_stems_of_resnet50() -> None:
-    small, large = (models.make(name, (3, 64, 64), 10).body for name in ("resnet50", "resnet50_imagenet"))
-    x = torch.randn(1, 3, 64, 64)
-    assert small.pool(small.conv(x)).shape == (1, 64, 64, 64), "no stride, no pooling"
-    assert large.pool(large.conv(x)).shape == (1, 64, 16, 16)
-    assert small.blocks(torch.randn(1, 64, 64, 64)).shape == (1, 2048, 8, 8), "three stages halve"
-    assert [type(part).__name__ for part in small.blocks] == ["Bottleneck"] * 16
-    strides = [block.conv2.stride[0] for block in small.blocks]
-    assert [number for number, stride in enumerate(strides) if stride == 2] == [3, 7, 13], "on the 3x3 convolution"
 
 
 def test_groups_of_the_resnets() -> None:
@@ -336,18 +294,6 @@ def test_distilbert_stacks_with_dropout_and_gradients() -> None:
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-def test_distilbert_drops_in_all_its_places() -> None:
-    """Embeddings, attention and dense layer of each of the two blocks, and the features."""
-    net, params = network("distilbert_tiny")
-    ids, key = inputs("distilbert_tiny"), step_keys(torch.Generator().manual_seed(0), 1)[0]
-    with net.dropout(key):
-        features = net(params, ids).features
-        assert net._masks is not None
-        assert net._masks._applied == 1 + 2 * 2 + 1
-    assert not torch.equal(features, net.eval(params, ids).features)
-    assert torch.equal(net(params, ids).features, net.eval(params, ids).features), "no key, no dropout"
-
-
 @pytest.fixture
 def small_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """`distilbert` is as small as `distilbert_tiny`; the folder where its weights are looked for."""
@@ -389,7 +335,7 @@ def test_missing_weights_are_named_with_the_way_out(small_base: Path) -> None:
 def test_weights_are_looked_for_where_the_command_says(small_base: Path, tmp_path: Path) -> None:
     """`--data-dir` and `--offline` reach them."""
     elsewhere = tmp_path / "elsewhere"
-    with pytest.raises(EnvironmentProblem, match=r"--offline.*distilbert_scratch, which needs none"):
+    with pytest.raises(EnvironmentProblem, match="distilbert_scratch"):
         weights.provide("distilbert+head", elsewhere, offline=True)
     weights.provide("distilbert_tiny", elsewhere, offline=True)
     wanted = write_weights(elsewhere / "distilbert-base-uncased")
@@ -422,7 +368,7 @@ def test_weights_are_fetched_into_the_folder(small_base: Path, monkeypatch: pyte
 def test_weights_of_another_model_are_refused(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_weights(small_base)
     monkeypatch.setattr(distilbert, "BASE", {**distilbert.TINY, "n_layers": 3})
-    with pytest.raises(EnvironmentProblem, match=r"does not hold the weights.*prepare distilbert.*layer\.2"):
+    with pytest.raises(EnvironmentProblem, match="prepare distilbert"):
         distilbert.pretrained(12, False)
     (small_base / "model.safetensors").write_bytes(b"cut off")
     with pytest.raises(EnvironmentProblem, match=r"model\.safetensors does not hold"):

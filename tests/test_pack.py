@@ -1,10 +1,8 @@
-"""Runs in one program equal lone runs; programs that are captured, cut short by memory, or fail in one member."""
+"""Runs in one program equal lone runs; so do those cut short by memory, or with a member that fails."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
 from traceback import walk_tb
@@ -20,73 +18,15 @@ from algorithms.base import Algorithm, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
+from bench.engine.client_round import ClientResult
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.captures import Act, traced
-from bench.engine.stacked.numbers import constants, differing, packable_numbers, with_numbers
-from bench.engine.stacked.probe import Preparer
-from bench.engine.stacked.programs import Captured, Eager
-from bench.engine.stacked.rooms import FixedRoom
+from bench.engine.stacked.batched_hparams import constants, differing, packable_numbers, with_numbers
 from bench.engine.stacked.stack import Stack
-from bench.engine.tasks import Trained
+from bench.engine.stacked.step_executors import Eager
 from bench.selftest.candidate import candidate
-from bench.selftest.toy import EQUAL_SIZES
 
-pytestmark = pytest.mark.usefixtures("short_stacks")
 ROUNDS = 3
-
-
-def on_traces() -> Stacked:
-    """A backend whose steps are captured as a GPU's would be: all but the contents of tensors is fixed."""
-    return Stacked(lambda: Captured(Preparer(traced, compiler=None, warm_up=1)))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"lr_decay": 0.8, "momentum": 0.9, "weight_decay": 0.01, "clip_norm": 0.5},
-        {"optimizer": "adam", "lr": 0.01, "lr_decay": 0.8, "weight_decay": 0.01},
-        {"model": "cnn_digits", "augmentation": "flip_crop"},
-    ],
-    ids=["momentum", "adam", "augmented"],
-)
-def test_a_captured_step_fixes_nothing_that_changes(options: dict[str, Any]) -> None:
-    plain, captured = (simulate("fedgkd", "stacked", **options) for _ in range(2))
-    captured.trainer = on_traces()
-    plain.advance(ROUNDS)
-    with warnings_are_errors():
-        captured.advance(ROUNDS)
-    assert largest_gap(plain, captured) < 1e-12
-
-
-def test_every_algorithm_can_be_captured(name: str) -> None:
-    """Round 2 replays what round 1 captured."""
-    options = {"sizes": EQUAL_SIZES, "local_epochs": 3}
-    runs = [candidate(name).simulate("stacked", seed=seed, **options) for seed in (0, 1)]
-    pack = Pack(runs)
-    pack.trainer = on_traces()
-    with warnings_are_errors():
-        pack.advance(2)
-    assert not pack.failures
-    assert not pack.apart
-    for seed, run in enumerate(runs):
-        assert largest_gap(candidate(name).run(2, "loop", seed=seed, **options), run) < 1e-10
-
-
-def test_a_program_is_captured_once_for_each_size_of_the_stack() -> None:
-    captures: list[int] = []
-
-    def counted(step: Act) -> Act:
-        captures.append(1)
-        return traced(step)
-
-    run = simulate("fedavg", "stacked", participation=1.0)
-    run.trainer = Stacked(lambda: Captured(Preparer(counted, compiler=None, warm_up=0)))
-    run.advance(1)
-    first = len(captures)
-    assert 0 < first <= 4
-    run.advance(2)
-    assert len(captures) == first, "a later round replays what the first one captured"
 
 
 def test_members_may_differ_in_clients_rates_and_length() -> None:
@@ -168,7 +108,7 @@ def test_what_cannot_share_a_program_trains_one_by_one() -> None:
     pack = Pack([simulate(Asks(weight), "stacked") for weight in (0.1, 0.5)])
     with pytest.warns(UserWarning, match="train one by one"):
         pack.advance(1)
-    with warnings_are_errors():  # said once, and tried once
+    with warnings.catch_warnings(action="error"):  # said once, and tried once
         pack.advance(ROUNDS - 1)
     assert not pack.failures
     for member, weight in zip(pack.members, (0.1, 0.5), strict=True):
@@ -195,33 +135,12 @@ def test_short_of_memory_half_the_clients_go_on(
     alone = [candidate(algorithm).run(ROUNDS, "stacked", seed=seed) for seed in (0, 1)]
     pack = Pack([candidate(algorithm).simulate("stacked", seed=seed) for seed in (0, 1)])
     tried = limited(monkeypatch, 2, error)
-    with pytest.warns(UserWarning, match="out of memory with 6 clients in one program: going on with 3 at a time"):
+    with pytest.warns(UserWarning, match="6 clients"):
         pack.advance(ROUNDS)
     assert tried[:3] == [6, 3, 2]
     assert isinstance(pack.trainer, Stacked)
     assert pack.trainer.limit == 2
     assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
-
-
-def test_what_a_run_has_trained_is_gone_before_others_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four runs of three clients, two at a time: of at most two runs anything is kept, not of all four."""
-    pack = Pack([candidate("scaffold").simulate("stacked", seed=seed) for seed in range(4)])
-    pack.trainer = Stacked(limit=2)
-    made, alive = list[ref[Trained]](), list[int]()
-    whole = Stack.run
-
-    def run(self: Stack) -> Any:
-        alive.append(sum(kept() is not None for kept in made))
-        done = whole(self)
-        made.extend(ref(trained) for _, trained in done)
-        return done
-
-    monkeypatch.setattr(Stack, "run", run)
-    pack.advance(2)
-    assert alive == [0, 2, 1, 0, 2, 1] * 2
-    monkeypatch.undo()
-    for member in pack.members:
-        assert largest_gap(candidate("scaffold").run(2, "stacked", seed=member.seed), member) < 1e-10
 
 
 def test_a_round_in_parts_makes_as_few_steps_as_it_can() -> None:
@@ -239,65 +158,9 @@ class Counting(Eager):
 
     steps = 0
 
-    def __init__(self) -> None:
-        super().__init__("grouped")
-
-    def run(self, key: Any, step: Any, times: int) -> None:
+    def run(self, key: Any, step: Any, times: int, reads: Any) -> None:
         Counting.steps += times
-        super().run(key, step, times)
-
-
-@dataclass(frozen=True)
-class Shifts(Algorithm):
-    """What one part of a client's state was becomes another, before each step."""
-
-    def start(self, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
-        zero = torch.zeros((), dtype=torch.float64)
-        return {"params": message["params"], "now": zero, "before": zero}
-
-    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
-        return {**local, "now": local["now"] + 1, "before": local["now"]}
-
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
-        return (1 + local["before"] / 2) * cross_entropy(net(local["params"], batch.x).logits, batch.y)
-
-
-class Lags(Shifts):
-    """A part that only the first step adds is another's, and one for all clients."""
-
-    def start(self, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
-        return {"params": message["params"], "now": torch.zeros((), dtype=torch.float64)}
-
-    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
-        if "before" not in local:
-            return {**local, "before": local["now"], "one": torch.zeros((), dtype=torch.float64)}
-        return {**local, "before": local["now"], "now": local["now"] + 1, "one": local["one"] + 1}
-
-
-class Remembers(Shifts):
-    """The model as it was before the step."""
-
-    def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
-        apart = sum((local["params"][name] - message["params"][name]).square().sum() for name in net.trainable)
-        return {**local, "previous": local["params"], "before": apart}
-
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
-        moved = sum((local["params"][name] - local["previous"][name]).square().sum() for name in net.trainable)
-        return super().local_loss(net, local, batch, message, memory, plan) + 5 * moved
-
-    def upload(self, net: Any, local: Any, data: Any, message: Any, memory: Any, plan: Any) -> Any:
-        return {"params": {name: (value + local["previous"][name]) / 2 for name, value in local["params"].items()}}, {}
-
-
-@pytest.mark.filterwarnings("ignore:.*not captured")
-@pytest.mark.parametrize("algorithm", [Shifts, Lags, Remembers])
-@pytest.mark.parametrize("trainer", [Stacked, on_traces])
-def test_a_part_of_the_state_may_become_another(trainer: Any, algorithm: Any) -> None:
-    alone, other = simulate(algorithm(), "loop"), simulate(algorithm(), "stacked")
-    other.trainer = trainer()
-    for run in (alone, other):
-        run.advance(2)
-    assert largest_gap(alone, other) < 1e-12
+        super().run(key, step, times, reads)
 
 
 @dataclass(frozen=True)
@@ -315,18 +178,18 @@ class Refuses(Algorithm):
 def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     """One member fails for itself, the others go on together; the error is kept, and nothing that it came through."""
     stacks, whole = list[ref[Any]](), Stack.__init__
-    trained, made = list[ref[Any]](), Trained.__init__
+    trained, made = list[ref[Any]](), ClientResult.__init__
 
     def init(self: Stack, *given: Any) -> None:
         stacks.append(ref(self))
         whole(self, *given)
 
-    def init_trained(self: Trained, **given: Any) -> None:
+    def init_trained(self: ClientResult, **given: Any) -> None:
         trained.append(ref(self))
         made(self, **given)
 
     monkeypatch.setattr(Stack, "__init__", init)
-    monkeypatch.setattr(Trained, "__init__", init_trained)
+    monkeypatch.setattr(ClientResult, "__init__", init_trained)
     members = [simulate(Refuses(mu), "stacked") for mu in (0.1, 0.5, 0.2)]
     pack = Pack(members)
     pack.advance(ROUNDS)
@@ -339,75 +202,13 @@ def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     assert came_through[-1] == "upload", "where it was is still known"
 
 
+@pytest.mark.filterwarnings("ignore:out of memory")
 def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     run = simulate("fedavg", "stacked")
     limited(monkeypatch, 0)
-    with quiet(), pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(torch.OutOfMemoryError):
         run.advance(1)
     assert run.round == 0
-
-
-def test_a_step_that_cannot_be_captured_is_made_as_it_comes() -> None:
-    def refuse(step: Act) -> Act:
-        raise RuntimeError("it asks for a value")
-
-    plain, refused = (simulate("fedavg", "stacked") for _ in range(2))
-    refused.trainer = Stacked(lambda: Captured(Preparer(refuse, compiler=None, warm_up=1)))
-    plain.advance(ROUNDS)
-    with pytest.warns(UserWarning, match="not captured, which makes them slower: RuntimeError: it asks for a value"):
-        refused.advance(1)
-    with quiet():
-        refused.advance(ROUNDS - 1)
-    assert largest_gap(plain, refused) < 1e-12
-
-
-def test_state_of_another_structure_cannot_be_captured() -> None:
-    @dataclass(frozen=True)
-    class Grows(Algorithm):
-        def before_step(self, net: Any, local: Any, batch: Any, message: Any, plan: Any) -> Any:
-            return {**local, "seen": batch.y}
-
-    run = simulate(Grows(), "stacked")
-    run.trainer = on_traces()
-    with pytest.warns(UserWarning, match="another structure than it was given"):
-        run.advance(1)
-    assert run.round == 1
-
-
-def test_a_room_keeps_addresses_until_something_does_not_fit() -> None:
-    room = FixedRoom()
-    first = room.place("x", {"a": torch.ones(2, 3), "b": torch.zeros(2)})
-    again = room.place("x", {"b": torch.full((1,), 5.0), "a": torch.full((1, 3), 7.0)})
-    assert again is first
-    assert again["a"].tolist() == [[7, 7, 7], [1, 1, 1]]
-    assert again["b"].tolist() == [5, 0]
-    assert room.generation == 1
-    larger = room.place("x", {"a": torch.full((4, 3), 2.0), "b": torch.zeros(1)})
-    assert larger["a"].shape == (5, 3), "a quarter more: the next round may have to grow as well"
-    assert larger["b"].shape == (2,)
-    assert room.generation == 2
-    shorter = room.place("x", {"a": torch.ones(4, 2), "b": torch.zeros(1)})
-    assert shorter["a"].shape == (4, 2), "only the first axis is cut off by a step; what stood behind would be read"
-    assert room.generation == 3
-    room.place("steps", torch.ones(5, 4, 3), axes=2)
-    assert room.place("steps", torch.zeros(2, 3, 3), axes=2).shape == (5, 4, 3)
-
-
-def test_a_room_knows_how_many_clients_all_of_its_places_hold() -> None:
-    room = FixedRoom()
-
-    def clients(count: int, name: str = "x") -> tuple[int, int]:
-        room.place(name, torch.ones(count))
-        return room.clients(count), room.generation
-
-    known, captured = clients(4)
-    assert known == 4
-    assert clients(3) == (4, captured), "those that were captured serve"
-    more, again = clients(6)
-    assert (more, clients(2)) == (6, (6, again))
-    assert clients(7) == (7, again + 1), "it had room, but programs of fewer sizes"
-    assert clients(5, "y")[0] == 5, "what is new holds no more"
-    assert clients(2, "y")[0] == 5
 
 
 def test_numbers_that_differ_and_constants_that_must_not() -> None:
@@ -435,76 +236,3 @@ def limited(monkeypatch: pytest.MonkeyPatch, clients: int, error: Exception = ER
 
     monkeypatch.setattr(Stack, "run", run)
     return tried
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """What is warned of here is not what is tested."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-@contextmanager
-def warnings_are_errors() -> Iterator[None]:
-    """A program that quietly ran otherwise would show nothing."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        yield
-
-
-@dataclass
-class Measured:
-    """A device on which each client takes 10 bytes."""
-
-    bytes: int
-    begun: int = 0
-
-    def begin(self) -> None:
-        self.begun += 1
-
-    def peak(self) -> int:
-        return 30
-
-    def free(self) -> int:
-        return self.bytes
-
-
-def test_the_first_program_says_how_many_clients_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three clients a run, 10 bytes each: of 63 bytes 0.8 are used, which holds five."""
-    alone = [candidate("fedprox").run(ROUNDS, "stacked", seed=seed) for seed in (0, 1, 2, 3)]
-    pack = Pack([candidate("fedprox").simulate("stacked", seed=seed) for seed in (0, 1, 2, 3)])
-    meter = Measured(63)
-    pack.trainer = Stacked(meter=meter)
-    tried = limited(monkeypatch, 100)
-    pack.advance(ROUNDS)
-    assert tried == [3, 5, 4, *[5, 5, 2] * (ROUNDS - 1)]
-    assert meter.begun == 1
-    assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
-
-
-@pytest.mark.parametrize(("first_rates", "programs"), [(0.1, 7), (0.05, 10)], ids=["alike", "other rates"])
-def test_members_that_end_one_by_one_need_few_programs(first_rates: float, programs: int) -> None:
-    """The sizes of a captured stack are the same, whatever members are left."""
-    captures: list[Act] = []
-
-    def counted(step: Act) -> Act:
-        captures.append(step)
-        return traced(step)
-
-    def members(backend: str) -> list[Any]:
-        options = {"sizes": EQUAL_SIZES, "local_epochs": 1, "participation": 0.25}
-        rates = [first_rates] * 4 + [0.1] * 8
-        return [simulate("fedavg", backend, seed, rounds=seed + 1, lr=lr, **options) for seed, lr in enumerate(rates)]
-
-    alone, pack = members("loop"), Pack(members("stacked"))
-    pack.trainer = Stacked(lambda: Captured(Preparer(counted, compiler=None, warm_up=0)))
-    for run in alone:
-        run.advance(12)
-    with warnings_are_errors():
-        pack.advance(12)
-    assert not pack.failures
-    assert all(largest_gap(one, other) < 1e-12 for one, other in zip(alone, pack.members, strict=True))
-    # 12, 10, 8, 6, 4 and 2 clients of several runs; the last run is alone, which is a program of its own. Once those
-    # of other rates have ended, a step reads one rate for all: it is prepared anew, for 8 clients at most.
-    assert len(captures) == programs

@@ -15,9 +15,8 @@ import pytest
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.captures import traced
-from bench.engine.stacked.probe import Preparer
-from bench.engine.stacked.programs import Captured
+from bench.engine.stacked.cuda_graphs import traced
+from bench.engine.stacked.step_executors import Captured
 from bench.errors import EnvironmentProblem, UsageError
 from bench.executors import runner
 from bench.perf import main, startup, training, tune
@@ -115,7 +114,7 @@ def test_algorithms_stand_beside_fedavg() -> None:
 
 def test_operations_of_a_captured_run_are_counted() -> None:
     run = simulation(replace(TINY, backend="stacked"), "fedavg")
-    run.trainer = Stacked(lambda: Captured(Preparer(traced, compiler=None, warm_up=0)))
+    run.trainer = Stacked(lambda: Captured(traced, warm_ups=0))
     one_round(run)
     trainer = run.trainer
     assert training._operations(run) == training._operations(simulation(TINY, "fedavg")) > 0
@@ -335,11 +334,11 @@ def test_failing_trial_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             ["--part", "speed"],
-            "cores, tune, programs, settings, scale, profile, boards, got speed",
+            "cores, tune, settings, scale, profile, boards, got speed",
         ),
         (
             ["--part", ","],
-            "cores, tune, programs, settings, scale, profile, boards, got nothing",
+            "cores, tune, settings, scale, profile, boards, got nothing",
         ),
         (["--model", "resnet9"], "did you mean resnet8"),
         (["--model", "mlp"], "takes 8x8 inputs"),

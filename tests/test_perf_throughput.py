@@ -14,11 +14,9 @@ import torch
 
 from bench.engine import process
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.captures import traced
-from bench.engine.stacked.convolutions import WAYS
-from bench.engine.stacked.probe import Preparer
-from bench.engine.stacked.programs import Captured
-from bench.perf import ceilings, energy, main, memory, printed, programs, report, split
+from bench.engine.stacked.cuda_graphs import traced
+from bench.engine.stacked.step_executors import Captured
+from bench.perf import ceilings, energy, main, memory, printed, split
 from bench.perf.ceilings import bound, check_precision, copy_rate, matrix_peak
 from bench.perf.costs import Costs, Traffic, costs_of
 from bench.perf.energy import Energy, NoCounter
@@ -130,40 +128,6 @@ def test_throughput_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         assert text in shown
 
 
-def test_programs_of_a_stack_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "record.json"
-    work = ["--model", "cnn_cifar", "--clients", "2", "--samples", "16", "--rounds", "1", "--pack", "2"]
-    assert main(["--part", "programs", *work, "--json", str(file)]) == 0
-    entries = {entry["program"]: entry for entry in json.loads(file.read_text())["parts"]["programs"]["rates"]}
-    assert list(entries) == ["grouped", "separate", "channels_last", "matmul", "loop"]
-    assert entries["grouped"]["ratio"]["median"] == 1
-    for entry in entries.values():
-        assert entry["ratio"]["median"] == pytest.approx(entry["rate"]["median"] / entries["grouped"]["rate"]["median"])
-    assert "over grouped" in capsys.readouterr().out
-
-
-def test_programs_in_a_precision_that_is_a_gpus_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--part", "programs", "--model", "cnn_cifar", "--precision", "tf32"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "left out" in shown
-    assert "cnn_cifar, tf32, pack 1, any: TF32 is a GPU's" in shown
-
-
-def test_a_program_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(case: Case, program: str) -> Any:
-        if program == "matmul":
-            raise RuntimeError("no such kernel")
-        return lambda: None
-
-    monkeypatch.setattr(programs, "_prepared", fails)
-    found = programs.measure_programs([Case(TINY, "cnn_cifar", 1)], True, 1, lambda _: None)["rates"]
-    assert [entry["program"] for entry in found if "error" in entry] == ["matmul"]
-    assert [entry["program"] for entry in found][4:] == [f"{way}, compiled" for way in WAYS] + ["loop"]
-    assert report.problems({"parts": {"programs": {"rates": found}}}) == [
-        "cnn_cifar, fp32, pack 1, matmul: RuntimeError: no such kernel"
-    ]
-
-
 def test_one_cases_failure_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = replace(TINY, model="cnn_fedgen")  # takes 28x28 inputs
     monkeypatch.setattr("bench.perf.throughput.measure_ceilings", lambda *_: CEILINGS)
@@ -214,7 +178,7 @@ def test_timers_are_gone_afterwards_and_change_nothing() -> None:
         one_round(run)
     one_round(other)
     assert not any(name in vars(owner) for owner, name in points)
-    assert split.engine.make_task.__module__ == "bench.engine.tasks"
+    assert split.engine.make_work.__module__ == "bench.engine.client_round"
     assert all(torch.equal(value, other.server.params[name]) for name, value in run.server.params.items())
 
 
@@ -227,9 +191,7 @@ def test_split_adds_up() -> None:
 
 def test_phase_within_a_captured_step_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: a replayed step gathers its inputs without asking Python."""
-    monkeypatch.setattr(
-        split.engine, "trainer_of", lambda *_: Stacked(lambda: Captured(Preparer(traced, compiler=None)))
-    )
+    monkeypatch.setattr(split.engine, "trainer_of", lambda *_: Stacked(lambda: Captured(traced)))
     found = measure_split(TINY, "fedavg", 1)
     assert found["not_separated"] == ["augmentation"]
     lines = printed.notes({"parts": {"throughput": {"rates": [], "split": {"cnn_cifar": found}}}, "load": None})

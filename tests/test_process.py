@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from bench.engine import process
 
@@ -74,12 +73,3 @@ def test_elsewhere_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not process.keep_freed_memory()
     process.give_back_memory()
     process.keep_freed_memory.cache_clear()
-
-
-def test_threads_are_set() -> None:
-    before = torch.get_num_threads()
-    try:
-        process.prepare_process(1)
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(before)

@@ -99,44 +99,30 @@ def test_no_bit_of_a_state_may_change(saved: Path) -> None:
     assert resumes(saved)
 
 
-ENTRIES: dict[str, list[Any]] = {
-    "version": [1, "2", True, None],
-    "round": ["2", -1, 2.5, None, True, 10**9, float("nan")],
-    "server": ["../../x", 5, None, "server-1.pt", [], {}],
-    "memories": [[], {"x": ""}, {"-1": ""}, {"99": ""}, {"0": "../x"}, {"0": []}, None],
-    "sha256": [[], {}, None, {"server-2.pt": 5}],
-    "backend": ["nope", 5, None, "stacked", []],
-    "track": [None, "models", {"a": 1}, ["models"]],
-    "programs": [[], None, {"a": "b"}],
-    "digest": [None, "0" * 64],
-}
-
-
-@pytest.mark.parametrize(("entry", "value"), [(entry, value) for entry, values in ENTRIES.items() for value in values])
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("version", 1), ("round", 1), ("server", "../../x"), ("memories", {}), ("backend", "stacked"), ("digest", None)],
+)
 def test_no_entry_of_a_manifest_may_change(entry: str, value: Any, saved: Path) -> None:
     file = saved / MANIFEST
     sound = json.loads(file.read_text())
-    assert set(sound) == set(ENTRIES)
-    file.write_text(json.dumps(sound | {entry: value}))
-    with pytest.raises(UnusableState, match=rf"(?s){file}.*; remove the folder {saved}"):
-        resumes(saved)
-    file.write_text(json.dumps({name: kept for name, kept in sound.items() if name != entry}))
-    with pytest.raises(UnusableState, match="remove the folder"):
-        resumes(saved)
+    for manifest in (sound | {entry: value}, {name: kept for name, kept in sound.items() if name != entry}, []):
+        file.write_text(json.dumps(manifest))
+        with pytest.raises(UnusableState, match=re.escape(str(file))):
+            resumes(saved)
 
 
-@pytest.mark.parametrize(
-    ("entry", "value"),
-    [("round", "2"), ("round", -1), ("round", 2.5), ("backend", "nope"), ("memories", []), ("server", [])],
-)
-def test_a_manifest_that_was_never_ours_is_refused_for_what_it_says(entry: str, value: Any, saved: Path) -> None:
-    """Even with a digest that fits."""
+def test_a_state_with_choices_of_an_earlier_version_goes_on(saved: Path) -> None:
+    """Earlier versions named the programs that they had found fastest."""
     file = saved / MANIFEST
-    content = json.loads(file.read_text()) | {entry: value}
+    content = json.loads(file.read_text()) | {"programs": {"a device: some work": "matmul"}}
     del content["digest"]
     file.write_text(json.dumps(content | {"digest": digest(content)}))
-    with pytest.raises(UnusableState, match=re.escape(f"its {entry} is {value!r}")):
-        resumes(saved)
+    resumed, whole = simulate("moon", folder=StateFolder(saved)), simulate("moon")
+    assert resumed.load()
+    resumed.advance(1)
+    whole.advance(3)
+    assert identical(whole, resumed)
 
 
 def test_memories_of_earlier_saves_keep_their_checksums(saved: Path) -> None:

@@ -54,12 +54,6 @@ def test_sizes_of_a_split_are_those_asked_for():
         assert len(tested) == share_of(0.2, len(trained) + len(tested))
 
 
-def test_a_bare_setting_gives_everything_to_clients():
-    found = split(SETTING, LABELS, 0)
-    assert not len(together([found.auxiliary, found.validation, *found.local_tests]))
-    np.testing.assert_array_equal(together(found.clients), np.arange(len(LABELS)))
-
-
 def test_fedgkd_validates_on_the_last_tenth_of_the_file():
     labels = np.repeat(np.arange(10), 5000)
     setting = Setting(partition="fedgkd_groups", num_clients=20, validation_fraction=0.1, validation_rule="last")
@@ -82,13 +76,6 @@ def test_the_auxiliary_draw_stays_when_later_parts_change(change):
 def test_a_larger_share_contains_the_smaller(field, less, more, part):
     small, large = (split(replace(SETTING, **{field: value}), LABELS, 0) for value in (less, more))
     assert set(getattr(small, part)) < set(getattr(large, part))
-
-
-def test_fields_of_training_do_not_move_the_split():
-    other = replace(
-        FULL, model="cnn_digits", lr=0.5, rounds=3, participation=0.2, optimizer="adam", normalization="none"
-    )
-    assert split(other, LABELS, 0).hash == split(FULL, LABELS, 0).hash
 
 
 def test_the_hash_tells_seeds_and_parts_apart():

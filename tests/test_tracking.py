@@ -12,11 +12,10 @@ import pytest
 import torch
 from commands import assert_equal_results
 from conftest import INFO, TINY, identical, toy_dataset, toy_split
-from rows import make_row
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from algorithms import ALGORITHMS, build, entry
+from algorithms import ALGORITHMS, entry
 from algorithms.base import Algorithm, Params
 from algorithms.feddkd import DKD
 from bench import data, models, sweep, tracked
@@ -27,13 +26,10 @@ from bench.engine.tracking import load_model
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import TRACKS, Execution
 from bench.identity import identity
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
 from bench.planning.tables import column_of
 from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
-from bench.sweep.track import Tracking
 from bench.trial.trial import RunGroup
 from leaderboards import Store
 from leaderboards.papers.replication import Candidate, replications
@@ -191,17 +187,6 @@ def test_drift_is_that_of_plain_autograd(model: str, backend: str) -> None:
     assert len(set(n)) > 1, "clients of one size would not show their weights"
 
 
-def test_drift_of_personal_models_is_from_what_each_client_starts_with() -> None:
-    run = toy("fedbn", ("drift",))
-    run.advance(1)
-    row = run.algorithm.evaluated(run.server)[""]
-    clients = run.participants(2)
-    starts = [run.local_model(row, client) for client in clients]
-    run.advance(1)
-    gradients = [np.linalg.norm(plain_gradient(run, start, c)) for start, c in zip(starts, clients, strict=True)]
-    np.testing.assert_allclose(run.tracker.arrays("")["drift/gradients"][1], gradients, rtol=1e-10)
-
-
 @pytest.mark.parametrize("name", ["fedcad", "fedcad_dkd"])
 def test_the_class_weights_that_clients_receive_are_kept(name: str, tmp_path: Path) -> None:
     """FedCAD's Eq. 6 as printed, from the global model that a round begins with; with a plug-in around it as well."""
@@ -226,20 +211,6 @@ def test_the_class_weights_that_clients_receive_are_kept(name: str, tmp_path: Pa
         tracked.frame(tmp_path, KEYS[""], "drift/distances")
 
 
-def test_a_long_table_names_the_clients_of_each_round(tmp_path: Path) -> None:
-    run = toy("fedavg", ("local", "drift", "classes"))
-    run.advance(4)
-    tracking.write(run, tmp_path, {"": KEYS[""]}, {"": "fedavg"})
-    kept = tracked.arrays(tmp_path, KEYS[""])
-    long = tracked.frame(tmp_path, KEYS[""], "drift/gradients").set_index(["round", "client"])["value"]
-    for at, clients in enumerate(kept["drift/clients"]):
-        np.testing.assert_array_equal(long.loc[at + 1].loc[clients], kept["drift/gradients"][at])
-    whole = tracked.frame(tmp_path, KEYS[""], "drift/distance")
-    assert list(whole.columns) == ["round", "value"]
-    np.testing.assert_array_equal(whole.value, kept["drift/distance"])
-    assert len(tracked.frame(tmp_path, KEYS[""], "classes/global")) == 4 * 3
-
-
 @dataclass(frozen=True)
 class Misnamed(Algorithm):
     """FedAvg that names an entry its message does not have."""
@@ -248,14 +219,8 @@ class Misnamed(Algorithm):
 
 
 def test_an_entry_that_no_message_has_is_named() -> None:
-    with pytest.raises(ValueError, match=r"Misnamed\.tracked names 'class_weight'.*the message has params"):
+    with pytest.raises(ValueError, match="class_weight"):
         toy(Misnamed(), ("message",)).advance(1)
-
-
-def test_a_class_without_test_samples_has_no_accuracy() -> None:
-    run = toy("fedavg", ("classes",), dataset=replace(toy_dataset(), test_y=np.arange(30) % 2))
-    run.advance(1)
-    assert np.isnan(run.tracker.arrays("")["classes/global"][0]).tolist() == [False, False, True]
 
 
 def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,17 +276,6 @@ def test_the_bound_is_that_of_plain_passes_over_the_clients_samples(backend: str
     assert (np.diff(distilled, axis=1) < 0).all(), "every request follows its gradient"
 
 
-def test_without_requests_the_bound_is_at_the_global_model_alone() -> None:
-    run = toy(build("feddkd_bn", steps=3, warmup_rounds=2), ("bound",), model="mlp+bn")
-    run.advance(3)
-    kept = run.tracker.arrays("")
-    assert list(zip(kept["bound/rounds"], kept["bound/requests"], strict=True)) == [
-        *((1, 0), (2, 0)),
-        *((3, request) for request in range(4)),
-    ]
-    assert min(kept["bound/distilled"]) > 0
-
-
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
 def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     """For every algorithm: models, memories, counters and all other points of the curves, bit for bit."""
@@ -339,32 +293,6 @@ def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     assert kept["features/local"].shape == (30, watched.net.feature_dim)
     assert np.isfinite(kept["drift/gradients"]).all()
     assert kept["message/rounds"] == [1, 2]
-
-
-def test_nothing_is_measured_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure, asked = tracking.on_test, []
-
-    def counted(*given: Any) -> list[Any]:
-        asked.append(given)
-        return measure(*given)
-
-    monkeypatch.setattr(tracking, "on_test", counted)
-    toy("fedavg", ()).advance(4)
-    assert not asked
-    watched = toy("fedavg", ("local", "classes"), evaluate_every=3)
-    watched.advance(4)
-    assert len(asked) == 2 * 3, "three clients, after rounds 3 and 4, each once"
-    assert watched.tracker.seconds > 0
-
-
-def test_where_clients_hold_sources_each_source_counts_alike() -> None:
-    sources = np.repeat(np.arange(4), (12, 9, 6, 3))
-    grouped = replace(toy_dataset(), test_groups=sources)
-    run = toy(Keeper(), ("local",), dataset=grouped, partition="by_source", participation=1.0)
-    run.advance(1)
-    right = [hits(run, run.memories[client]["own"]).numpy() for client in range(4)]
-    expected = [np.mean([values[sources == source].mean() for source in range(4)]) for values in right]
-    np.testing.assert_allclose(run.tracker.arrays("")["local/accuracy"], [expected])
 
 
 def test_personal_rows_are_means_over_clients_and_have_no_global_features() -> None:
@@ -415,16 +343,16 @@ def test_a_personal_model_is_asked_for_by_client(tmp_path: Path) -> None:
     run.advance(4)
     tracking.write(run, tmp_path, {"": KEYS[""]}, {"": "fedbn"})
     for client in (None, 4):
-        with pytest.raises(ValueError, match=rf"each of the clients 0 to 3, got client={client}"):
+        with pytest.raises(ValueError, match="0 to 3"):
             load_model(tmp_path, KEYS[""], client)
-    with pytest.raises(FileNotFoundError, match="--track models --force"):
+    with pytest.raises(FileNotFoundError, match="--track models"):
         load_model(tmp_path, KEYS["_t1"])
     one = toy("fedavg", ("models",))
     one.advance(4)
     tracking.write(one, tmp_path, {"": KEYS["_t1"]}, {"": "fedavg"})
-    with pytest.raises(ValueError, match="one model for all clients, got client=3: leave it out"):
+    with pytest.raises(ValueError, match="client=3"):
         load_model(tmp_path, KEYS["_t1"], 3)
-    assert "each client has its own model; all of them are kept" in tracked.arrays(tmp_path, KEYS[""])["run/notes"][0]
+    assert "fedbn" in tracked.arrays(tmp_path, KEYS[""])["run/notes"][0]
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
@@ -487,17 +415,6 @@ def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
     assert tracked.held(tmp_path, unit().key) == set(ALL)
 
 
-def test_a_run_that_was_stopped_has_only_its_curve(tmp_path: Path) -> None:
-    execution = Execution(str(tmp_path), rounds_per_report=1, track=ALL, provenance=of_command([]))
-    made = RunGroup([unit()], execution)
-    made.step()
-    made.close()
-    row = Store(tmp_path).runs().iloc[0]
-    assert row.status == "stopped"
-    assert 0 < row.local_accuracy_mean < 1
-    assert not tracked.held(tmp_path, unit().key)
-
-
 def test_what_an_earlier_run_tracked_stays(tmp_path: Path) -> None:
     trial(tmp_path, ("classes",))
     trial(tmp_path, ("local", "features"), force=True)
@@ -529,13 +446,6 @@ def test_a_tracked_accuracy_stands_beside_figure_2(tmp_path: Path) -> None:
     assert (found.state, found.mean) == ("value", last)
 
 
-def test_a_table_with_accuracies_of_local_models_says_how_to_measure_them(tmp_path: Path) -> None:
-    plan = make_plan(Request((), "", "fedgkd", table="fig2"))
-    said = [list(Tracking(plan, plan.units, tmp_path, track, False).before()) for track in ((), ("local",))]
-    assert said[0] == ["3 printed numbers are of clients' own models, which only --track local measures"]
-    assert not said[1]
-
-
 def run(out: Path, *arguments: str) -> int:
     """The command in this process, without Ray."""
     return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
@@ -563,14 +473,10 @@ def test_a_tracked_run_is_the_run_without(swept: Path, tmp_path: Path, capsys: p
     assert first.equals(second)
     capsys.readouterr()
     assert run(tmp_path, *SHORT, "--track", "local,models") == 0
-    message = capsys.readouterr().err
-    assert "2 stored runs are without local, models, which was not tracked then: --force runs them again" in message
+    assert "without local, models" in capsys.readouterr().err
+    assert Store(tmp_path).runs().local_accuracy_mean.isna().all()
     assert run(tmp_path, *SHORT, "--track", "local,models", "--force") == 0
-    assert "tracked data of 2 runs in" in capsys.readouterr().err
-    assert run(tmp_path, *SHORT, "--track", "local,models") == 0
-    assert "stored runs are without" not in capsys.readouterr().err
-    assert run(tmp_path, *SHORT, "--force") == 0
-    assert "3 stored rows are with local_accuracy_mean, which --force drops" in capsys.readouterr().err
+    assert Store(tmp_path).runs().local_accuracy_mean.notna().all()
 
 
 @pytest.mark.usefixtures("shared_ray")
@@ -579,7 +485,7 @@ def test_ray_keeps_what_the_inline_executor_keeps(
 ) -> None:
     assert sweep.main([*SHORT, "--track", *ALL, "--max-concurrent", "1", "--out", str(tmp_path)]) == 0
     assert_equal_results(swept, tmp_path)
-    assert "fedbn: each client has its own model" in capsys.readouterr().err
+    assert "fedbn" in capsys.readouterr().err
     for key in Store(swept).runs().run_key:
         assert_same_arrays(tracked.arrays(swept, key), tracked.arrays(tmp_path, key))
         assert_same_arrays(*(load_file(tracked.path_of(out, key, "safetensors")) for out in (swept, tmp_path)))
@@ -594,30 +500,16 @@ def begin(out: Path, track: tuple[str, ...]) -> None:
     made.close()
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "words"),
-    [
-        ((), ("local", "models"), "1 run is under way without local, which begins with the next round: --force"),
-        (("local",), (), None),
-        (("local",), ("local", "models"), None),
-    ],
-)
-def test_a_run_under_way_is_announced(
-    before: tuple[str, ...],
-    now: tuple[str, ...],
-    words: str | None,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.parametrize("before", [(), ("local",)])
+@pytest.mark.parametrize("now", [(), ("local", "models")])
+def test_a_run_goes_on_tracking_and_may_begin_to(before: tuple[str, ...], now: tuple[str, ...], tmp_path: Path) -> None:
     begin(tmp_path, before)
     track = ["--track", *now] if now else []
     assert run(tmp_path, "--algo", "fedavg", "--rounds", "3", "--set", "local_epochs=1", *track) == 0
-    message = capsys.readouterr().err
-    assert words in message if words else "under way" not in message
     assert tracked.held(tmp_path, unit().key) == {*before, *now}
     curves = Store(tmp_path).curves()
-    begun = set(curves[curves.metric == "local_accuracy"]["round"])
-    assert begun == ({1, 2, 3} if before else {2, 3})
+    rounds = set(curves[curves.metric == "local_accuracy"]["round"])
+    assert rounds == ({1, 2, 3} if before else {2, 3} if now else set())
 
 
 @pytest.mark.gpu
@@ -636,19 +528,9 @@ def test_a_gpu_keeps_what_a_cpu_keeps(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for more in ([], ["--dry-run"], ["--show"]):
-        assert run(tmp_path, "--algo", "fedavg", "--track", "local,modles", *more) == 2
-        known = ", ".join(sorted(TRACKS))
-        assert f"no way to --track 'modles'; known: {known} (did you mean models?)" in capsys.readouterr().err
+    assert run(tmp_path, "--algo", "fedavg", "--track", "local,modles") == 2
+    assert "modles" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_a_configuration_file_may_track(tmp_path: Path) -> None:
-    file = tmp_path / "sweep.toml"
-    file.write_text('algo = "fedavg"\nrounds = 1\ntrack = ["local", "classes"]\n')
-    assert run(tmp_path / "out", "--config", str(file)) == 0
-    (key,) = Store(tmp_path / "out").runs().run_key
-    assert tracked.held(tmp_path / "out", key) == {"local", "classes"}
 
 
 def test_anyones_own_tuner_can_track(tmp_path: Path) -> None:
@@ -673,13 +555,3 @@ def test_merging_folders_brings_what_was_tracked(tmp_path: Path) -> None:
     tracked.bring([two], one)
     assert float(tracked.arrays(one, "a" * 16)["run/seconds"]) == 1.0, "what is there stays"
     assert float(tracked.arrays(one, "b" * 16)["run/seconds"]) == 3.0
-
-
-def test_a_tracked_row_takes_the_place_of_an_equal_one_that_was_not(tmp_path: Path) -> None:
-    store, curve = Store(tmp_path), [(1, "accuracy", 0.25)]
-    store.write(make_row("fedavg", local_accuracy_mean=None), curve)
-    store.write(make_row("fedavg", local_accuracy_mean=0.6), [*curve, (1, "local_accuracy", 0.6)])
-    assert store.runs()["local_accuracy_mean"].tolist() == [0.6]
-    assert len(store.curves()) == 2
-    store.write(make_row("fedavg", local_accuracy_mean=None), curve)
-    assert store.runs(replicates=True)["local_accuracy_mean"].tolist() == [0.6]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
 from typing import Any, NamedTuple
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
+from bench.engine.client_round import Problem
 from bench.engine.crops import draw_crops
 from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
-from bench.engine.stacked.convolutions import computed, usual
-from bench.engine.streams import stream
-from bench.engine.tasks import Problem
-from bench.engine.trees import each, num_bytes, stack, tree_map
+from bench.engine.pytree import each, num_bytes, stack, tree_map
+from bench.engine.rng import stream
+from bench.engine.stacked.batched_layers import BatchedLayers
 
 
 @dataclass
@@ -38,8 +38,8 @@ class Traffic:
     train_steps: float = 0.0
 
 
-class _Asked(NamedTuple):
-    """What one client's gradient is of: x, y and weight of its mini-batch, its local model, its key for dropout."""
+class _Request(NamedTuple):
+    """A client's gradient request: x, y and weight of a mini-batch, its local model, its key for dropout."""
 
     batch: tuple[Tensor, Tensor, Tensor]
     local: Params
@@ -88,17 +88,9 @@ class ClientCohort:
     def everyone(self) -> ClientCohort:
         """All K clients, for means over what the server caches."""
         federation = self.problem.federation
-        sizes = [float(len(index)) for index in federation.clients]
-        return ClientCohort(
-            problem=self.problem,
-            round=self.round,
-            ids=torch.arange(len(sizes), device=federation.device),
-            num_examples=torch.tensor(sizes, device=federation.device, dtype=federation.dtype),
-            lr=self.lr,
-            params=self.params,
-            traffic=self.traffic,
-            stacked=self.stacked,
-        )
+        sizes = torch.tensor(federation.sizes, device=federation.device, dtype=federation.dtype)
+        ids = torch.arange(len(sizes), device=federation.device)
+        return replace(self, ids=ids, num_examples=sizes, seen=lambda params: None, _calls=0)
 
     def gradients(
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
@@ -108,34 +100,35 @@ class ClientCohort:
         self._calls += 1
         clients: list[int] = self.ids.tolist()
         answering = [True] * len(clients) if among is None else among.bool().tolist()
-        asked = [self._batch(client, batch_size, augmented) for client in compress(clients, answering)]
-        slopes = self._together(asked, loss, params) if self.stacked else [self._alone(a, loss, params) for a in asked]
+        requests = [self._request(client, batch_size, augmented) for client in compress(clients, answering)]
+        if self.stacked:
+            grads = self._together(requests, loss, params)
+        else:
+            grads = [self._alone(request, loss, params) for request in requests]
         self.traffic.communications += 1
         self.traffic.bytes_down += len(clients) * num_bytes(params)
-        self.traffic.bytes_up += sum(num_bytes(slope) for slope in slopes)
-        self.traffic.train_steps += len(slopes) / len(clients)
-        silent = {name: torch.zeros_like(params[name]) for name in self._differentiated(params)}
-        found = iter(slopes)
-        made: Params = stack([next(found) if answers else silent for answers in answering])
-        return made
+        self.traffic.bytes_up += sum(num_bytes(grad) for grad in grads)
+        self.traffic.train_steps += len(grads) / len(clients)
+        silent = {name: torch.zeros_like(params[name]) for name in self._trainable(params)}
+        answers = iter(grads)
+        stacked: Params = stack([next(answers) if answers_now else silent for answers_now in answering])
+        return stacked
 
-    def _batch(self, client: int, batch_size: int, augmented: bool) -> _Asked:
-        """A client's fresh mini-batch; what it has, where that is less."""
-        federation, seed = self.problem.federation, self.problem.seed
+    def _request(self, client: int, batch_size: int, augmented: bool) -> _Request:
+        """A client's fresh mini-batch, or all of its samples if they are fewer; augmented as in local training."""
+        problem, federation = self.problem, self.problem.federation
+
+        def generator(*purpose: str) -> torch.Generator:
+            return stream(problem.seed, *purpose, self.round, self._calls, client)
+
         held = federation.clients[client]
-        generator = stream(seed, "gradient", self.round, self._calls, client)
-        index = held[torch.randperm(len(held), generator=generator)[:batch_size].to(federation.device)]
-        data = federation.data(index)
-        x = self._augmented(client, index) if augmented else data.x
-        return _Asked((x, data.y, data.weight), self.params[client], self._dropout_key(client))
-
-    def _augmented(self, client: int, index: Tensor) -> Tensor:
-        """Inputs of a request as local training would see them; as they are where the setting augments nothing."""
-        federation, draws = self.problem.federation, None
-        if self.problem.setting.augmentation != "none":
-            generator = stream(self.problem.seed, "augment", "gradient", self.round, self._calls, client)
-            draws = draw_crops(generator, 1, len(index))[0].to(federation.device)
-        return federation.train.batch(index, draws)
+        order = torch.randperm(len(held), generator=generator("gradient"))
+        index = held[order[:batch_size].to(federation.device)]
+        data, draws = federation.data(index), None
+        if augmented and problem.setting.augmentation != "none":
+            draws = draw_crops(generator("augment", "gradient"), 1, len(index))[0].to(federation.device)
+        x = federation.train.batch(index, draws) if augmented else data.x
+        return _Request((x, data.y, data.weight), self.params[client], self._dropout_key(client))
 
     def _dropout_key(self, client: int) -> Tensor | None:
         if not self.problem.net.has_dropout:
@@ -143,34 +136,30 @@ class ClientCohort:
         generator = stream(self.problem.seed, "dropout", "gradient", self.round, self._calls, client)
         return step_keys(generator, 1)[0].to(self.problem.federation.device)
 
-    def _together(self, asked: list[_Asked], loss: Any, params: Params) -> list[Params]:
-        """All clients' gradients as few programs: one for each size of batch, for padding would move BatchNorm."""
-        found: dict[int, Params] = {}
-        sizes = [tuple(one.batch[0].shape) for one in asked]
+    def _together(self, requests: list[_Request], loss: Any, params: Params) -> list[Params]:
+        """All clients' gradients as few programs: one for each size of batch, because padding would move BatchNorm."""
+        grads: dict[int, Params] = {}
+        sizes = [tuple(request.batch[0].shape) for request in requests]
         for size in dict.fromkeys(sizes):
-            at = [position for position, own in enumerate(sizes) if own == size]
-            batch, local, key = stack([tuple(asked[position]) for position in at])
+            at = [position for position, other in enumerate(sizes) if other == size]
+            batch, local, key = stack([tuple(requests[position]) for position in at])
             given = {name: value.detach().expand(len(at), *value.shape).clone() for name, value in params.items()}
-            leaves = self._leaves(given)
+            leaves = {name: given[name].requires_grad_() for name in self._trainable(given)}
             parts = {"given": given, "batch": batch, "local": local, "key": key}
-            with computed(usual(self.problem.federation.device)):
+            with BatchedLayers():
                 values = each(partial(self._value, loss), parts)
-            slopes = _slopes(values.sum(), leaves)
+            of_all = _grads(values.sum(), leaves)
             for row, position in enumerate(at):
-                found[position] = {name: slope[row] for name, slope in slopes.items()}
-        return [found[position] for position in range(len(asked))]
+                grads[position] = {name: grad[row] for name, grad in of_all.items()}
+        return [grads[position] for position in range(len(requests))]
 
-    def _alone(self, asked: _Asked, loss: Any, params: Params) -> Params:
+    def _alone(self, request: _Request, loss: Any, params: Params) -> Params:
         # Copies: a model in training mode writes its running statistics into what it is given.
         given = {name: value.detach().clone() for name, value in params.items()}
-        leaves = self._leaves(given)
-        value = self._value(loss, given, asked.batch, asked.local, asked.key)
-        return _slopes(value, leaves)
+        leaves = {name: given[name].requires_grad_() for name in self._trainable(given)}
+        return _grads(self._value(loss, given, *request), leaves)
 
-    def _leaves(self, given: Params) -> Params:
-        return {name: given[name].requires_grad_() for name in self._differentiated(given)}
-
-    def _differentiated(self, given: Params) -> list[str]:
+    def _trainable(self, given: Params) -> list[str]:
         return [name for name in self.problem.net.trainable if name in given]
 
     def _value(self, loss: Any, given: Params, batch: Any, local: Params, key: Tensor | None) -> Tensor:
@@ -179,7 +168,7 @@ class ClientCohort:
             return masked_mean(loss(self.problem.net, given, local, Batch(*batch)), batch[2])
 
 
-def _slopes(value: Tensor, leaves: Params) -> Params:
-    """The gradient by name; zero where `value` does not depend on it."""
-    slopes = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    return dict(zip(leaves, slopes, strict=True))
+def _grads(value: Tensor, leaves: Params) -> Params:
+    """The gradient by name; zero if `value` does not depend on it."""
+    grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(leaves, grads, strict=True))

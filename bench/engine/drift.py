@@ -14,19 +14,19 @@ from torch import Tensor
 
 from algorithms.base import Params
 from algorithms.losses import cross_entropy
+from bench.engine.client_round import ClientResult, RoundWork, leaves_of
 from bench.engine.federation import Federation
 from bench.engine.network import Network
-from bench.engine.tasks import Job, Trained, leaves_of
 
 
-def drift(net: Network, federation: Federation, job: Job, trained: list[Trained]) -> dict[str, Any]:
+def drift(net: Network, federation: Federation, job: RoundWork, trained: list[ClientResult]) -> dict[str, Any]:
     """Measure how unlike the clients of a round are, and how far they move.
 
     Args:
         net: the network.
         federation: the clients' samples.
         job: the round, as its clients began it.
-        trained: what came of them, in the order of the job's tasks.
+        trained: what came of them, in the order of the job's works.
 
     Returns:
         For m clients, norms being Euclidean, over trainable parameters, in double precision. If clients begin with
@@ -42,19 +42,19 @@ def drift(net: Network, federation: Federation, job: Job, trained: list[Trained]
         distances: (m,) ||w_{t+1}^k - w_t||, the norm of Eq. 6's second term without its factor.
         distance: sum_k p_k ||w_{t+1}^k - w_t||.
     """
-    sizes = torch.tensor([len(federation.clients[task.client]) for task in job.tasks], dtype=torch.float64)
+    sizes = torch.tensor([len(federation.clients[work.client]) for work in job.clients], dtype=torch.float64)
     shares = sizes / sizes.sum()
     mean, norms, moved = torch.zeros((), dtype=torch.float64, device=federation.device), [], []
-    for task, result, share in zip(job.tasks, trained, shares.tolist(), strict=True):
-        received = task.local["params"]
-        gradient = _gradient(net, federation, received, task.client, job.problem.setting.batch_size)
+    for work, result, share in zip(job.clients, trained, shares.tolist(), strict=True):
+        received = work.local["params"]
+        gradient = _gradient(net, federation, received, work.client, job.problem.setting.batch_size)
         mean = mean + share * gradient
         norms.append(gradient.norm())
         moved.append((_flat(net, result.params) - _flat(net, received)).norm())
     gradients, distances, mean_gradient = torch.stack(norms).cpu(), torch.stack(moved).cpu(), mean.norm().cpu()
     return {
         "rounds": job.round,
-        "clients": [task.client for task in job.tasks],
+        "clients": [work.client for work in job.clients],
         "shares": shares.tolist(),
         "gradients": gradients.tolist(),
         "mean_gradient": mean_gradient.item(),
@@ -66,13 +66,13 @@ def drift(net: Network, federation: Federation, job: Job, trained: list[Trained]
 
 def _gradient(net: Network, federation: Federation, params: Params, client: int, batch_size: int) -> Tensor:
     """(d,) float64: grad F_k, in batches of local training's size, whose gradients fit into memory."""
-    params, own = leaves_of(net, params), federation.clients[client]
+    params, index = leaves_of(net, params), federation.clients[client]
     leaves = [params[name] for name in net.trainable]
     total = torch.zeros((), dtype=torch.float64, device=federation.device)
-    for x, y in federation.chunks(federation.train, own, batch_size):
-        loss = cross_entropy(net.eval(params, x).logits, y).sum() / len(own)
-        slopes = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
-        total = total + _flat(net, dict(zip(net.trainable, slopes, strict=True)))
+    for x, y in federation.chunks(federation.train, index, batch_size):
+        loss = cross_entropy(net.eval(params, x).logits, y).sum() / len(index)
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        total = total + _flat(net, dict(zip(net.trainable, grads, strict=True)))
     return total
 
 

@@ -18,12 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 WORD = 2**32 - 1
-KINDS: dict[type[nn.Module], bool] = {
-    nn.Dropout: False,
-    nn.Dropout1d: True,
-    nn.Dropout2d: True,
-    nn.Dropout3d: True,
-}
+KINDS: dict[type[nn.Module], bool] = {nn.Dropout: False, nn.Dropout1d: True, nn.Dropout2d: True, nn.Dropout3d: True}
 
 Whole = TypeVar("Whole", int, Tensor)
 
@@ -73,7 +68,7 @@ class Masks:
 
     @contextmanager
     def under(self, key: Tensor | None) -> Iterator[None]:
-        """Drop by `key` for the duration of one step's loss."""
+        """Drop by `key` during one step's loss."""
         before = self.key, self._applied
         self.key, self._applied = key, 0
         try:
@@ -148,17 +143,14 @@ def replace_dropout(module: nn.Module, length: int = 0) -> Masks | None:
     Raises:
         TypeError: a dropout layer has no keyed form.
     """
-    masks, found = Masks(length), False
+    masks, replaced = Masks(length), False
     for part in list(module.modules()):
         for name, layer in part.named_children():
-            if isinstance(layer, _DropoutNd):
-                setattr(part, name, _keyed(layer, masks))
-                found = True
-    return masks if found else None
-
-
-def _keyed(layer: _DropoutNd, masks: Masks) -> Dropout:
-    if type(layer) not in KINDS:
-        known = ", ".join(kind.__name__ for kind in KINDS)
-        raise TypeError(f"{type(layer).__name__} cannot be repeated from a key; use one of {known}")
-    return Dropout(layer.p, KINDS[type(layer)], masks).train(layer.training)
+            if not isinstance(layer, _DropoutNd):
+                continue
+            if type(layer) not in KINDS:
+                kinds = ", ".join(kind.__name__ for kind in KINDS)
+                raise TypeError(f"{type(layer).__name__} cannot be repeated from a key; use one of {kinds}")
+            setattr(part, name, Dropout(layer.p, KINDS[type(layer)], masks).train(layer.training))
+            replaced = True
+    return masks if replaced else None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Protocol
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -15,63 +14,8 @@ from algorithms.base import Client, Data
 from algorithms.forward import chunk_size
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
-from bench.engine.images import Images, Pixels
-from bench.engine.texts import Texts
-from bench.engine.vectors import Vectors
+from bench.engine.samples import Samples, samples
 from search_spaces.setting import Setting
-
-KEPT_PARTS = 4  # training and test parts of two data sets
-
-
-class Samples(Protocol):
-    """One part of a data set as inputs, by position in it.
-
-    Attributes:
-        labels: (N,) int64.
-    """
-
-    labels: Tensor
-
-    def at(self, index: Tensor | slice) -> Tensor:
-        """Inputs (B, ...) as they are."""
-
-    def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """Inputs (B, ...) of a training step.
-
-        Args:
-            index: (B,) samples.
-            draws: (B, 4) of `draw_crops`, or None where nothing is augmented.
-            width: one of `widths`.
-        """
-
-    def widths(self, rows: Tensor) -> list[int] | None:
-        """The length of each step's inputs, its samples being a row of (steps, B); None where all have one size."""
-
-    def by_cost(self, index: Tensor | None) -> Tensor | None:
-        """These samples (None for all) in the order in which they are best cut into chunks."""
-
-
-@lru_cache(maxsize=KEPT_PARTS)
-def _pixels(dataset: Dataset, part: str, device: torch.device) -> Pixels:
-    return Pixels(getattr(dataset, f"{part}_x"), device)
-
-
-@lru_cache(maxsize=KEPT_PARTS)
-def samples(
-    dataset: Dataset,
-    part: str,
-    info: DatasetInfo,
-    normalization: str,
-    augmentation: str,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Samples:
-    """The `train` or `test` part of a data set, of whichever kind its samples are. One copy serves a process's runs."""
-    labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
-    if info.kind == "images":
-        return Images(_pixels(dataset, part, device), labels, info, normalization, augmentation, dtype)
-    x = getattr(dataset, f"{part}_x")
-    return Texts(x, labels) if info.kind == "texts" else Vectors(x, labels, dtype)
 
 
 class Federation:

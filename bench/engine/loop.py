@@ -9,78 +9,78 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Local, Outputs
+from bench.engine.client_round import ClientResult, ClientWork, Problem, RoundWork, finish, leaves_of
 from bench.engine.dropout import step_keys
-from bench.engine.streams import stream
-from bench.engine.tasks import Job, Problem, Task, Trained, finish, leaves_of
-from bench.engine.trees import apart_from, to, tree_map
+from bench.engine.pytree import apart_from, to, tree_map
+from bench.engine.rng import stream
 
 
 class Loop:
     """Trains the clients of a round one by one, batches unpadded unless BatchNorm would see the difference."""
 
     name = "loop"
-    server = None  # servers' steps are made as they come
+    server = None  # servers' steps are executed one by one
 
-    def train(self, job: Job) -> list[Trained]:
-        """Every client of a run to its end, in the order of its tasks.
+    def train(self, job: RoundWork) -> list[ClientResult]:
+        """Train every client of a run to its end, in order.
 
         Raises:
             RuntimeError: a hook failed; the message names the round and the client.
         """
-        return [self._guarded(job, task) for task in job.tasks]
+        results = []
+        for work in job.clients:
+            try:
+                results.append(self._client(job, work))
+            except Exception as error:
+                raise RuntimeError(f"round {job.round}, client {work.client}: {error}") from error
+        return results
 
-    def train_all(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, list[Trained]]]:
-        """Each run with what came of its clients; it raises as `train` does."""
+    def train_all(self, jobs: Sequence[RoundWork]) -> Iterator[tuple[RoundWork, list[ClientResult]]]:
+        """Train each run; yields it with the results of its clients. Raises as `train` does."""
         return ((job, self.train(job)) for job in jobs)
 
-    def _guarded(self, job: Job, task: Task) -> Trained:
-        try:
-            return self._client(job, task)
-        except Exception as error:
-            raise RuntimeError(f"round {job.round}, client {task.client}: {error}") from error
-
-    def _client(self, job: Job, task: Task) -> Trained:
+    def _client(self, job: RoundWork, work: ClientWork) -> ClientResult:
         problem, message = job.problem, job.message
         net, algorithm, device = problem.net, problem.algorithm, problem.federation.device
-        task = replace(task, schedule=task.schedule.on(device, net.dtype), source=task.source.on(device))
-        plan = job.plan(torch.tensor(float(task.steps), device=device, dtype=net.dtype))
-        local: Local = {**task.local, "params": leaves_of(net, task.local["params"])}
+        work = replace(work, schedule=work.schedule.on(device, net.dtype), source=work.source.on(device))
+        plan = job.plan(torch.tensor(float(work.steps), device=device, dtype=net.dtype))
+        local: Local = {**work.local, "params": leaves_of(net, work.local["params"])}
         leaves = [local["params"][name] for name in net.trainable]
         state = problem.optimizer.init(leaves)
         total = torch.zeros((), device=device, dtype=net.dtype)
-        keys = dropout_keys(problem, task, job.round).to(device) if net.has_dropout else [None] * task.steps
-        for step in range(task.steps):
-            batch = make_batch(problem, task, step)
+        keys = dropout_keys(problem, work, job.round).to(device) if net.has_dropout else [None] * work.steps
+        for step in range(work.steps):
+            batch = _batch(problem, work, step)
             if problem.acts_before_steps:
-                made = algorithm.before_step(net, local, batch, message, plan)
-                beside = {name: tree_map(Tensor.detach, tree) for name, tree in made.items() if name != "params"}
+                changed = algorithm.before_step(net, local, batch, message, plan)
+                beside = {name: tree_map(Tensor.detach, tree) for name, tree in changed.items() if name != "params"}
                 local = {**apart_from(leaves, beside), "params": local["params"]}
             with net.dropout(keys[step]):
-                loss = masked_mean(algorithm.local_loss(net, local, batch, message, task.memory, plan), batch.weight)
+                loss = masked_mean(algorithm.local_loss(net, local, batch, message, work.memory, plan), batch.weight)
             grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
             problem.optimizer.step(leaves, grads, state, job.lr, step + 1, stacked=False)
             total += loss.detach()
         local = {**local, "params": {name: value.detach() for name, value in local["params"].items()}}
-        return finish(problem, task, local, total / task.steps, message, plan)
+        return finish(problem, work, local, total / work.steps, message, plan)
 
 
-def make_batch(problem: Problem, task: Task, step: int) -> Batch:
-    """The batch of one step: short where the epoch ends, filled up only for BatchNorm's sake."""
-    size = problem.setting.batch_size if problem.net.batchnorm else task.schedule.sizes[step]
-    positions = task.schedule.positions[step, :size]
-    x = task.source.take(step, size)
-    teacher: dict[str, Outputs] = task.table(positions)
+def _batch(problem: Problem, work: ClientWork, step: int) -> Batch:
+    """The batch of one step: short at the end of an epoch, filled up only for BatchNorm's sake."""
+    size = problem.setting.batch_size if problem.net.batchnorm else work.schedule.sizes[step]
+    positions = work.schedule.positions[step, :size]
+    x = work.source.take(step, size)
+    teacher = {name: Outputs(out.logits[positions], out.features[positions]) for name, out in work.tables.items()}
     with torch.no_grad():
-        for name, params in task.teachers.items():
+        for name, params in work.teachers.items():
             if name not in teacher:
                 teacher[name] = problem.net.eval(params, x)
-    noise = to(problem.noise(task.noise), x.device)
-    return Batch(x, task.source.labels(step, size), task.schedule.weight[step, :size], noise, teacher)
+    noise = to(problem.noise(work.noise), x.device)
+    return Batch(x, work.source.labels(step, size), work.schedule.weight[step, :size], noise, teacher)
 
 
-def dropout_keys(problem: Problem, task: Task, round: int) -> Tensor:
+def dropout_keys(problem: Problem, work: ClientWork, round: int) -> Tensor:
     """(steps, 2) keys of a client's dropout masks in a round, on the CPU."""
-    return step_keys(stream(problem.seed, "dropout", round, task.client), task.steps)
+    return step_keys(stream(problem.seed, "dropout", round, work.client), work.steps)
 
 
 def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
@@ -94,5 +94,5 @@ def masked_mean(loss: Tensor, weight: Tensor) -> Tensor:
             f"a loss is one value a sample, of shape ({len(weight)},), to which a scalar term may be added; got shape "
             f"{tuple(loss.shape)}"
         )
-    # Of a client that is done, and has no samples left in a stack, it is 0.
+    # 0 for a finished client, which has no samples left in a stack.
     return (loss * weight).sum() / weight.sum().clamp(min=1)

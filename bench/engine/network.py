@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,11 +13,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs, Params
 from bench.engine.dropout import replace_dropout
-from bench.engine.streams import stream
+from bench.engine.rng import stream
 
 NORMS = (_BatchNorm, nn.GroupNorm, nn.LayerNorm, nn.InstanceNorm2d)
-# Take weights of bfloat16 in a stack. Not what extends them, which may compute with its weights in float32 first.
-LOWERED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.GroupNorm)
 
 
 class Network:
@@ -60,14 +58,14 @@ class Network:
         self.trainable = tuple(name for name, _ in module.named_parameters())
         buffers = tuple(name for name, value in module.named_buffers() if value.is_floating_point())
         self.names = self.trainable + buffers
-        self.tied = _tied(module, self.names)
+        state = module.state_dict(keep_vars=True)
+        listed = {id(state[name]): name for name in self.names if name in state}
+        self.tied = {name: listed[id(v)] for name, v in state.items() if name not in self.names and id(v) in listed}
         self.batchnorm = frozenset(_names_of(module, (_BatchNorm,))) & set(self.names)
         self._statistics = self.batchnorm - set(self.trainable)
         self.norms = frozenset(_names_of(module, NORMS)) & set(self.names)
         self.convolutional = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self.autocasts = precision == "bf16"
-        low = {prefix for prefix, part in module.named_modules() if type(part) in LOWERED and self.autocasts}
-        self.lowered = tuple(name for name in self.trainable if name.rpartition(".")[0] in low)
         self._pixel_mean = torch.tensor(pixel_mean, dtype=self.dtype).view(-1, 1, 1)
         self._pixel_std = torch.tensor(pixel_std, dtype=self.dtype).view(-1, 1, 1)
         training = copy.deepcopy(module).train()
@@ -99,27 +97,23 @@ class Network:
 
     def head(self, params: Params, features: Tensor) -> Tensor:
         """Logits (B, C) of features (B, D)."""
-        own = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
-        result: Tensor = self._head(own, features)
-        return result
+        of_head = {name.removeprefix("head."): value for name, value in params.items() if name.startswith("head.")}
+        logits: Tensor = self._head(of_head, features)
+        return logits
 
     def normalise(self, x: Tensor) -> Tensor:
         """Images (..., C, H, W) in [0, 1] as the network expects its inputs."""
-        if self._pixel_mean.device != x.device:  # once, for a captured step cannot wait for a copy from elsewhere
+        if self._pixel_mean.device != x.device:  # once, because a captured step cannot wait for a copy
             self._pixel_mean, self._pixel_std = self._pixel_mean.to(x.device), self._pixel_std.to(x.device)
         return (x - self._pixel_mean.to(x.dtype)) / self._pixel_std.to(x.dtype)
 
     def _call(self, module: _Stateless, params: Params, x: Tensor) -> Outputs:
-        with self._autocast(x):
-            out: Outputs = module(params, x)
-        if self.autocasts:
-            return Outputs(out.logits.float(), out.features.float())
-        return out
-
-    def _autocast(self, x: Tensor) -> AbstractContextManager[Any]:
         if not self.autocasts:
-            return nullcontext()
-        return torch.autocast(x.device.type, torch.bfloat16)
+            out: Outputs = module(params, x)
+            return out
+        with torch.autocast(x.device.type, torch.bfloat16):
+            out = module(params, x)
+        return Outputs(out.logits.float(), out.features.float())
 
 
 class _Stateless:
@@ -168,13 +162,6 @@ def _places(module: nn.Module) -> Iterator[tuple[dict[str, Any], str, str]]:
                     yield table, key, names[id(value)]
 
 
-def _tied(module: nn.Module, names: tuple[str, ...]) -> dict[str, str]:
-    """Names of a module's state that torch does not list, each with the listed one of the same tensor."""
-    state = module.state_dict(keep_vars=True)
-    listed = {id(state[name]): name for name in names if name in state}
-    return {name: listed[id(value)] for name, value in state.items() if name not in names and id(value) in listed}
-
-
 def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]:
     """Full names of the parameters and buffers that belong to modules of these types."""
     return {
@@ -185,24 +172,23 @@ def _names_of(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> set[str]
     }
 
 
-def drop_counters(module: nn.Module) -> nn.Module:
-    """The module with BatchNorm's batch counters removed: they are integers, which no server can average."""
+def make_module(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """Make a module, initialised from the run's `init` stream."""
+    return drawn_module(factory, stream(seed, "init"))
+
+
+def drawn_module(factory: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
+    """Make a module, initialised from a generator that nothing was drawn from yet; global randomness is not touched.
+
+    BatchNorm's batch counters are removed: they are integers, which no server can average.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(generator.initial_seed())
+        module = factory()
     for part in module.modules():
         if isinstance(part, _BatchNorm):
             part.num_batches_tracked = None
     return module
-
-
-def make_module(factory: Any, seed: int) -> nn.Module:
-    """The module that `factory` makes, initialised from the run's `init` stream, without touching global randomness."""
-    return drawn_module(factory, stream(seed, "init"))
-
-
-def drawn_module(factory: Any, generator: torch.Generator) -> nn.Module:
-    """The same, initialised from a generator that nothing was drawn from yet."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(generator.initial_seed())
-        return drop_counters(factory())
 
 
 def initial_params(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:

@@ -88,14 +88,14 @@ class Optimizer:
         torch._foreach_lerp_(state["first"], grads, 1 - beta1)
         torch._foreach_mul_(state["second"], beta2)
         torch._foreach_addcmul_(state["second"], grads, grads, 1 - beta2)
-        correction1, correction2 = 1 - beta1**count, 1 - beta2**count
+        bias_correction1, bias_correction2 = 1 - beta1**count, 1 - beta2**count
         denominator = torch._foreach_sqrt(state["second"])
-        torch._foreach_div_(denominator, _scalar(correction2**0.5, denominator[0]))
+        torch._foreach_div_(denominator, _scalar(bias_correction2**0.5, denominator[0]))
         torch._foreach_add_(denominator, self.setting.adam_eps)
         if isinstance(lr, Tensor):
-            _add(params, torch._foreach_div(state["first"], denominator), -lr / correction1)
+            _add(params, torch._foreach_div(state["first"], denominator), -lr / bias_correction1)
         else:
-            torch._foreach_addcdiv_(params, state["first"], denominator, -lr / correction1)
+            torch._foreach_addcdiv_(params, state["first"], denominator, -lr / bias_correction1)
 
 
 def _add(params: list[Tensor], changes: list[Tensor] | tuple[Tensor, ...], factor: Rate) -> None:
@@ -117,9 +117,9 @@ def _sums(grads: list[Tensor], params: list[Tensor], factor: Rate) -> list[Tenso
     """New tensors: grads + factor * params."""
     if not isinstance(factor, Tensor):
         return list(torch._foreach_add(grads, params, alpha=factor))
-    made = [grad.clone() for grad in grads]
-    _add(made, params, factor)
-    return made
+    sums = [grad.clone() for grad in grads]
+    _add(sums, params, factor)
+    return sums
 
 
 def _along(factor: Tensor, like: Tensor) -> Tensor:

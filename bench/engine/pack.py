@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
+from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.simulation import Simulation
-from bench.engine.tasks import Job, Trained
 from bench.errors import Slower, in_a_line, without_variables
 
-Ended = tuple[Simulation, Job, list[Trained]]
+Ended = tuple[Simulation, RoundWork, list[ClientResult]]
 
 
 class Pack:
@@ -34,9 +34,6 @@ class Pack:
         self.failures: dict[Simulation, Exception] = {}
         self.apart: Exception | None = None
         self.trainer = self.members[0].trainer
-        for member in self.members[1:]:  # one program for all: each one's state has to say what it used
-            self.members[0].choices.adopt(member.choices.used)
-            member.choices = self.members[0].choices
 
     @property
     def active(self) -> list[Simulation]:
@@ -53,14 +50,14 @@ class Pack:
                 return
 
     def drop(self, member: Simulation) -> None:
-        """Let a member go, as a scheduler may ask; the others go on without it."""
+        """Let a member go; the others go on without it."""
         self.members = [other for other in self.members if other is not member]
 
     def _round(self) -> None:
         """One round of all active members that have made the fewest."""
         first = min(member.round for member in self.active)
         due = [member for member in self.active if member.round == first]
-        jobs: dict[Simulation, Job] = {}
+        jobs: dict[Simulation, RoundWork] = {}
         for member in due:
             with self._guard(member), member.clock():
                 jobs[member] = member.begin()
@@ -69,7 +66,7 @@ class Pack:
                 member.end(job, trained)
             del job, trained  # before the next are trained: a pack's models together may be more than fit
 
-    def _trained(self, jobs: dict[Simulation, Job]) -> Iterator[Ended]:
+    def _trained(self, jobs: dict[Simulation, RoundWork]) -> Iterator[Ended]:
         """What came of each member's clients, as soon as it is known; `jobs` loses it.
 
         Where all together fail, those that are left are tried alone, so that one fails only.
@@ -79,7 +76,7 @@ class Pack:
             together = yield from self._together(jobs)
         failed = False
         for member in list(jobs):
-            trained: list[Trained] = []
+            trained: list[ClientResult] = []
             with self._guard(member), member.clock():
                 trained = self.trainer.train(jobs[member])
             job = jobs.pop(member)
@@ -90,15 +87,15 @@ class Pack:
         if together and not failed:
             self.apart = together
             warnings.warn(
-                f"runs of this pack train one by one, for together they fail: {in_a_line(together)}",
+                f"runs of this pack train one by one, because together they fail: {in_a_line(together)}",
                 Slower,
                 stacklevel=2,
             )
 
-    def _together(self, jobs: dict[Simulation, Job]) -> Generator[Ended, None, Exception | None]:
+    def _together(self, jobs: dict[Simulation, RoundWork]) -> Generator[Ended, None, Exception | None]:
         """Those that one program trains, and what went wrong with it."""
         members = {id(job): member for member, job in jobs.items()}
-        samples = {member: sum(sum(task.schedule.sizes) for task in job.tasks) for member, job in jobs.items()}
+        samples = {member: sum(sum(work.schedule.sizes) for work in job.clients) for member, job in jobs.items()}
         running = self.trainer.train_all(list(jobs.values()))
         while jobs:
             try:
@@ -125,5 +122,5 @@ def _shared_clock(samples: dict[Simulation, int]) -> Iterator[None]:
     began = time.perf_counter()
     yield
     spent = time.perf_counter() - began
-    for member, own in samples.items():
-        member.progress.seconds += spent * own / sum(samples.values())
+    for member, count in samples.items():
+        member.progress.seconds += spent * count / sum(samples.values())

@@ -1,8 +1,9 @@
-"""What a process that trains settles for itself: how many threads, and that it keeps the memory it has freed."""
+"""What a process that trains decides for itself: threads, a heap that it keeps, and a GPU's memory."""
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import sys
 from functools import lru_cache
@@ -16,20 +17,19 @@ SETTINGS = ("mmap_threshold", "trim_threshold", "top_pad")  # glibc's names of w
 
 
 def prepare_process(threads: int) -> None:
-    """Threads of torch's operators, and a heap that stays."""
+    """Set the threads of torch's operators, and keep the heap."""
     torch.set_num_threads(threads)
     keep_freed_memory()
 
 
 @lru_cache
 def keep_freed_memory() -> bool:
-    """Let the process keep what it frees, to use it again; whether it will. Once is enough.
+    """Let the process keep what it frees, to use it again; returns whether it will.
 
     The tensors of a training step are megabytes each. glibc maps a block of such a size when it is asked for, unmaps it
     when it is freed, and the system clears its pages again for the next step. Kept, they cost nothing. The process
-    stays as large as its largest step made it, and larger where small things that live on lie between blocks of ever
-    new sizes. Elsewhere than under glibc, and where the environment has settings of its own for this, nothing is
-    changed.
+    stays as large as its largest step made it. Without glibc, or if the environment has settings of its own for this,
+    nothing is changed.
     """
     library = _glibc()
     tunables = os.environ.get("GLIBC_TUNABLES", "")
@@ -40,7 +40,7 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_memory() -> None:
-    """Return to the system what the process keeps and does not use."""
+    """Return unused heap memory to the system."""
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)
@@ -52,3 +52,22 @@ def _glibc() -> ctypes.CDLL | None:
         return None
     library = ctypes.CDLL(None)
     return library if hasattr(library, "gnu_get_libc_version") else None
+
+
+def largest_gpu_peak() -> int:
+    """The most bytes that torch held of the current device since `release_gpu`, unused gaps included."""
+    return torch.cuda.max_memory_reserved()
+
+
+def give_back_gpu_memory() -> None:
+    """Give back unused memory of a device; what is left of a failed attempt may refer to itself."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()
+        torch.cuda.empty_cache()
+
+
+def release_gpu() -> None:
+    """Give back unused memory of a device, and forget the peak."""
+    give_back_gpu_memory()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.reset_peak_memory_stats()

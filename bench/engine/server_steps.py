@@ -1,4 +1,4 @@
-"""The steps of a server that trains something of its own: each as it comes, or captured once and replayed."""
+"""The steps of a server that trains something of its own: executed one by one, or captured once and replayed."""
 
 from __future__ import annotations
 
@@ -10,142 +10,109 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Net, ServerStep
-from bench.engine.memory import give_back
-from bench.engine.stacked.probe import Step
-from bench.engine.stacked.programs import NotCapturable, Program
-from bench.engine.trees import leaves, moves, own, shapes, tensors, tree_map, unstack
+from bench.engine.process import give_back_gpu_memory
+from bench.engine.pytree import detached_copy, leaves, moves, shapes, tensors, tree_map, unstack
+from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.errors import Slower
-
-OWN_CLASS = "__class__"  # what a method that says `super()` closes over
 
 
 class ServerSteps:
-    """Makes the steps of one run's server.
+    """Executes the steps of one run's server.
 
     Args:
         net: the network.
         device: of all tensors.
         dtype: of numbers.
-        capture: gives what makes the program of one kind of steps; or None, and each step is made as it comes.
+        capture: gives what makes the executor of one kind of steps; or None, and steps are executed one by one.
     """
 
     def __init__(
-        self, net: Net, device: torch.device, dtype: torch.dtype, capture: Callable[[], Callable[[], Program] | None]
+        self,
+        net: Net,
+        device: torch.device,
+        dtype: torch.dtype,
+        capture: Callable[[], Callable[[], StepExecutor] | None],
     ) -> None:
         self._net, self._device, self._dtype, self._capture = net, device, dtype, capture
-        self._programs: dict[ServerStep, Program | None] = {}
+        self._executors: dict[ServerStep, StepExecutor | None] = {}
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
         """As `algorithms.base.Fed.repeat` says."""
         _check(step)
         state, inputs, given = (tensors(tree, self._device, self._dtype) for tree in (state, inputs, given))
-        program = self._program(step) if (count := _steps_of(inputs)) else None
-        if program is None:
-            return _one_by_one(self._net, step, state, inputs, given)
-        try:
-            return self._replayed(program, step, (state, inputs, given), count)
-        except (NotCapturable, torch.OutOfMemoryError) as problem:
-            reason = str(problem)
-        # Outside the handler, whose traceback would keep what the attempt took.
-        self._programs[step] = program = None
-        give_back()
-        made = _one_by_one(self._net, step, state, inputs, given)
-        warnings.warn(
-            f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",
-            Slower,
-            stacklevel=2,
-        )
-        return made
+        make = self._capture() if (count := _steps_of(inputs)) else None
+        if make is not None and step not in self._executors:
+            self._executors[step] = make()
+        if make is not None and (executor := self._executors[step]) is not None:
+            try:
+                return self._replayed(executor, step, state, inputs, given, count)
+            except (NotCapturable, torch.OutOfMemoryError) as problem:
+                reason = str(problem)
+            # Outside the handler, whose traceback would keep what the attempt took.
+            self._executors[step] = executor = None
+            give_back_gpu_memory()
+            warnings.warn(
+                f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",
+                Slower,
+                stacklevel=2,
+            )
+        state = detached_copy(state)  # a network in training mode writes its running statistics into what it is given
+        for one_input in unstack(inputs) if count else ():
+            state = tree_map(Tensor.detach, _checked(self._net, step, state, one_input, given))
+        return detached_copy(state)  # a part of the inputs would keep them whole
 
-    def _program(self, step: ServerStep) -> Program | None:
-        """That of this step; None where steps are not captured, or this one cannot be."""
-        if (make := self._capture()) is None:
-            return None
-        if step not in self._programs:
-            self._programs[step] = make()
-        return self._programs[step]
+    def _replayed(
+        self, executor: StepExecutor, step: ServerStep, state: Any, inputs: Any, given: Any, count: int
+    ) -> Any:
+        place, net = executor.buffers.place, self._net
+        state, inputs, given = place("state", state, axes=0), place("inputs", inputs), place("given", given, axes=0)
+        clock = place("clock", torch.zeros(1, dtype=torch.int64, device=self._device), axes=0)
 
-    def _replayed(self, program: Program, step: ServerStep, parts: tuple[Any, Any, Any], count: int) -> Any:
-        state, inputs, given = parts
-        place = program.room.place
-        act = _Act(
-            net=self._net,
-            step=step,
-            state=place("state", state, axes=0),
-            inputs=place("inputs", inputs),
-            given=place("given", given, axes=0),
-            clock=place("clock", torch.zeros(1, dtype=torch.int64, device=self._device), axes=0),
-        )
-        program.run((), Step(act), count)
-        return own(act.state)
+        def act() -> None:
+            """Read the inputs at the clock, and move the state on in its place."""
+            one_input = tree_map(lambda tensor: tensor.index_select(0, clock)[0], inputs)
+            after = _checked(net, step, tree_map(Tensor.detach, state), one_input, given)
+            if moved := moves(state, tree_map(Tensor.detach, after)):
+                places, values = zip(*moved, strict=True)
+                torch._foreach_copy_(places, values)
+            clock.add_(1)
 
-
-def _one_by_one(net: Net, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
-    """The state after a step for each of the inputs, all of which are tensors."""
-    state = own(state)  # a network in training mode writes its running statistics into what it is given
-    for one in unstack(inputs):
-        state = tree_map(Tensor.detach, _made(net, step, state, one, given))
-    return own(state)  # a part of the inputs would keep them whole
+        executor.run((), act, count, None)
+        return detached_copy(state)
 
 
 def _check(step: ServerStep) -> None:
-    """Refuse a step that would be captured with what belongs to one round."""
+    """Refuse a step that would be captured with something that belongs to one round."""
     code, name = getattr(step, "__code__", None), getattr(step, "__qualname__", repr(step))
     whose = getattr(step, "__self__", None)
     if code is None or not (isinstance(whose, Algorithm) or (whose is None and "<" not in name)):
         raise TypeError(f"a server's step must be a method of the algorithm, or a function of a module, got {name}")
-    if found := sorted(set(code.co_freevars) - {OWN_CLASS}):
-        how = "is decorated, and so closes over" if hasattr(step, "__wrapped__") else "closes over"
+    if closed_over := sorted(set(code.co_freevars) - {"__class__"}):  # which a method that says `super()` closes over
         raise TypeError(
-            f"{name} {how} {', '.join(found)}: what a server's step reads has to reach it in `state`, `inputs` or "
-            f"`given`, so that a captured step sees each round's"
+            f"{name} closes over {', '.join(closed_over)}: pass it in `state`, `inputs` or `given`, so that a captured "
+            "step reads each round's; a decorator closes over what it wraps"
         )
 
 
-class _Act:
-    """One step, its tensors where they lie: it reads the inputs at its clock and moves the state on in its place."""
+def _checked(net: Net, step: ServerStep, state: Any, one_input: Any, given: Any) -> Any:
+    """Execute a step once.
 
-    def __init__(self, net: Net, step: ServerStep, state: Any, inputs: Any, given: Any, clock: Tensor) -> None:
-        self.net, self.step, self.state, self.inputs, self.given, self.clock = net, step, state, inputs, given, clock
-
-    def __call__(self, _: str) -> None:
-        one = tree_map(lambda tensor: tensor.index_select(0, self.clock)[0], self.inputs)
-        made = _made(self.net, self.step, tree_map(Tensor.detach, self.state), one, self.given)
-        if moved := moves(self.state, tree_map(Tensor.detach, made)):
-            places, values = zip(*moved, strict=True)
-            torch._foreach_copy_(places, values)  # few kernels, not one for each tensor
-        self.clock += 1
-
-
-def _made(net: Net, step: ServerStep, state: Any, one: Any, given: Any) -> Any:
-    """What a step makes of the state."""
+    Raises:
+        ValueError: it writes into what it is given, or gives back a state of another structure.
+    """
     expected = shapes(state)
-    read = [(tensor, tensor._version) for tree in (one, given) for tensor in leaves(tree)]
-    made = step(net, state, one, given)
+    read = [(tensor, tensor._version) for tree in (one_input, given) for tensor in leaves(tree)]
+    after = step(net, state, one_input, given)
     if any(tensor._version != version for tensor, version in read):
         raise ValueError(
             f"{step.__qualname__} writes into what it is given: what a server's step changes belongs in its state"
         )
-    _check_structure(step, expected, shapes(made))
-    return made
-
-
-def _check_structure(step: ServerStep, expected: Any, made: Any) -> None:
-    if made != expected:
+    if shapes(after) != expected:
         raise ValueError(
-            f"{step.__qualname__} must give back its state with the names, shapes and types it had: "
-            f"{_difference(expected, made, 'state')}"
+            f"{step.__qualname__} must give back its state with the names, shapes and types it had: was {expected}, "
+            f"got {shapes(after)}"
         )
-
-
-def _difference(expected: Any, made: Any, place: str) -> str:
-    """The first of them, in words."""
-    if not (isinstance(expected, dict) and isinstance(made, dict)):
-        return f"{place} was {expected}, got {made}"
-    if expected.keys() != made.keys():
-        return f"{place} had {sorted(expected)}, got {sorted(made)}"
-    name = next(name for name in expected if made[name] != expected[name])
-    return _difference(expected[name], made[name], f"{place}[{name!r}]")
+    return after
 
 
 def _steps_of(inputs: Any) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -16,22 +15,21 @@ from algorithms.base import Algorithm, Memory, Message, Params, Server, Upload
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
+from bench.engine.client_round import ClientResult, Problem, RoundWork, make_work
 from bench.engine.cohort import ClientCohort, Traffic
+from bench.engine.divergence import nonfinite_reason
 from bench.engine.evaluate import Evaluator, Scores
 from bench.engine.federation import Federation
-from bench.engine.health import complaint
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module
 from bench.engine.optimizers import Optimizer, decays
+from bench.engine.pytree import num_bytes, stack, tensors, to
+from bench.engine.rng import stream
+from bench.engine.server_context import FedView
 from bench.engine.server_steps import ServerSteps
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
-from bench.engine.streams import stream
-from bench.engine.tasks import Job, Problem, Task, Trained, make_task
 from bench.engine.tracking import Tracker
-from bench.engine.trees import num_bytes, stack, tensors, to
-from bench.engine.view import FedView
 from bench.execution import BACKENDS
 from search_spaces.setting import Setting
 
@@ -75,7 +73,6 @@ class Simulation:
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
         folder: where the state lies, or None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
-        choices: which programs were found fastest, on a GPU.
         initial: w_0, with all names of the network; None for the weights that the seed draws.
     """
 
@@ -91,7 +88,6 @@ class Simulation:
         backend: str = "auto",
         folder: StateFolder | None = None,
         track: Collection[str] = (),
-        choices: Choices | None = None,
         initial: Params | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
@@ -101,15 +97,15 @@ class Simulation:
         self.device = torch.device(device)
         set_precision(setting.precision, self.device)
         self.backend = choose_backend(backend, self.device)
-        self.choices = choices or Choices()
-        self.trainer = trainer_of(self.backend, self.device, self.choices)
+        self.trainer = trainer_of(self.backend, self.device)
         dataset, info = dataset.sized(setting.image_size), info.sized(setting.image_size)
         factory = partial(models.make, setting.model, info.input_shape, info.num_classes)
         module = make_module(factory, seed)
         mean, std = info.normalization(setting.normalization)
         self.net = Network(module, info.input_shape, info.num_classes, setting.precision, mean, std)
+        dtype, on = self.net.dtype, self.device  # not `self`, which nothing of the run may refer to
         split = split.pooled() if "pooled" in algorithm.needs else split
-        self.federation = Federation(dataset, info, split, setting, self.device, self.net.dtype)
+        self.federation = Federation(dataset, info, split, setting, on, dtype)
         self.fed = FedView(
             net=self.net,
             num_clients=len(self.federation.clients),
@@ -117,15 +113,18 @@ class Simulation:
             seed=seed,
             auxiliary=self.federation.data(self.federation.auxiliary),
             validation=self.federation.data(self.federation.validation),
-            steps=ServerSteps(self.net, self.device, self.net.dtype, lambda: weakly.trainer.server),
-            initialise=partial(_initialise, factory, self.net.dtype, self.device),
+            steps=ServerSteps(self.net, on, dtype, lambda: weakly.trainer.server),
+            initialise=lambda drawn: initial_params(drawn_module(factory, drawn), dtype, on),
         )
         optimizer = Optimizer(setting, decays(setting, self.net.trainable, self.net.norms))
         self.problem = Problem(algorithm, setting, seed, self.net, self.fed, self.federation, optimizer)
-        drawn = initial_params(module, self.net.dtype, self.device)
+        drawn = initial_params(module, dtype, on)
         self._initial = {name: initial[name].to(value) for name, value in drawn.items()} if initial else drawn
         self.server: Server = algorithm.init_server(self.fed, self._initial)
-        self._check_rows()
+        stated, given = algorithm.rows, tuple(algorithm.evaluated(self.server))
+        if set(stated) != set(given):
+            name = type(algorithm).__name__
+            raise ValueError(f"{name}.evaluated gives the rows {given}, its `rows` states {stated}: make them agree")
         self.memories: dict[int, Memory] = {}
         self.progress = Progress()
         self.tracker = Tracker(track, self.net, self.federation, lambda *given: weakly.local_model(*given))
@@ -165,7 +164,7 @@ class Simulation:
         server = {"params": self.server.params, "extra": dict(self.server.extra), "progress": asdict(self.progress)}
         server["tracking"] = self.tracker.state()
         changed = {client: self.memories[client] for client in self._changed}
-        about = {"backend": self.backend, "track": sorted(self.tracker.what), "programs": self.choices.used}
+        about = {"backend": self.backend, "track": sorted(self.tracker.what)}
         self.folder.save(self.round, server, changed, about)
         self._changed.clear()
 
@@ -179,8 +178,7 @@ class Simulation:
         self.progress = Progress(**{**progress, "traffic": Traffic(**progress["traffic"])})
         self.tracker.load(server.get("tracking", {}))
         self.memories, self.backend = memories, manifest["backend"]
-        self.choices.adopt(manifest.get("programs", {}))
-        self.trainer = trainer_of(self.backend, self.device, self.choices)
+        self.trainer = trainer_of(self.backend, self.device)
         self._changed.clear()
         return True
 
@@ -213,18 +211,18 @@ class Simulation:
         kept = tensors(first, self.device, self.net.dtype)
         return kept
 
-    def begin(self) -> Job:
-        """The next round, ready to train; nothing of the run has changed yet."""
+    def begin(self) -> RoundWork:
+        """Prepare the next round; nothing of the run has changed yet."""
         number = self.round + 1
         message, lr = self._message(), self.setting.lr * self.setting.lr_decay**self.round
-        tasks = [
-            make_task(self.problem, client, number, message, self._memory(client))
+        clients = [
+            make_work(self.problem, client, number, message, self._memory(client))
             for client in self.participants(number)
         ]
-        return Job(self.problem, tasks, message, number, lr)
+        return RoundWork(self.problem, clients, message, number, lr)
 
-    def end(self, job: Job, trained: list[Trained]) -> None:
-        """Finish the round that `begin` made, with what came of its clients: server, memories, evaluation."""
+    def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
+        """Finish the round that `begin` prepared, with its clients' results: server, memories, evaluation."""
         number = job.round
         self._count(trained, job.message)
         cohort = self._cohort(trained, job.lr)
@@ -235,19 +233,20 @@ class Simulation:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
         cohort.seen(server.params)
         self.server = server
-        self._keep_memories(trained)
-        self._forget_scores(trained)
-        self._check_finite(job.tasks, trained)
+        for result in trained:
+            self.memories[result.client] = to(result.memory, "cpu")
+            self._changed.add(result.client)
+        for suffix, scores in self._scores.items():  # of clients that have trained since they were evaluated
+            self._scores[suffix] = {case: score for case, score in scores.items() if case[0] not in cohort.params}
+        models = {id(model): model for model in [server.params, *self.algorithm.evaluated(server).values()]}
+        reason = nonfinite_reason(self.problem, number, job.clients, trained, list(models.values()), self._message())
+        self.progress.diverged, self.progress.complaint = reason is not None, reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(job, trained)
 
-    def _uploads(self, trained: list[Trained]) -> Upload:
-        uploads: Upload = stack([result.upload for result in trained])
-        return uploads
-
-    def _cohort(self, trained: list[Trained], lr: float) -> ClientCohort:
+    def _cohort(self, trained: list[ClientResult], lr: float) -> ClientCohort:
         clients = [result.client for result in trained]
-        sizes = [float(len(self.federation.clients[client])) for client in clients]
+        sizes = [float(self.federation.sizes[client]) for client in clients]
         return ClientCohort(
             problem=self.problem,
             round=self.round + 1,
@@ -259,7 +258,11 @@ class Simulation:
             stacked=self.backend == "stacked",
         )
 
-    def _count(self, trained: list[Trained], message: Message) -> None:
+    def _uploads(self, trained: list[ClientResult]) -> Upload:
+        uploads: Upload = stack([result.upload for result in trained])
+        return uploads
+
+    def _count(self, trained: list[ClientResult], message: Message) -> None:
         traffic = self.progress.traffic
         down, up = len(trained) * num_bytes(message), sum(result.bytes_up for result in trained)
         traffic.communications += bool(down or up)
@@ -268,30 +271,7 @@ class Simulation:
         traffic.train_steps += sum(result.steps for result in trained) / len(trained)
         self.progress.samples += sum(result.samples for result in trained)
 
-    def _keep_memories(self, trained: list[Trained]) -> None:
-        for result in trained:
-            self.memories[result.client] = to(result.memory, "cpu")
-            self._changed.add(result.client)
-
-    def _forget_scores(self, trained: list[Trained]) -> None:
-        """Of clients that have trained since they were evaluated."""
-        clients = {result.client for result in trained}
-        for suffix, scores in self._scores.items():
-            self._scores[suffix] = {case: score for case, score in scores.items() if case[0] not in clients}
-
-    def _check_rows(self) -> None:
-        stated, given = self.algorithm.rows, tuple(self.algorithm.evaluated(self.server))
-        if set(stated) != set(given):
-            name = type(self.algorithm).__name__
-            raise ValueError(f"{name}.evaluated gives the rows {given}, its `rows` states {stated}: make them agree")
-
-    def _check_finite(self, tasks: list[Task], trained: list[Trained]) -> None:
-        models = [self.server.params, *self.algorithm.evaluated(self.server).values()]
-        distinct = list({id(model): model for model in models}.values())
-        found = complaint(self.problem, self.round, tasks, trained, distinct, self._message())
-        self.progress.diverged, self.progress.complaint = bool(found), found or ""
-
-    def _evaluate(self, job: Job, trained: list[Trained]) -> None:
+    def _evaluate(self, job: RoundWork, trained: list[ClientResult]) -> None:
         alone = not num_bytes(self._message())
         loss = float(torch.stack([result.loss for result in trained]).mean())
         local = self.tracker.clients(job, trained, self.done)
@@ -307,13 +287,9 @@ class Simulation:
             curve.extend((self.round, name, float(value)) for name, value in measures.items())
 
 
-def _initialise(factory: Callable[[], Any], dtype: torch.dtype, device: torch.device, drawn: torch.Generator) -> Params:
-    return initial_params(drawn_module(factory, drawn), dtype, device)
-
-
-def trainer_of(backend: str, device: torch.device, choices: Choices) -> Loop | Stacked:
+def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
     """What trains the clients of a round, by the name of a backend."""
-    return Loop() if backend == "loop" else Stacked.on(device, choices)
+    return Loop() if backend == "loop" else Stacked.on(device)
 
 
 def choose_backend(backend: str, device: torch.device) -> str:

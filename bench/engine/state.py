@@ -11,14 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench.errors import UnusableState
-from bench.execution import BACKENDS, STATE_VERSION
+from bench.execution import STATE_VERSION
 from bench.whole import whole_file
 from leaderboards.identity import digest
 
@@ -40,19 +40,20 @@ class StateFolder:
         """What the last save wrote, or None if there is no state.
 
         Raises:
-            UnusableState: the manifest is of another version, has changed since it was written, or an entry is not
-                what `save` writes.
+            UnusableState: the manifest is of another version, or has changed since it was written.
         """
         file = self.path / MANIFEST
         if not file.exists():
             return None
         try:
-            manifest: Any = json.loads(file.read_text())
-        except (OSError, ValueError, RecursionError) as error:
+            manifest: dict[str, Any] = json.loads(file.read_text())
+            if manifest.get("version") != STATE_VERSION:
+                raise ValueError(f"version {manifest.get('version')!r}, and this version reads {STATE_VERSION}")
+            if manifest.get("digest") != digest({name: of for name, of in manifest.items() if name != "digest"}):
+                raise ValueError("it has changed since it was written")
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise self._damaged(file, str(error)) from error
-        for problem in _problems(manifest):
-            raise self._damaged(file, problem)
-        return dict(manifest)
+        return manifest
 
     def save(
         self, round: int, server: Mapping[str, Any], memories: Mapping[int, Any], facts: Mapping[str, Any]
@@ -86,7 +87,9 @@ class StateFolder:
         }
         with whole_file(self.path / MANIFEST) as file:
             file.write(json.dumps(manifest | {"digest": digest(manifest)}).encode())
-        self._sweep({MANIFEST, *named})
+        for other in self.path.iterdir():
+            if other.name not in {MANIFEST, *named}:
+                other.unlink(missing_ok=True)
 
     def load(self, manifest: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], dict[int, Any]]:
         """What a manifest names: the server's tree on `device`, the memories on the CPU.
@@ -120,11 +123,6 @@ class StateFolder:
         except Exception as error:
             raise self._damaged(file, str(error)) from error
 
-    def _sweep(self, keep: set[str]) -> None:
-        for file in self.path.iterdir():
-            if file.name not in keep:
-                file.unlink(missing_ok=True)
-
     def _damaged(self, file: Path, why: str) -> UnusableState:
         return UnusableState(
             f"the saved state {file} cannot be used ({why}); remove the folder {self.path} to start this run anew"
@@ -134,32 +132,3 @@ class StateFolder:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _problems(manifest: Any) -> Iterator[str]:
-    """What of a manifest is not as `StateFolder.save` writes it."""
-    if not isinstance(manifest, dict):
-        yield f"{type(manifest).__name__} where names and values are expected"
-        return
-    if manifest.get("version") != STATE_VERSION:
-        yield f"version {manifest.get('version')!r} where {STATE_VERSION} is known"
-        return
-    sums, memories = manifest.get("sha256"), manifest.get("memories")
-    files = list(sums) if isinstance(sums, dict) else []
-    sound = {
-        "round": type(manifest.get("round")) is int and manifest["round"] >= 0,
-        "sha256": all(Path(name).name == name for name in files),
-        "server": manifest.get("server") in files,
-        "memories": isinstance(memories, dict)
-        and all(client.isdecimal() and name in ["", *files] for client, name in memories.items()),
-        "backend": manifest.get("backend") in BACKENDS,
-        "track": isinstance(manifest.get("track"), list),
-        "programs": isinstance(manifest.get("programs"), dict),
-    }
-    yield from (f"its {name} is {manifest.get(name)!r}" for name, is_sound in sound.items() if not is_sound)
-    try:
-        changed = manifest.get("digest") != digest({name: of for name, of in manifest.items() if name != "digest"})
-    except ValueError:  # NaN, say
-        changed = True
-    if changed:
-        yield "it has changed since it was written"

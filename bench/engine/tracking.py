@@ -25,18 +25,18 @@ from algorithms.base import Params
 from algorithms.forward import Answers, chunk_size
 from algorithms.losses import cross_entropy, kl
 from bench import tracked
+from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.drift import drift
 from bench.engine.evaluate import Complete, Score, mean_measures, on_test
 from bench.engine.federation import Federation
 from bench.engine.network import Network
-from bench.engine.streams import stream
-from bench.engine.tasks import Job, Trained
+from bench.engine.rng import stream
 
 if TYPE_CHECKING:
     from bench.engine.simulation import Simulation
 
 FEATURE_SAMPLES = 1000
-_Found = dict[str, Any]  # names of `bench.tracked` -> list or tensor
+_Kept = dict[str, Any]  # names of `bench.tracked` -> list or tensor
 
 
 class Tracker:
@@ -57,11 +57,11 @@ class Tracker:
         self.what = frozenset(what)
         self.seconds = 0.0
         self._net, self._federation, self._complete = net, federation, complete
-        self._shared: _Found = {}
-        self._rows: dict[str, _Found] = {}
+        self._shared: _Kept = {}
+        self._rows: dict[str, _Kept] = {}
         self._taught: tuple[int, Tensor, Tensor] | None = None  # a round, and what `_on_own` gives of its local models
 
-    def clients(self, job: Job, trained: list[Trained], last: bool) -> dict[str, float]:
+    def clients(self, job: RoundWork, trained: list[ClientResult], last: bool) -> dict[str, float]:
         """Measure the clients' own models after an evaluated round, and keep what they were sent.
 
         Args:
@@ -77,24 +77,30 @@ class Tracker:
             if "message" in self.what:
                 self._keep_message(job)
             if "drift" in self.what:
-                found = drift(self._net, self._federation, job, trained)
-                _append(self._shared, {f"drift/{name}": value for name, value in found.items()})
+                measures = drift(self._net, self._federation, job, trained)
+                _append(self._shared, {f"drift/{name}": value for name, value in measures.items()})
             if last and "features" in self.what:
-                self._client_features(trained[0])
+                self._shared["features/client"] = trained[0].client
+                self._shared["features/local"] = self._features(trained[0].params)
             if not local and not classes:
                 return {}
             scores = {result.client: on_test(self._net, self._federation, result.params) for result in trained}
             if classes:
                 self._shared["classes/clients"] = list(scores)
-                self._shared["classes/local"] = [self._by_class(found) for found in scores.values()]
-            return self._client_accuracy(job.round, scores) if local else {}
+                self._shared["classes/local"] = [self._by_class(parts) for parts in scores.values()]
+            if not local:
+                return {}
+            accuracy = [mean_measures(parts)["accuracy"] for parts in scores.values()]
+            kept = {"rounds": job.round, "clients": list(scores), "accuracy": accuracy}
+            _append(self._shared, {f"local/{name}": value for name, value in kept.items()})
+            return {"local_accuracy": math.fsum(accuracy) / len(accuracy)}
 
-    def bound(self, round: int, trained: list[Trained], params: Params) -> None:
+    def bound(self, round: int, trained: list[ClientResult], params: Params) -> None:
         """Measure the two terms of FedDKD's Proposition 1 at a model of the server's, if that is tracked.
 
         Args:
             round: its number.
-            trained: what came of its clients.
+            trained: the results of its clients.
             params: the model; what it lacks is each client's own (FedBN).
         """
         if "bound" not in self.what:
@@ -104,20 +110,27 @@ class Tracker:
                 self._taught = (round, *self._on_own(trained, {}))
             _, teacher, labels = self._taught
             student, _ = self._on_own(trained, params)
-            found = {"bound/rounds": round, "bound/requests": self._shared.get("bound/rounds", []).count(round)}
             # q_k being shares of the examples, the sums over clients are means over all of their samples.
-            found["bound/local"] = float(cross_entropy(teacher, labels).mean())
-            found["bound/distilled"] = float(kl(teacher, student).mean())
-            _append(self._shared, found)
+            values = {
+                "rounds": round,
+                "requests": self._shared.get("bound/rounds", []).count(round),
+                "local": float(cross_entropy(teacher, labels).mean()),
+                "distilled": float(kl(teacher, student).mean()),
+            }
+            _append(self._shared, {f"bound/{name}": value for name, value in values.items()})
 
     def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
         """Keep what is asked of an evaluated model; `scores` are those that its accuracy was made of."""
-        found = self._rows.setdefault(suffix, {})
+        kept = self._rows.setdefault(suffix, {})
         with self._clock():
             if "classes" in self.what:
-                _append(found, {"classes/rounds": round, "classes/global": self._by_class(scores)})
-            if last and "features" in self.what and (model := self._model(row)) is not None:
-                found["features/global"] = self._features(model)
+                _append(kept, {"classes/rounds": round, "classes/global": self._by_class(scores)})
+            if not (last and "features" in self.what):
+                return
+            if set(row) == set(self._net.names):
+                kept["features/global"] = self._features(row)
+            elif len(self._federation.clients) == 1:
+                kept["features/global"] = self._features(self._complete(row, 0))
 
     def state(self) -> dict[str, Any]:
         """What `load` takes."""
@@ -131,15 +144,15 @@ class Tracker:
 
     def arrays(self, suffix: str) -> dict[str, Any]:
         """All that was kept for a row, by the names of `bench.tracked`."""
-        found = {**self._shared, **self._rows.get(suffix, {})}
+        kept = {**self._shared, **self._rows.get(suffix, {})}
         if "classes" in self.what:
             labels = self._federation.train.labels
-            found["classes/counts"] = torch.stack([self._counts(labels[own]) for own in self._federation.clients])
+            kept["classes/counts"] = torch.stack([self._counts(labels[own]) for own in self._federation.clients])
         if "features" in self.what:
-            index = self._feature_samples()
-            found |= {"features/samples": index, "features/labels": self._federation.test.labels[index]}
-        found["run/seconds"] = self.seconds
-        return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in found.items()}
+            at = self._feature_samples()
+            kept |= {"features/samples": at, "features/labels": self._federation.test.labels[at]}
+        kept["run/seconds"] = self.seconds
+        return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in kept.items()}
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
@@ -147,18 +160,7 @@ class Tracker:
         yield
         self.seconds += time.perf_counter() - began
 
-    def _model(self, row: Params) -> Params | None:
-        """The one model that a row stands for; None where each client has its own."""
-        if set(row) == set(self._net.names):
-            return row
-        return self._complete(row, 0) if len(self._federation.clients) == 1 else None
-
-    def _client_accuracy(self, round: int, scores: Mapping[int, list[Score]]) -> dict[str, float]:
-        accuracy = [mean_measures(found)["accuracy"] for found in scores.values()]
-        _append(self._shared, {"local/rounds": round, "local/clients": list(scores), "local/accuracy": accuracy})
-        return {"local_accuracy": math.fsum(accuracy) / len(accuracy)}
-
-    def _keep_message(self, job: Job) -> None:
+    def _keep_message(self, job: RoundWork) -> None:
         """The entries of the message that the algorithm names in `tracked`.
 
         Raises:
@@ -184,7 +186,7 @@ class Tracker:
     def _counts(self, labels: Tensor) -> Tensor:
         return torch.bincount(labels, minlength=self._net.num_classes).cpu()
 
-    def _on_own(self, trained: list[Trained], params: Params) -> tuple[Tensor, Tensor]:
+    def _on_own(self, trained: list[ClientResult], params: Params) -> tuple[Tensor, Tensor]:
         """Logits (N, C) in float64 and labels (N,) of these clients' samples, by their models with `params` in them."""
         federation, answers = self._federation, Answers(self._net)
         parts = [
@@ -193,10 +195,6 @@ class Tracker:
             for x, y in federation.chunks(federation.train, federation.clients[result.client])
         ]
         return torch.cat([logits for logits, _ in parts]), torch.cat([y for _, y in parts])
-
-    def _client_features(self, trained: Trained) -> None:
-        self._shared["features/client"] = trained.client
-        self._shared["features/local"] = self._features(trained.params)
 
     def _features(self, params: Params) -> Tensor:
         parts = torch.split(self._feature_samples(), chunk_size(self._federation.device))
@@ -231,7 +229,9 @@ def write(simulation: Simulation, out: Path | str, rows: Mapping[str, str], name
         if "message" in what and not simulation.algorithm.tracked:
             notes.append(f"{names[suffix]}: names nothing of its message to track")
         if "models" in what:
-            tracked.write_tensors(out, key, _tensors(simulation, row), _metadata(simulation, key, names[suffix]))
+            of_setting = {name: getattr(simulation.setting, name) for name in ("dataset", "model", "precision")}
+            metadata = {"run_key": key, "algorithm": names[suffix], "round": str(simulation.round), **of_setting}
+            tracked.write_tensors(out, key, _tensors(simulation, row), metadata)
         tracked.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts, "run/notes": notes})
 
 
@@ -241,7 +241,7 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     Args:
         out: results folder.
         key: run key of the row, or its first 16 characters.
-        client: whose, where each client has its own model (FedBN, `local`); not needed where there is one.
+        client: whose, if each client has its own model (FedBN, `local`).
 
     Returns:
         Parameters and floating-point buffers by all names that a module has for them, in the run's precision, on the
@@ -267,21 +267,24 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
         client = owners[0]
     if client not in owners:
         raise ValueError(f"run {key[:16]} has a model for each of the clients 0 to {owners[-1]}, got client={client}")
-    own = f"{client}/"
-    return {**shared, **{name.removeprefix(own): value for name, value in tensors.items() if name.startswith(own)}}
+    prefix = f"{client}/"
+    return {
+        **shared,
+        **{name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)},
+    }
 
 
 def fingerprint(params: Params) -> str:
     """16 hexadecimal digits that are equal for models of equal names and equal values, to the last bit."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in sorted(params):
-        found.update(name.encode() + params[name].numpy().tobytes())
-    return found.hexdigest()[:16]
+        digest.update(name.encode() + params[name].numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
-def _append(found: _Found, values: Mapping[str, Any]) -> None:
+def _append(kept: _Kept, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        found.setdefault(name, []).append(value)
+        kept.setdefault(name, []).append(value)
 
 
 def _clients_of(simulation: Simulation, row: Params) -> range:
@@ -292,29 +295,23 @@ def _clients_of(simulation: Simulation, row: Params) -> range:
 
 def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
     """The row's tensors by name, and `client/name` for what each client adds to a row that is not whole."""
-    found = dict(row)
+    tensors = dict(row)
     for client in _clients_of(simulation, row):
         model = simulation.local_model(row, client)
-        found |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
+        tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
-        owners = [owner for owner in found if owner.rpartition("/")[2] == listed]
-        found |= {owner.removesuffix(listed) + name: found[owner] for owner in owners}
-    return {name: value.detach().cpu().contiguous().numpy() for name, value in found.items()}
-
-
-def _metadata(simulation: Simulation, key: str, name: str) -> dict[str, str]:
-    setting = simulation.setting
-    known = {"dataset": setting.dataset, "model": setting.model, "precision": setting.precision}
-    return {"run_key": key, "algorithm": name, "round": str(simulation.round), **known}
+        owners = [owner for owner in tensors if owner.rpartition("/")[2] == listed]
+        tensors |= {owner.removesuffix(listed) + name: tensors[owner] for owner in owners}
+    return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
 
 
 def _notes(name: str, what: Collection[str]) -> list[str]:
-    """What is defined otherwise, or not at all, where each client has a model of its own."""
-    defined = {
+    """Say what is defined otherwise, or not at all, if each client has a model of its own."""
+    meanings = {
         "classes": "classes/global is the mean over them",
         "features": "there is no features/global",
         "models": "all of them are kept",
         "drift": "drift is measured from the one that each starts with",
     }
-    said = [phrase for track, phrase in defined.items() if track in what]
-    return [f"{name}: each client has its own model; {', '.join(said)}"] if said else []
+    phrases = [phrase for track, phrase in meanings.items() if track in what]
+    return [f"{name}: each client has its own model; {', '.join(phrases)}"] if phrases else []

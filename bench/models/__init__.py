@@ -31,10 +31,10 @@ def info(name: str) -> ModelInfo:
         return MODELS[name]
     from bench.models import outside  # looks into installed packages, which few commands need
 
-    found = outside.find(name)
-    if found is None:
+    entry = outside.find(name)
+    if entry is None:
         raise unknown("model", name, [*MODELS, *outside.KIND.names()], importable=True)
-    return found
+    return entry
 
 
 def version(name: str) -> int | None:
@@ -157,8 +157,8 @@ def _body(name: str, input_shape: tuple[int, ...]) -> nn.Module:
 
         return body_of(name, input_shape)
     module, _, function = entry.factory.partition(":")
-    made: nn.Module = getattr(importlib.import_module(module), function)(input_shape[0], batchnorm)
-    return made
+    body: nn.Module = getattr(importlib.import_module(module), function)(input_shape[0], batchnorm)
+    return body
 
 
 __all__ = [

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bench.models import outside, parse
-from bench.models.table import ModelInfo
 
 BATCH = 2  # more than one, so that a body that flattens too much shows
 
@@ -48,33 +47,24 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         raise outside.problem(name, f"{call} raises {type(error).__name__}: {error}") from error
     if not isinstance(body, nn.Module):
         raise outside.problem(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
-    _check_batchnorm(name, entry, body, batchnorm)
-    _check_figures(name, entry, body, input_shape, batchnorm)
-    return body
-
-
-def _check_batchnorm(name: str, entry: ModelInfo, body: nn.Module, asked: bool) -> None:
-    has = any(isinstance(part, _BatchNorm) for part in body.modules())
-    if has and not (asked or entry.always_batchnorm):
+    has, expected = any(isinstance(part, _BatchNorm) for part in body.modules()), batchnorm or entry.always_batchnorm
+    if has and not expected:
         raise outside.problem(
             name, "has BatchNorm layers: say always_batchnorm=True; or batchnorm_form=True, and make them for +bn alone"
         )
-    if not has and (asked or entry.always_batchnorm):
-        said = "always_batchnorm" if entry.always_batchnorm else "batchnorm_form"
-        raise outside.problem(name, f"{said} is True, and the body has no BatchNorm layer")
-
-
-def _check_figures(name: str, entry: ModelInfo, body: nn.Module, input_shape: tuple[int, ...], batchnorm: bool) -> None:
-    """What is stated is so."""
+    if expected and not has:
+        stated = "always_batchnorm" if entry.always_batchnorm else "batchnorm_form"
+        raise outside.problem(name, f"{stated} is True, and the body has no BatchNorm layer")
     features = _features(name, body, input_shape)
     if entry.features and entry.features != features:
         raise outside.problem(name, f"features is {entry.features}, the body gives {features}; 0 has them counted")
     if entry.body_parameters:
-        stated = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if batchnorm else 0)
-        if stated != _trainable(body):
+        total = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if batchnorm else 0)
+        if total != _trainable(body):
             raise outside.problem(
-                name, f"body_parameters gives {stated:,}, the body has {_trainable(body):,}; None has them counted"
+                name, f"body_parameters gives {total:,}, the body has {_trainable(body):,}; None has them counted"
             )
+    return body
 
 
 @torch.no_grad()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from algorithms.base import Outputs
-from bench.models.rectify import ReLU
 
 
 class Classifier(nn.Module):
@@ -27,9 +26,11 @@ class Classifier(nn.Module):
         self.body = body
         self.projection: nn.Module = nn.Identity()
         if projection is not None:
-            self.projection = nn.Sequential(nn.Linear(features, features), ReLU(), nn.Linear(features, projection))
+            self.projection = nn.Sequential(
+                nn.Linear(features, features), nn.ReLU(inplace=True), nn.Linear(features, projection)
+            )
         width = projection or features
-        between = [nn.Linear(width, hidden), ReLU()] if hidden else []
+        between = [nn.Linear(width, hidden), nn.ReLU(inplace=True)] if hidden else []
         classifier = nn.Linear(hidden or width, num_classes)
         self.head = nn.Sequential(*between, classifier) if hidden else classifier
 

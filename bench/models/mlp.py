@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from torch import nn
 
-from bench.models.rectify import ReLU
-
 
 def MLP(numbers: int, batchnorm: bool) -> nn.Module:
     """Flatten, then twice Linear(., 64)-[BatchNorm]-ReLU."""
     layers: list[nn.Module] = [nn.Flatten()]
     for inputs in (numbers, 64):
-        layers += [nn.Linear(inputs, 64), *([nn.BatchNorm1d(64)] if batchnorm else []), ReLU()]
+        layers += [nn.Linear(inputs, 64), *([nn.BatchNorm1d(64)] if batchnorm else []), nn.ReLU(inplace=True)]
     return nn.Sequential(*layers)
 
 

@@ -33,12 +33,12 @@ def find(name: str) -> ModelInfo | None:
     path = KIND.path(name)
     if path is None:
         return None
-    found = outside.load_info(KIND, name, path, ModelInfo)
-    if ":" not in found.factory:
-        raise problem(name, f"factory must be 'module:function', got {found.factory!r}")
-    if found.batchnorm_form and found.always_batchnorm:
+    entry = outside.load_info(KIND, name, path, ModelInfo)
+    if ":" not in entry.factory:
+        raise problem(name, f"factory must be 'module:function', got {entry.factory!r}")
+    if entry.batchnorm_form and entry.always_batchnorm:
         raise problem(name, "batchnorm_form and always_batchnorm exclude each other: a +bn form is one of two")
-    return found
+    return entry
 
 
 def factory_of(name: str, entry: ModelInfo) -> Callable[..., Any]:
@@ -47,10 +47,10 @@ def factory_of(name: str, entry: ModelInfo) -> Callable[..., Any]:
     Raises:
         UsageError: it cannot be imported, or called.
     """
-    found = outside.load(KIND, name, entry.factory)
-    if not callable(found):
-        raise problem(name, f"factory {entry.factory} is no class or function, but {type(found).__name__}")
-    return found  # type: ignore[no-any-return]
+    factory = outside.load(KIND, name, entry.factory)
+    if not callable(factory):
+        raise problem(name, f"factory {entry.factory} is no class or function, but {type(factory).__name__}")
+    return factory  # type: ignore[no-any-return]
 
 
 @cache

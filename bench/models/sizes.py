@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 RESNET50_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # planes and blocks
 
 
@@ -20,59 +18,6 @@ def dense(inputs: int, outputs: int) -> int:
 def norm(*channels: int) -> int:
     """Scales and shifts of normalisation layers."""
     return 2 * sum(channels)
-
-
-def mlp(channels: int) -> int:
-    """`bench.models.mlp:MLP8`."""
-    return mlp_vectors(64 * channels)
-
-
-def mlp_vectors(numbers: int) -> int:
-    """`bench.models.mlp:MLP`."""
-    return dense(numbers, 64) + dense(64, 64)
-
-
-def cnn_digits(channels: int) -> int:
-    """`bench.models.cnn:DigitsCNN`."""
-    return conv(3, channels, 16) + conv(3, 16, 32)
-
-
-def cnn_cifar(channels: int) -> int:
-    """`bench.models.cnn:CifarCNN`."""
-    return conv(5, channels, 6) + conv(5, 6, 16) + dense(400, 120) + dense(120, 84)
-
-
-def lenet5(channels: int) -> int:
-    """`bench.models.cnn:LeNet5`."""
-    return conv(5, channels, 6) + conv(5, 6, 16) + conv(5, 16, 120) + dense(120, 84)
-
-
-def lenet5_convolutions(channels: int) -> int:
-    """`bench.models.cnn:LeNet5Convolutions`."""
-    return lenet5(channels) - dense(120, 84)
-
-
-def cnn_femnist(channels: int) -> int:
-    """`bench.models.cnn:FemnistCNN`."""
-    return conv(3, channels, 32) + conv(3, 32, 64) + conv(3, 64, 64) + dense(256, 512)
-
-
-def cnn_fedgen(channels: int) -> int:
-    """`bench.models.cnn:FedGenCNN`."""
-    return conv(3, channels, 6) + conv(3, 6, 16) + norm(6, 16) + dense(784, 32)
-
-
-def cnn_digits5(channels: int) -> int:
-    """`bench.models.cnn:Digits5CNN`."""
-    convolutions = conv(5, channels, 64) + conv(5, 64, 64) + conv(5, 64, 128)
-    return convolutions + dense(6272, 2048) + dense(2048, 512) + norm(64, 64, 128, 2048, 512)
-
-
-def vgg9(channels: int) -> int:
-    """`bench.models.cnn:VGG9`."""
-    widths = (channels, 32, 64, 128, 128, 256, 256)
-    convolutions = sum(conv(3, inputs, outputs) for inputs, outputs in pairwise(widths))
-    return convolutions + dense(4096, 512) + dense(512, 512)
 
 
 def resnet8(channels: int, width: int) -> int:

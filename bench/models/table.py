@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from bench.models import sizes
+from bench.models.sizes import conv, dense, norm
 
 TOKENS = 512  # DistilBERT's positions
 WORDS = 30522  # and its vocabulary
@@ -71,6 +73,20 @@ class ModelInfo:
         return len(input_shape) == 3 and (not self.size or input_shape[1:] == (self.size, self.size))
 
 
+def _lenet5(channels: int) -> int:
+    return conv(5, channels, 6) + conv(5, 6, 16) + conv(5, 16, 120)
+
+
+def _vgg9(channels: int) -> int:
+    widths = (channels, 32, 64, 128, 128, 256, 256)
+    return sum(conv(3, *pair) for pair in pairwise(widths)) + dense(4096, 512) + dense(512, 512)
+
+
+def _digits5(channels: int) -> int:
+    convolutions = conv(5, channels, 64) + conv(5, 64, 64) + conv(5, 64, 128)
+    return convolutions + dense(6272, 2048) + dense(2048, 512) + norm(64, 64, 128, 2048, 512)
+
+
 def _distilbert(factory: str, summary: str, dim: int, hidden: int, layers: int) -> ModelInfo:
     total = sizes.distilbert(WORDS, TOKENS, dim, hidden, layers)
     return ModelInfo(f"bench.models.distilbert:{factory}", summary, dim, lambda tokens: total, tokens=TOKENS)
@@ -81,7 +97,7 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.mlp:MLP8",
         "two hidden layers of 64 units, for 8x8 inputs",
         64,
-        sizes.mlp,
+        lambda channels: dense(64 * channels, 64) + dense(64, 64),
         size=8,
         batchnorm_form=True,
         batchnorm_parameters=256,
@@ -90,7 +106,7 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.mlp:MLP",
         "two hidden layers of 64 units, for vectors: with the last, the 3-layer MLP of FedGKD's toy task",
         64,
-        sizes.mlp_vectors,
+        lambda numbers: dense(numbers, 64) + dense(64, 64),
         vectors=True,
         batchnorm_form=True,
         batchnorm_parameters=256,
@@ -99,7 +115,7 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.cnn:DigitsCNN",
         "two 3x3 convolutions of 16 and 32 channels, for 8x8 inputs",
         128,
-        sizes.cnn_digits,
+        lambda channels: conv(3, channels, 16) + conv(3, 16, 32),
         size=8,
         batchnorm_form=True,
         batchnorm_parameters=96,
@@ -108,21 +124,21 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.cnn:CifarCNN",
         "FedCAD: 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84",
         84,
-        sizes.cnn_cifar,
+        lambda channels: conv(5, channels, 6) + conv(5, 6, 16) + dense(400, 120) + dense(120, 84),
         size=32,
     ),
     "lenet5": ModelInfo(
         "bench.models.cnn:LeNet5",
         "LeNet-5: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84, which are its features",
         84,
-        sizes.lenet5,
+        lambda channels: _lenet5(channels) + dense(120, 84),
         size=32,
     ),
     "lenet5_120": ModelInfo(
         "bench.models.cnn:LeNet5Convolutions",
         "FedKF: the same network, whose features are the 120 channels, as in FedKF's code",
         120,
-        sizes.lenet5_convolutions,
+        _lenet5,
         size=32,
         hidden=84,
     ),
@@ -130,21 +146,21 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.cnn:VGG9",
         "FedDKD: VGG-9, six 3x3 convolutions of 32 to 256 channels, two dense layers of 512, dropout",
         512,
-        sizes.vgg9,
+        _vgg9,
         size=32,
     ),
     "cnn_femnist": ModelInfo(
         "bench.models.cnn:FemnistCNN",
         "FedDKD: 3x3 convolutions of 32, 64 and 64 channels, a dense layer of 512",
         512,
-        sizes.cnn_femnist,
+        lambda channels: conv(3, channels, 32) + conv(3, 32, 64) + conv(3, 64, 64) + dense(256, 512),
         size=32,
     ),
     "cnn_fedgen": ModelInfo(
         "bench.models.cnn:FedGenCNN",
         "FedGen: 3x3 convolutions of 6 and 16 channels with BatchNorm, a dense layer of 32",
         32,
-        sizes.cnn_fedgen,
+        lambda channels: conv(3, channels, 6) + conv(3, 6, 16) + norm(6, 16) + dense(784, 32),
         size=28,
         always_batchnorm=True,
     ),
@@ -152,7 +168,7 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.cnn:Digits5CNN",
         "FedBN: 5x5 convolutions of 64, 64 and 128 channels, dense layers of 2048 and 512, BatchNorm",
         512,
-        sizes.cnn_digits5,
+        _digits5,
         size=28,
         always_batchnorm=True,
     ),

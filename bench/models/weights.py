@@ -49,10 +49,10 @@ class Weights:
                 download.fetch(self, folder, offline)
             except EnvironmentProblem as problem:
                 raise type(problem)(f"{problem}; or take model {self.without}, which needs none") from problem
-        found = self.file.find(folder)
-        assert found is not None, "fetched"
-        _CHOSEN[self.name] = found
-        return found
+        file = self.file.find(folder)
+        assert file is not None, "fetched"
+        _CHOSEN[self.name] = file
+        return file
 
     def here(self) -> Path:
         """The file that `provide` gave this process, else the one in the usual places.
@@ -61,14 +61,14 @@ class Weights:
             MissingData: there is none.
         """
         folder = paths.data_dir()
-        found = _CHOSEN.get(self.name) or self.file.find(folder)
-        if found is None:
+        file = _CHOSEN.get(self.name) or self.file.find(folder)
+        if file is None:
             raise MissingData(
                 f"the weights of {self.title} are neither in {folder} nor in the hub's cache: run "
                 f"`python -m bench.data prepare {self.name}`, put {self.file.path} there, or take model "
                 f"{self.without}, which needs none"
             )
-        return found
+        return file
 
     def version(self) -> str:
         """The first 16 digits of the SHA-256 of the file that this process uses: no checksum of it is published."""

@@ -121,7 +121,7 @@ def _keep(given: argparse.Namespace, record: dict[str, Any]) -> None:
 def _work(given: argparse.Namespace, device: str | None = None) -> Workload:
     """What parts that train have in common: the first of every list."""
     from bench.engine.process import prepare_process
-    from bench.perf.workload import ENDLESS, Workload
+    from bench.perf.workload import Workload
 
     prepare_process(given.threads)
     return Workload(
@@ -132,7 +132,7 @@ def _work(given: argparse.Namespace, device: str | None = None) -> Workload:
         device=device or given.device,
         backend=given.backend[0],
         precision=given.precision[0],
-        rounds=ENDLESS if given.compile else 100 + (given.rounds or ROUNDS),
+        rounds=100 + (given.rounds or ROUNDS),
     )
 
 
@@ -170,18 +170,6 @@ def _run_throughput(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
     return measure_throughput(
         cases(works, given.backend, given.precision, given.pack), split, given.rounds or ROUNDS, _say, keep
     )
-
-
-def _run_programs(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from dataclasses import replace
-
-    from bench.perf.programs import measure_programs
-    from bench.perf.throughput import cases
-
-    work = replace(_work(given), augmentation=given.augmentation[0])
-    works = {model: replace(work, model=model) for model in given.model}
-    asked = cases(works, ["stacked"], given.precision, given.pack)
-    return measure_programs(asked, given.compile, given.rounds or ROUNDS, _say, keep)
 
 
 def _run_cores(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
@@ -242,7 +230,6 @@ RUNNERS: dict[str, Callable[[argparse.Namespace, Keep], dict[str, Any]]] = {
     "data": _run_data,
     "training": _run_training,
     "throughput": _run_throughput,
-    "programs": _run_programs,
     "cores": _run_cores,
     "tune": _run_tune,
     "settings": _run_settings,

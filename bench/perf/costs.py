@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from bench.engine.client_round import leaves_of
 from bench.engine.simulation import Simulation
-from bench.engine.tasks import leaves_of
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ _PROCESS = Path("/proc/self")
 def begin(device: str) -> bool:
     """Start to watch; False where only the peak since the process began can be told."""
     gc.collect()  # what was measured before may refer to itself
-    from bench.engine.memory import release
-    from bench.engine.process import give_back_memory
+    from bench.engine.process import give_back_memory, release_gpu
 
     if device == "cuda":
-        release()
+        release_gpu()
         return True
     give_back_memory()  # what earlier work left would hide what this one takes
     try:
@@ -35,9 +34,9 @@ def peak(device: str) -> Figure:
     Of a GPU it is what its allocator held, as in the rows of a sweep; of the CPU the whole process, with its libraries.
     """
     if device == "cuda":
-        from bench.engine.memory import largest_peak
+        from bench.engine.process import largest_gpu_peak
 
-        return figure([largest_peak() / 1e6], "MB")
+        return figure([largest_gpu_peak() / 1e6], "MB")
     largest = _high_water() or largest_resident(resource.getrusage(resource.RUSAGE_SELF))
     return figure([largest / 1e6], "MB")
 

@@ -18,7 +18,7 @@ from bench.terminal.values import split_list
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
 PARTS = ("startup", "data", "training", "throughput", "cores", "tune")
-ON_REQUEST = ("programs", "settings", "scale", "profile", "boards")  # parts that are measured only if asked for
+ON_REQUEST = ("settings", "scale", "profile", "boards")  # parts that are measured only if asked for
 USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
 ROUNDS, SAMPLES = 7, 640  # unless given
 TABLES = "tables"  # as a model: all that the papers' tables train
@@ -38,7 +38,6 @@ examples:
   python -m bench.perf --part throughput --device cuda --precision tf32 bf16 --pack 1 8 64 --model tables --json h.json
   python -m bench.perf --part scale --from h.json --precision bf16    1, 8 and 64 such GPUs, on paper
   python -m bench.perf --part settings --device cuda --precision bf16 --pack 3
-  python -m bench.perf --part programs --pack 4 --compile         ways of computing a stack's convolutions
   python -m bench.perf --profile --model resnet8                  the operators of a round
   python -m bench.perf --boards                                   100,000 runs' leaderboard and a page, minutes
 
@@ -67,7 +66,7 @@ def make_parser() -> Parser:
     early.add_argument("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
     early.add_argument("--data-dir", metavar="DIR", help=words.DATA_DIR)
     early.add_argument("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
-    _training(parser.add_argument_group("training, throughput, programs, cores, profile"))
+    _training(parser.add_argument_group("training, throughput, cores, profile"))
     tune = parser.add_argument_group("tune")
     tune.add_argument("--trials", type=int, default=12, metavar="N", help="small trials (12)")
     tune.add_argument("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
@@ -91,11 +90,10 @@ def _training(group: argparse._ArgumentGroup) -> None:
     add("--cohort", type=int, metavar="N", help="clients that train in a round; few make it short (all)")
     add("--samples", type=int, metavar="N", help=f"of each client ({SAMPLES}; of settings their own)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
-    several = "throughput, settings and programs (not of backends) take several, other parts the first"
+    several = "throughput and settings take several, other parts the first"
     add("--backend", nargs="+", default=["auto"], metavar="NAME", help=f"of {', '.join(BACKENDS)} (auto); {several}")
     known = ", ".join(PRECISIONS)
     add("--precision", nargs="+", default=["fp32"], metavar="NAME", help=f"of {known} (fp32); {several}")
-    add("--compile", action="store_true", help="compile a GPU's steps; of programs, each as it is and compiled")
     add(
         "--cudnn-benchmark",
         action="store_true",
@@ -136,7 +134,7 @@ def _check_models(given: argparse.Namespace) -> None:
     if not given.model:
         raise UsageError(f"--model takes {', '.join(MODELS)}, got nothing")
     if TABLES in given.model:
-        other = [name for name in given.part if name in ("training", "programs", "cores", "profile")]
+        other = [name for name in given.part if name in ("training", "cores", "profile")]
         if other or given.model != [TABLES]:
             got = f"--model {' '.join(given.model)} --part {' '.join(given.part)}"
             raise UsageError(f"--model {TABLES} stands alone, and goes with --part throughput and scale; got {got}")

@@ -47,7 +47,6 @@ def tables(record: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]]) 
     if "throughput" in parts:
         yield _rates(parts["throughput"]["rates"])
         yield _split(parts["throughput"]["split"], parts.get(TUNE))
-    yield _programs(parts.get("programs", {}).get("rates", ()))
     yield _settings(parts.get("settings", {}).get("runs", ()))
     if "scale" in parts:
         yield _scale(parts["scale"])
@@ -118,21 +117,6 @@ def _rates(entries: Sequence[Mapping[str, Any]]) -> Table:
             met,
             _cells(entry["memory"])[0],
             *[_number(energy["median"]) if energy else "–"] * metered,
-        )
-    return table
-
-
-def _programs(entries: Sequence[Mapping[str, Any]]) -> Table:
-    """Programs of a stack, beside the one with grouped convolutions."""
-    table = Table("model", "precision", "program", *_right("pack", "samples/s", "quartiles", "over grouped"))
-    for entry in entries:
-        named = (entry["model"], entry["precision"], entry["program"], str(entry["pack"]))
-        if "rate" not in entry:
-            table.add_row(*named, _absent(entry))
-            continue
-        rate, spread, *_ = _cells(entry["rate"])
-        table.add_row(
-            *named, rate.removesuffix(" samples/s"), spread, _cells(entry["ratio"])[0] if "ratio" in entry else "–"
         )
     return table
 

@@ -65,7 +65,6 @@ def problems(record: Mapping[str, Any]) -> list[str]:
     models = parts.get("training", {}).get("algorithms", {})
     entries = [(f"{name} on {model}", entry) for model, found in models.items() for name, entry in found.items()]
     entries += [(case_name(entry), entry) for entry in parts.get("throughput", {}).get("rates", ())]
-    entries += [(program_name(entry), entry) for entry in parts.get("programs", {}).get("rates", ())]
     entries += [(f"setting {entry['setting']}", entry) for entry in parts.get("settings", {}).get("runs", ())]
     lines = [f"{name}: {entry['error']}" for name, entry in entries if "error" in entry]
     return lines + [f"part {name}: {why}" for name, why in record.get("failed", {}).items()]
@@ -76,11 +75,6 @@ def case_name(entry: Mapping[str, Any]) -> str:
     size = "" if entry["image_size"] == "own" else f" ({entry['image_size']})"
     how = f"{entry['backend']}, {entry['precision']}, pack {entry['pack']}"
     return f"{entry['model']} on {entry['dataset']}{size}, {how}"
-
-
-def program_name(entry: Mapping[str, Any]) -> str:
-    """A row of the part programs: `resnet8, bf16, pack 8, separate`."""
-    return f"{entry['model']}, {entry['precision']}, pack {entry['pack']}, {entry['program']}"
 
 
 def read_records(files: Sequence[str]) -> list[dict[str, Any]]:
@@ -137,8 +131,5 @@ def _left_out(parts: Mapping[str, Any]) -> list[str]:
     for entry in parts.get("throughput", {}).get("rates", ()):
         if "left_out" in entry:
             lines.append(f"{case_name(entry)}: {entry['left_out']}")
-    for entry in parts.get("programs", {}).get("rates", ()):
-        if "left_out" in entry:
-            lines.append(f"{program_name(entry)}: {entry['left_out']}")
     runs = parts.get("settings", {}).get("runs", ())
     return lines + [f"setting {entry['setting']}: {entry['left_out']}" for entry in runs if "left_out" in entry]

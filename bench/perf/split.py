@@ -129,7 +129,7 @@ def watching(run: Simulation, watch: Stopwatch) -> Iterator[None]:
     points: list[tuple[Any, str, str]] = [
         (run.trainer, "train", "step"),
         (run.federation.train, "batch", "augmentation"),
-        (engine, "make_task", "preparation"),
+        (engine, "make_work", "preparation"),
         (run, "_uploads", "aggregation"),
         (run.algorithm, "server_step", "aggregation"),
         (run, "_evaluate", "evaluation"),

@@ -22,7 +22,6 @@ LR, MOMENTUM, ADAM_LR = 0.01, 0.9, 1e-4
 VALIDATION = 320  # samples held out, for algorithms that read them
 # Server work that does not grow with the clients' is kept short beside their few samples.
 SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
-ENDLESS = 10**9  # rounds of a run whose steps are worth compiling
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Workload:
         precision: of both.
         tests: samples of the test set.
         evaluated: whether each round ends with an evaluation.
-        rounds: of a whole run, of which few are timed: were they to take long, a GPU's steps would be compiled.
+        rounds: of a whole run, of which few are timed.
     """
 
     model: str

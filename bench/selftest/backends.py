@@ -8,9 +8,8 @@ from typing import Any
 
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.captures import traced
-from bench.engine.stacked.probe import Preparer
-from bench.engine.stacked.programs import Captured
+from bench.engine.stacked.cuda_graphs import traced
+from bench.engine.stacked.step_executors import Captured
 from bench.selftest.candidate import Candidate, Values
 from bench.selftest.certify import Finding
 from bench.selftest.hyperparameters import alternatives
@@ -44,7 +43,7 @@ def check(candidate: Candidate, finding: Finding) -> None:
 
 def _traced() -> Captured:
     """A program that fixes of a server's steps what a GPU's would."""
-    return Captured(Preparer(traced, warm_up=1))
+    return Captured(traced, warm_ups=1)
 
 
 def _compare_packed(candidate: Candidate, finding: Finding) -> tuple[float, int]:

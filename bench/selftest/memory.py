@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench.engine.pytree import leaves
 from bench.engine.simulation import Simulation
-from bench.engine.trees import leaves
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding
 from bench.selftest.communication import amount, letters_of

@@ -15,9 +15,9 @@ from algorithms.base import Algorithm, Params
 from bench.data import DatasetInfo
 from bench.data.dataset import Dataset
 from bench.data.splits import Split
+from bench.engine.pytree import leaves
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
-from bench.engine.trees import leaves
 from search_spaces import Setting
 
 SIZES = (21, 13, 9, 5)

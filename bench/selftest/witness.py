@@ -26,7 +26,7 @@ from algorithms.base import (
     Server,
     Upload,
 )
-from bench.engine.trees import leaves, tree_map
+from bench.engine.pytree import leaves, tree_map
 from bench.selftest.certify import Finding
 
 NUMBERS = (bool, int, float)

@@ -17,9 +17,8 @@ from filelock import FileLock, Timeout
 from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
-from bench.engine.memory import largest_peak
+from bench.engine.process import largest_gpu_peak
 from bench.engine.simulation import Point, Simulation
-from bench.engine.stacked.choices import Choices
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.engine.tracking import write as write_tracked
@@ -31,8 +30,7 @@ from bench.trial.results import failed_rows, now, rows_of, series
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
-SILENT_SECONDS = 5.0  # before a wait for another's claim is said
-PROGRAMS = "programs.json"  # beside the states: the fastest programs
+SILENT_SECONDS = 5.0  # of waiting for another's claim, before that is said
 
 
 class Run:
@@ -203,7 +201,6 @@ class Run:
             backend=execution.backend,
             folder=self.folder,
             track=execution.track,
-            choices=Choices(self.folder.path.with_name(PROGRAMS)),
             initial=initial,
         )
         self.simulation.load()
@@ -250,7 +247,7 @@ class Run:
 def peak_memory(device: str) -> int:
     """Peak memory in bytes: of the accelerator, or the process's largest resident size."""
     if device == "cuda":
-        return largest_peak()
+        return largest_gpu_peak()
     import resource
 
     return largest_resident(resource.getrusage(resource.RUSAGE_SELF))

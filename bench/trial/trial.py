@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.engine.memory import release
 from bench.engine.pack import Pack
-from bench.engine.process import give_back_memory, prepare_process
+from bench.engine.process import give_back_memory, prepare_process, release_gpu
 from bench.engine.simulation import Point
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import Execution
@@ -182,7 +181,7 @@ class RunGroup:
         for run in self.runs:
             run.release()
         self._packs.clear()
-        release()
+        release_gpu()
         give_back_memory()
 
     def _active(self) -> list[Run]:

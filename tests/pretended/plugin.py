@@ -15,10 +15,8 @@ from pretended.tensors import MEMORY, Everywhere, OnDevice
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from bench.engine.stacked.probe import COMPILED
-
 NAME = "pretended GPU"
-BEYOND = {COMPILED: "torch's compiler makes kernels", "test_record_on_a_gpu": "the profiler asks the driver"}
+BEYOND = {"test_record_on_a_gpu": "the profiler asks the driver"}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from algorithms.base import Outputs
+from bench.engine.client_round import ClientWork, RoundWork
 from bench.engine.loop import dropout_keys
-from bench.engine.stacked.rooms import Room
-from bench.engine.tasks import Job, Task
-from bench.engine.trees import leaves, stack, to, tree_map
+from bench.engine.pytree import leaves, stack, to, tree_map
+from bench.engine.stacked.static_buffers import NoBuffers, StaticBuffers
 
 
 @dataclass(frozen=True)
@@ -45,25 +45,26 @@ class Steps:
     widths: list[int] | None
 
     @staticmethod
-    def of(entries: Sequence[tuple[Job, Task]], room: Room) -> Steps:
+    def of(entries: Sequence[tuple[RoundWork, ClientWork]], buffers: NoBuffers | StaticBuffers) -> Steps:
         """Those of the clients of one or several runs, in the order of the stack."""
-        problem, tasks = entries[0][0].problem, [task for _, task in entries]
+        problem, works = entries[0][0].problem, [work for _, work in entries]
         device = problem.federation.device
 
         def placed(name: str, tree: Any) -> Any:
-            return None if tree is None else room.place(name, to(tree, device), axes=2)
+            return None if tree is None else buffers.place(name, to(tree, device), axes=2)
 
-        draws = [task.source.draws for task in tasks if task.source.draws is not None]
-        widths = [task.source.widths for task in tasks if task.source.widths is not None]
-        rows, tables = _tables(tasks)
+        draws = [work.source.draws for work in works if work.source.draws is not None]
+        widths = [work.source.widths for work in works if work.source.widths is not None]
+        keys = [dropout_keys(job.problem, work, job.round) for job, work in entries if problem.net.has_dropout]
+        rows, tables = _tables(works)
         return Steps(
-            index=placed("index", pad_sequence([task.source.rows for task in tasks])),
-            weight=placed("weight", pad_sequence([task.schedule.weight for task in tasks]).to(problem.net.dtype)),
+            index=placed("index", pad_sequence([work.source.rows for work in works])),
+            weight=placed("weight", pad_sequence([work.schedule.weight for work in works]).to(problem.net.dtype)),
             draws=placed("draws", pad_sequence(draws) if draws else None),
             noise=placed("noise", _noise(entries)),
-            keys=placed("keys", _keys(entries) if problem.net.has_dropout else None),
+            keys=placed("keys", pad_sequence(keys) if keys else None),
             rows=placed("rows", rows),
-            tables=room.place("tables", tables),
+            tables=buffers.place("tables", tables),
             widths=[max(step) for step in zip_longest(*widths, fillvalue=0)] if widths else None,
         )
 
@@ -84,31 +85,22 @@ class Steps:
         return {name: Outputs(out.logits[rows], out.features[rows]) for name, out in self.tables.items()}
 
 
-def _tables(tasks: Sequence[Task]) -> tuple[Tensor | None, dict[str, Outputs]]:
+def _tables(works: Sequence[ClientWork]) -> tuple[Tensor | None, dict[str, Outputs]]:
     """The clients' tables one under another, and for each step the rows there."""
-    if not tasks[0].tables:
+    if not works[0].tables:
         return None, {}
-    begins = torch.tensor([0, *(len(task.source.index) for task in tasks[:-1])]).cumsum(0).tolist()
-    rows = pad_sequence([task.schedule.positions + first for task, first in zip(tasks, begins, strict=True)])
-    joined = {name: _joined([task.tables[name] for task in tasks]) for name in tasks[0].tables}
-    return rows, joined
+    begins = torch.tensor([0, *(len(work.source.index) for work in works[:-1])]).cumsum(0).tolist()
+    rows = pad_sequence([work.schedule.positions + first for work, first in zip(works, begins, strict=True)])
+    columns = {name: zip(*(work.tables[name] for work in works), strict=True) for name in works[0].tables}
+    return rows, {name: Outputs(*map(torch.cat, parts)) for name, parts in columns.items()}
 
 
-def _joined(tables: list[Outputs]) -> Outputs:
-    return Outputs(torch.cat([out.logits for out in tables]), torch.cat([out.features for out in tables]))
-
-
-def _noise(entries: Sequence[tuple[Job, Task]]) -> Any:
+def _noise(entries: Sequence[tuple[RoundWork, ClientWork]]) -> Any:
     """Drawn once for a round, whatever becomes of the program: a second attempt must see the same numbers."""
-    drawn = [task.drawn_noise(job.problem) for job, task in entries]
+    drawn = [work.drawn_noise(job.problem) for job, work in entries]
     first = drawn[0][0]
-    if next(leaves(first), None) is None:  # nothing is drawn, or numbers: one for all, which `stack` sees to
+    if next(leaves(first), None) is None:  # no draws, or one number for all, which `stack` checks
         return first and stack([step for steps in drawn for step in steps])
     longest = max(len(steps) for steps in drawn)
-    # A client that is done repeats its last draw, which no step of its own reads.
-    by_step = [stack([steps[min(step, len(steps) - 1)] for steps in drawn]) for step in range(longest)]
-    return stack(by_step)
-
-
-def _keys(entries: Sequence[tuple[Job, Task]]) -> Tensor:
-    return pad_sequence([dropout_keys(job.problem, task, job.round) for job, task in entries])
+    # A finished client repeats its last draw, which no step of its own reads.
+    return stack([stack([steps[min(step, len(steps) - 1)] for steps in drawn]) for step in range(longest)])

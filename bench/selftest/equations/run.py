@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
-from bench.engine.trees import leaves, own, stack, tensors, tree_map
+from bench.engine.pytree import detached_copy, leaves, stack, tensors, tree_map
 from bench.selftest.equations.checks import Make, gap
 from bench.selftest.equations.formulas import masked
 from bench.selftest.equations.lab import CLASSES, SIZES, LabCohort, LabFed, LabNet, batch, draw, holdings, model
@@ -59,7 +59,7 @@ class Run:
         self.initial = model(self.net, "initial")
         self.clients: dict[int, Data] = {k: holdings(k) for k in SIZES}
         self.memories: dict[int, Memory] = {}
-        self.server: Server = self.algorithm.init_server(self.fed, own(self.initial))
+        self.server: Server = self.algorithm.init_server(self.fed, detached_copy(self.initial))
         self._sent: Message | None = None
 
     @property
@@ -87,8 +87,8 @@ class Run:
     def visit(self, client: int, steps: float = 1.0) -> Visit:
         """A client at the start of the coming round, in which it will take `steps` local steps."""
         if client not in self.memories:
-            first = self.algorithm.init_client(self.fed_of(client), own(self.initial))
-            self.memories[client] = own(tensors(first, CPU, torch.float64))
+            first = self.algorithm.init_client(self.fed_of(client), detached_copy(self.initial))
+            self.memories[client] = detached_copy(tensors(first, CPU, torch.float64))
         plan = Plan(self.number, self.lr, self.momentum, "sgd", torch.tensor(steps, dtype=torch.float64))
         return Visit(self, client, self.message(), self.memories[client], plan)
 
@@ -107,7 +107,7 @@ class Run:
         """Let every visited client upload, ending at its one of `models`, and the server take its step."""
         number = self.number
         uploads = stack([visit.leave(models[k]) for k, visit in visits.items()])
-        self.cohort = LabCohort(self.net, number, self.lr, own(models), self.clients)
+        self.cohort = LabCohort(self.net, number, self.lr, detached_copy(models), self.clients)
         self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort), None
         if self.server.round != number:
             raise ValueError(f"server_step must return server.next(...): round {self.server.round} after {number}")
@@ -137,7 +137,7 @@ class Visit:
         self.run, self.client, self.message, self.memory, self.plan = run, client, message, memory, plan
         algorithm = run.algorithm
         start = algorithm.start(run.fed_of(client), message, memory, draw("start", run.number, client))
-        self.local: Local = own(tensors(start, CPU, torch.float64))
+        self.local: Local = detached_copy(tensors(start, CPU, torch.float64))
         self.teachers = algorithm.teachers(message, memory)
         self._noise = draw("noise", run.number, client)
 
@@ -176,16 +176,16 @@ class Visit:
     def leave(self, params: Params) -> Upload:
         """Upload from `params`, and keep what the algorithm keeps."""
         run = self.run
-        self.local = {**self.local, "params": own(params)}
+        self.local = {**self.local, "params": detached_copy(params)}
         data = run.clients[self.client]
         upload, memory = run.algorithm.upload(run.net, self.local, data, self.message, self.memory, self.plan)
-        run.memories[self.client] = own(tensors(memory, CPU, torch.float64))
-        sent: Upload = own(tensors(upload, CPU, torch.float64))
+        run.memories[self.client] = detached_copy(tensors(memory, CPU, torch.float64))
+        sent: Upload = detached_copy(tensors(upload, CPU, torch.float64))
         return sent
 
     def _arrive(self, params: Params) -> None:
         """Make copies of `params` the local model, trainable ones as leaves."""
-        copies = own(params)
+        copies = detached_copy(params)
         for name in self.run.net.trainable:
             copies[name].requires_grad_()
         self.local = {**self.local, "params": copies}

@@ -8,24 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils import _pytree as pytree
+from torch.utils import _pytree
 
 
 def tree_map(function: Callable[[Tensor], Any], tree: Any) -> Any:
-    """`tree` with every tensor replaced by `function` of it; other leaves stay."""
+    """Replace every tensor of `tree` by `function` of it; other leaves stay."""
     if isinstance(tree, Tensor):
         return function(tree)
     if isinstance(tree, Mapping):
         return {key: tree_map(function, value) for key, value in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(tree_map(function, value) for value in tree))
     if isinstance(tree, list | tuple):
-        return type(tree)(tree_map(function, value) for value in tree)
+        return _rebuilt(tree, [tree_map(function, value) for value in tree])
     return tree
 
 
+def _rebuilt(like: Any, parts: list[Any]) -> Any:
+    """A list, tuple or named tuple of these parts."""
+    return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
+
+
 def shapes(tree: Any) -> Any:
-    """`tree` with each tensor's shape and type in its place: two of them are equal if the trees fit each other."""
+    """Replace each tensor by its shape and type: two results are equal if the trees fit each other."""
     return tree_map(lambda tensor: (tuple(tensor.shape), tensor.dtype), tree)
 
 
@@ -33,11 +36,8 @@ def leaves(tree: Any) -> Iterator[Tensor]:
     """Every tensor of `tree`, in order."""
     if isinstance(tree, Tensor):
         yield tree
-    elif isinstance(tree, Mapping):
-        for value in tree.values():
-            yield from leaves(value)
-    elif isinstance(tree, list | tuple):
-        for value in tree:
+    elif isinstance(tree, Mapping | list | tuple):
+        for value in tree.values() if isinstance(tree, Mapping) else tree:
             yield from leaves(value)
 
 
@@ -49,30 +49,31 @@ def pairs(first: Any, second: Any) -> Iterator[tuple[Tensor, Tensor]]:
         for key in first:
             yield from pairs(first[key], second[key])
     elif isinstance(first, list | tuple):
-        for one, other in zip(first, second, strict=True):
-            yield from pairs(one, other)
+        for value, other in zip(first, second, strict=True):
+            yield from pairs(value, other)
 
 
 def moves(places: Any, values: Any) -> list[tuple[Tensor, Tensor]]:
-    """What has to be copied where for one tree to become another of its structure, all of it as it was before.
+    """List (target, source) of the copies that make one tree another of its structure, all sources as they were before.
 
-    Nothing of what is in its place already. Of what lies in another's place there is a copy, which outlives it.
+    A tensor in its place already is left out; a source in the place of another target is copied beforehand.
     """
-    found = [(place, value) for place, value in pairs(places, values) if _place(place) != _place(value)]
-    overwritten = {place.untyped_storage().data_ptr() for place, _ in found}
-    return [
-        (place, value.clone() if value.untyped_storage().data_ptr() in overwritten else value) for place, value in found
-    ]
+
+    def place(tensor: Tensor) -> tuple[object, ...]:
+        return tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride()
+
+    targets, sources = [], []
+    for target, source in pairs(places, values):
+        if place(target) != place(source):
+            targets.append(target)
+            sources.append(source)
+    return list(zip(targets, apart_from(targets, sources), strict=True))
 
 
 def apart_from(changing: Sequence[Tensor], tree: Any) -> Any:
-    """`tree` with copies of what lies in the place of tensors that are about to change."""
-    places = {tensor.untyped_storage().data_ptr() for tensor in changing}
-    return tree_map(lambda tensor: tensor.clone() if tensor.untyped_storage().data_ptr() in places else tensor, tree)
-
-
-def _place(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride()
+    """`tree` with copies of the tensors that share memory with tensors that are about to change."""
+    changed = {tensor.untyped_storage().data_ptr() for tensor in changing}
+    return tree_map(lambda tensor: tensor.clone() if tensor.untyped_storage().data_ptr() in changed else tensor, tree)
 
 
 def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
@@ -82,15 +83,14 @@ def tensors(tree: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(tree, Mapping):
         return {key: tensors(value, device, dtype) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        parts = [tensors(value, device, dtype) for value in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+        return _rebuilt(tree, [tensors(value, device, dtype) for value in tree])
     if isinstance(tree, bool | float):
         return torch.tensor(float(tree), device=device, dtype=dtype)
     return torch.tensor(tree, device=device) if isinstance(tree, int) else tree
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Equal trees as one, each tensor with a leading axis over the trees.
+    """Stack equal trees to one, each tensor with a leading axis over the trees.
 
     Raises:
         ValueError: they differ in their names, or in what is no tensor.
@@ -104,8 +104,7 @@ def stack(trees: Sequence[Any]) -> Any:
                 raise _unlike("names", sorted(first), sorted(tree))
         return {key: stack([tree[key] for tree in trees]) for key in first}
     if isinstance(first, list | tuple):
-        parts = [stack(part) for part in zip(*trees, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+        return _rebuilt(first, [stack(part) for part in zip(*trees, strict=True)])
     for tree in trees:
         if type(tree) is not type(first) or tree != first:
             raise _unlike("values that are no tensors", first, tree)
@@ -131,16 +130,16 @@ def unstack(tree: Any) -> list[Any]:
 
 
 def axes(tree: Any) -> Any:
-    """What `vmap` takes as `in_dims` to map the leading axis of every tensor, and to pass on what is none."""
-    return pytree.tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, tree)
+    """`in_dims` with which `vmap` maps the leading axis of every tensor, and passes other leaves on."""
+    return _pytree.tree_map(lambda leaf: 0 if isinstance(leaf, Tensor) else None, tree)
 
 
 def each(function: Callable[..., Any], parts: dict[str, Any], dims: Any = None) -> Any:
-    """`function(**parts)` of each entry of the leading axis, mapped. `dims`: `axes` of the parts, if they are known."""
+    """Map `function(**parts)` over the leading axis. `dims`: `axes` of the parts, if they were made before."""
     return vmap(lambda part: function(**part), in_dims=(dims or axes(parts),), randomness="error")(parts)
 
 
-def own(tree: Any) -> Any:
+def detached_copy(tree: Any) -> Any:
     """`tree` with every tensor detached and copied: a view would keep, and save, the whole it is cut from."""
     return tree_map(lambda tensor: tensor.detach().clone(), tree)
 
@@ -156,13 +155,13 @@ def total(tree: Any) -> Tensor:
     return torch.stack([value.to(sums[0]) for value in sums]).sum() if sums else torch.zeros(())
 
 
-def spoilt(tree: Any) -> Tensor:
+def has_nan(tree: Any) -> Tensor:
     """A scalar that is NaN if any entry is NaN, and 0 if none is."""
-    found = [leaf.isnan().any() for leaf in leaves(tree) if leaf.is_floating_point()]
-    if not found:
+    flags = [leaf.isnan().any() for leaf in leaves(tree) if leaf.is_floating_point()]
+    if not flags:
         return torch.zeros(())
-    spoils = torch.stack([value.to(found[0].device) for value in found]).any()
-    return torch.zeros((), device=spoils.device).masked_fill(spoils, float("nan"))
+    flag = torch.stack([value.to(flags[0].device) for value in flags]).any()
+    return torch.zeros((), device=flag.device).masked_fill(flag, float("nan"))
 
 
 def num_bytes(tree: Any) -> int:

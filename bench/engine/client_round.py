@@ -16,16 +16,16 @@ from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
+from bench.engine.pytree import detached_copy, has_nan, num_bytes, tensors
+from bench.engine.rng import stream
 from bench.engine.schedule import Schedule, draw_schedule
-from bench.engine.streams import stream
-from bench.engine.trees import num_bytes, own, spoilt, tensors
-from bench.engine.view import FedView
+from bench.engine.server_context import FedView
 from search_spaces.setting import Setting
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What does not change during a run."""
+    """The parts of a run that do not change."""
 
     algorithm: Algorithm
     setting: Setting
@@ -40,7 +40,7 @@ class Problem:
         return replace(self.fed, member=partial(self.federation.client, client))
 
     def noise(self, generator: torch.Generator) -> Any:
-        """What the algorithm draws for one step, where the generator is. Always of a whole batch."""
+        """What the algorithm draws for one step of a whole batch, on the generator's device."""
         return self.algorithm.noise(self.fed, generator, self.setting.batch_size)
 
     @cached_property
@@ -51,8 +51,8 @@ class Problem:
 
 
 @dataclass
-class Task:
-    """One client's round. What is drawn for its steps is on the CPU, for a backend to move at once.
+class ClientWork:
+    """One client's round. Draws for its steps are on the CPU, for a backend to move at once.
 
     Args:
         client: its number.
@@ -61,7 +61,7 @@ class Task:
         local: what it trains, the algorithm's `start` copied so that nothing shared is written to.
         memory: what it kept.
         teachers: frozen models by name.
-        tables: the teachers' outputs on every sample, where inputs do not change from epoch to epoch.
+        tables: the teachers' outputs on every sample, if inputs do not change from epoch to epoch.
         noise: generator of the algorithm's `noise` hook.
     """
 
@@ -76,7 +76,7 @@ class Task:
     _drawn: list[Any] = field(default_factory=list)
 
     def drawn_noise(self, problem: Problem) -> list[Any]:
-        """What the `noise` hook draws for each step; asked again, the same."""
+        """Draw the `noise` of each step; asked again, the same."""
         if not self._drawn:
             self._drawn = [problem.noise(self.noise) for _ in range(self.steps)]
         return self._drawn
@@ -86,40 +86,36 @@ class Task:
         """tau_k."""
         return len(self.schedule.sizes)
 
-    def table(self, positions: Tensor) -> dict[str, Outputs]:
-        """The teachers' stored outputs on these samples."""
-        return {name: Outputs(out.logits[positions], out.features[positions]) for name, out in self.tables.items()}
-
 
 @dataclass
-class Job:
+class RoundWork:
     """One run's round, ready to train.
 
     Args:
         problem: the run's.
-        tasks: its clients'.
-        message: what all of them were sent.
+        clients: the work of each.
+        message: sent to all of them.
         round: from 1.
         lr: local learning rate of the round.
     """
 
     problem: Problem
-    tasks: list[Task]
+    clients: list[ClientWork]
     message: Message
     round: int
     lr: float
 
     def plan(self, num_steps: Tensor) -> Plan:
-        """That of a client which takes so many steps."""
+        """The plan of a client that takes so many steps."""
         setting = self.problem.setting
         return Plan(self.round, self.lr, setting.momentum, setting.optimizer, num_steps)
 
 
 @dataclass
-class Trained:
-    """What came of a task: final local model, upload and its bytes, memory, mean training loss in nats, steps, samples.
+class ClientResult:
+    """A client's final local model, upload and its bytes, memory, mean training loss in nats, steps and samples.
 
-    `health` has a number for whatever else was trained, by name in `local`: it is finite if that thing is.
+    `nan_in` has a number for whatever else was trained, by name in `local`: NaN if that has a NaN.
     """
 
     client: int
@@ -130,30 +126,31 @@ class Trained:
     loss: Tensor
     steps: int
     samples: int
-    health: dict[str, Tensor]
+    nan_in: dict[str, Tensor]
 
 
-def make_task(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> Task:
+def make_work(problem: Problem, client: int, round: int, message: Message, memory: Memory) -> ClientWork:
     """Draw everything that a client's round needs, each from its own stream."""
-    setting, federation, seed = problem.setting, problem.federation, problem.seed
-    order = stream(seed, "order", round, client)
-    schedule = draw_schedule(order, setting, federation.sizes, client)
-    draws = None
-    if setting.augmentation != "none":
-        generator = stream(seed, "augment", round, client)
-        draws = draw_crops(generator, len(schedule.sizes), setting.batch_size)
-    start = problem.algorithm.start(problem.fed_of(client), message, memory, stream(seed, "start", round, client))
+    setting, federation, algorithm = problem.setting, problem.federation, problem.algorithm
+
+    def generator(purpose: str) -> torch.Generator:
+        return stream(problem.seed, purpose, round, client)
+
+    schedule = draw_schedule(generator("order"), setting, federation.sizes, client)
+    augmented = setting.augmentation != "none"
+    draws = draw_crops(generator("augment"), len(schedule.sizes), setting.batch_size) if augmented else None
+    start = algorithm.start(problem.fed_of(client), message, memory, generator("start"))
     source = federation.source(client, schedule.positions, draws)
-    teachers = problem.algorithm.teachers(message, memory)
-    return Task(
+    teachers = algorithm.teachers(message, memory)
+    return ClientWork(
         client=client,
         schedule=schedule,
         source=source,
         local=tensors(start, federation.device, federation.dtype),
         memory=memory,
         teachers=teachers,
-        tables={} if draws is not None else outputs_on(problem.net, teachers, source),
-        noise=stream(seed, "noise", round, client),
+        tables={} if augmented else outputs_on(problem.net, teachers, source),
+        noise=generator("noise"),
     )
 
 
@@ -180,20 +177,22 @@ def leaves_of(net: Network, params: Params) -> Params:
     return copies
 
 
-def finish(problem: Problem, task: Task, local: Local, loss: Tensor, message: Message, plan: Any) -> Trained:
+def finish(
+    problem: Problem, work: ClientWork, local: Local, loss: Tensor, message: Message, plan: Plan
+) -> ClientResult:
     """Ask the algorithm for the upload and the memory, and make both the client's own."""
     federation = problem.federation
-    data = federation.data(task.source.index)
-    upload, memory = problem.algorithm.upload(problem.net, local, data, message, task.memory, plan)
+    data = federation.data(work.source.index)
+    upload, memory = problem.algorithm.upload(problem.net, local, data, message, work.memory, plan)
     upload = tensors(upload, federation.device, federation.dtype)
-    return Trained(
-        client=task.client,
+    return ClientResult(
+        client=work.client,
         params=local["params"],
         upload=upload,  # no copies: before the round is over the server has made its own of all of them
         bytes_up=num_bytes(upload),
-        memory=own(tensors(memory, federation.device, federation.dtype)),
+        memory=detached_copy(tensors(memory, federation.device, federation.dtype)),
         loss=loss,
-        steps=task.steps,
-        samples=sum(task.schedule.sizes),
-        health={name: spoilt(tree) for name, tree in local.items() if name != "params"},
+        steps=work.steps,
+        samples=sum(work.schedule.sizes),
+        nan_in={name: has_nan(tree) for name, tree in local.items() if name != "params"},
     )

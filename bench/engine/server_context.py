@@ -10,13 +10,13 @@ import torch
 
 from algorithms.base import Client, Data, Params, ServerStep
 from bench.engine.network import Network
+from bench.engine.rng import stream
 from bench.engine.server_steps import ServerSteps
-from bench.engine.streams import stream
 
 
 @dataclass(frozen=True)
 class FedView:
-    """Implements `algorithms.base.Fed`: what the server knows.
+    """Implements `algorithms.base.Fed`.
 
     Args:
         net: the network.
@@ -25,7 +25,7 @@ class FedView:
         seed: of the run.
         auxiliary: the server's labelled samples.
         validation: the held-out samples.
-        steps: runs what a server trains.
+        steps: executes the steps of what a server trains.
         initialise: gives a new network's parameters, drawn from a generator.
         member: gives the client whose hook is called, if it is asked for; None in the server's hooks.
     """
@@ -73,5 +73,5 @@ class FedView:
         return stream(self.seed, "server", *keys)
 
     def repeat(self, step: ServerStep, state: Any, inputs: Any, given: Any) -> Any:
-        """The state after one step for each of `inputs`; on a GPU captured once and replayed."""
+        """Take one step for each of `inputs`, on a GPU captured once and replayed; gives the last state."""
         return self.steps.repeat(step, state, inputs, given)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, layers
-from bench.engine.tasks import Job
+from bench.engine.client_round import RoundWork
 
 Place = tuple[int, str]  # a layer of the algorithm, a plug-in before its base, and a field of it
-RATES: dict[str, Callable[[Job], float]] = {
+RATES: dict[str, Callable[[RoundWork], float]] = {
     "lr": lambda job: job.lr,
     "weight_decay": lambda job: job.problem.setting.weight_decay,
 }
@@ -34,8 +34,8 @@ class Differences:
     rates: frozenset[str]
 
     @staticmethod
-    def among(jobs: Sequence[Job]) -> Differences:
-        """Of these runs."""
+    def among(jobs: Sequence[RoundWork]) -> Differences:
+        """Compare runs."""
         rates = frozenset(name for name, of in RATES.items() if len(set(map(of, jobs))) > 1)
         return Differences(len(jobs) > 1, differing([job.problem.algorithm for job in jobs]), rates)
 
@@ -51,25 +51,20 @@ def packable_numbers(algorithm: Algorithm) -> dict[Place, float]:
 
 
 def constants(algorithm: Algorithm) -> tuple[object, ...]:
-    """All that may not differ within a program: the classes, and the fields that are not `packable_numbers`."""
+    """Everything that may not differ within a program: the classes, and the fields that are not `packable_numbers`."""
     numbers = packable_numbers(algorithm)
-    return tuple(
-        (
-            type(layer),
-            *(
-                (item.name, getattr(layer, item.name))
-                for item in fields(layer)
-                if item.name != "base" and (depth, item.name) not in numbers
-            ),
-        )
-        for depth, layer in enumerate(layers(algorithm))
-    )
+
+    def of_layer(depth: int, layer: Algorithm) -> tuple[object, ...]:
+        names = [item.name for item in fields(layer) if item.name != "base" and (depth, item.name) not in numbers]
+        return type(layer), *((name, getattr(layer, name)) for name in names)
+
+    return tuple(of_layer(depth, layer) for depth, layer in enumerate(layers(algorithm)))
 
 
 def differing(algorithms: Sequence[Algorithm]) -> tuple[Place, ...]:
     """The packable numbers in which these algorithms are not all alike."""
-    known = [packable_numbers(algorithm) for algorithm in algorithms]
-    return tuple(place for place in known[0] if len({numbers[place] for numbers in known}) > 1)
+    numbers = [packable_numbers(algorithm) for algorithm in algorithms]
+    return tuple(place for place in numbers[0] if len({values[place] for values in numbers}) > 1)
 
 
 def values_of(algorithm: Algorithm, places: Sequence[Place]) -> list[float]:
@@ -78,23 +73,18 @@ def values_of(algorithm: Algorithm, places: Sequence[Place]) -> list[float]:
     return [numbers[place] for place in places]
 
 
-def with_numbers(algorithm: Algorithm, places: Sequence[Place], values: Tensor | Sequence[Tensor]) -> Algorithm:
-    """A copy whose fields at these places are the entries of `values`, scalar tensors.
+def with_numbers(algorithm: Algorithm, places: Sequence[Place], values: Tensor, depth: int = 0) -> Algorithm:
+    """Copy an algorithm, its fields at these places being the entries of `values`, scalar tensors.
 
-    Its own checks do not run: a tensor is no number, and within `vmap` it has no value to look at.
+    Its own checks do not run: a tensor is no number, and within `vmap` it has no value to look at. `depth` is that of
+    the outermost layer.
     """
-    by_place = dict(zip(places, torch.unbind(values) if isinstance(values, Tensor) else values, strict=True))
-    return _rebuilt(algorithm, by_place, 0)
-
-
-def _rebuilt(layer: Algorithm, values: dict[Place, Tensor], depth: int) -> Algorithm:
-    made = copy.copy(layer)
-    own = {item.name for item in fields(layer)}
-    for derived in set(vars(made)) - own:  # made of the numbers, perhaps: of another configuration's
-        vars(made).pop(derived)
-    for (at, name), value in values.items():
-        if at == depth:
-            object.__setattr__(made, name, value)
-    if isinstance(base := getattr(layer, "base", None), Algorithm):
-        object.__setattr__(made, "base", _rebuilt(base, values, depth + 1))
-    return made
+    changed = copy.copy(algorithm)
+    for derived in set(vars(changed)) - {item.name for item in fields(algorithm)}:
+        vars(changed).pop(derived)  # made of the numbers, perhaps: of another configuration's
+    for (layer, name), value in zip(places, torch.unbind(values), strict=True):
+        if layer == depth:
+            object.__setattr__(changed, name, value)
+    if isinstance(base := getattr(algorithm, "base", None), Algorithm):
+        object.__setattr__(changed, "base", with_numbers(base, places, values, depth + 1))
+    return changed

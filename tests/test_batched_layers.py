@@ -1,0 +1,195 @@
+"""A stack's convolutions and norms: every client's own, in the precision that autocast gives a single client."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import largest_gap, simulate
+from torch import Tensor
+from torch.func import grad, jvp, vmap
+
+from bench.engine.stacked import batched_layers
+from bench.engine.stacked.batched_layers import BatchedLayers
+from bench.selftest.toy import EQUAL_SIZES
+
+CLIENTS = 3
+
+
+@pytest.fixture(params=["grouped", "one by one"])
+def _each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU small convolutions are grouped, large ones are made one by one."""
+    if request.param == "one by one":
+        monkeypatch.setattr(batched_layers, "SMALL", 0)
+
+
+each_way = pytest.mark.usefixtures("_each_way")
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def check(
+    function: Callable[..., Tensor], *given: Tensor, shared: tuple[int, ...] = (), tolerance: float = 1e-10
+) -> None:
+    """Values and gradients of the stack are those of each client alone; clients share the operands at `shared`."""
+
+    def found(stacked: bool) -> list[Tensor]:
+        leaves = [(part[0] if at in shared else part).clone().requires_grad_() for at, part in enumerate(given)]
+        if stacked:
+            with BatchedLayers():
+                values = vmap(function, in_dims=tuple(None if at in shared else 0 for at in range(len(given))))(*leaves)
+        else:
+            each = zip(*([leaf] * CLIENTS if at in shared else leaf for at, leaf in enumerate(leaves)), strict=True)
+            values = torch.stack([function(*own) for own in each])
+        return [values, *torch.autograd.grad(values.square().sum(), leaves)]
+
+    for stacked, alone in zip(found(True), found(False), strict=True):
+        torch.testing.assert_close(stacked, alone, rtol=tolerance, atol=tolerance)
+
+
+@each_way
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding": 1},
+        {"stride": 2, "padding": (2, 1), "dilation": 2},
+        {"stride": (1, 2), "groups": 2},
+        {"padding": "same"},
+    ],
+    ids=["padded", "dilated", "in groups", "padded in words"],
+)
+@pytest.mark.parametrize("biased", [True, False])
+def test_every_client_has_its_own_convolution(options: dict[str, Any], biased: bool) -> None:
+    given = [drawn(CLIENTS, 2, 4, 7, 6), drawn(CLIENTS, 6, 4 // options.get("groups", 1), 3, 3), drawn(CLIENTS, 6)]
+    check(lambda *given: torch.tanh(F.conv2d(*given, **options)), *given[: 2 + biased])
+
+
+@each_way
+@pytest.mark.parametrize("shared", [0, 1], ids=["one batch", "one model"])
+def test_clients_may_share_a_batch_or_a_model(shared: int) -> None:
+    check(F.conv2d, drawn(CLIENTS, 2, 4, 7, 6), drawn(CLIENTS, 6, 4, 3, 3), shared=(shared,))
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 5, 6), (3, 4), (2, 4, 7)], ids=["images", "vectors", "sequences"])
+@pytest.mark.parametrize("shared", [(), (0,), (1, 2)])
+def test_every_client_has_its_own_group_norm(shape: tuple[int, ...], shared: tuple[int, ...]) -> None:
+    def normed(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.relu(F.group_norm(x, 2, weight, bias, 1e-3), inplace=True)
+
+    check(normed, drawn(CLIENTS, *shape), drawn(CLIENTS, 4), drawn(CLIENTS, 4) + 1, shared=shared)
+
+
+def test_norms_without_weights_and_by_name() -> None:
+    check(lambda x: F.group_norm(x, 2), drawn(CLIENTS, 2, 4, 3))
+    named = {"num_groups": 2, "eps": 0.1}
+    check(lambda x, w: F.group_norm(input=x, weight=w, bias=w, **named), drawn(CLIENTS, 2, 4, 3), drawn(CLIENTS, 4))
+
+
+def normed(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
+    """A convolution, a norm of two groups and a ReLU in its place, as models have them."""
+    return F.relu(F.group_norm(F.conv2d(x, weight, bias), 2, scale, scale), inplace=True)
+
+
+@each_way
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own use, for forward derivatives
+def test_a_hook_may_differentiate_within_a_stack() -> None:
+    """As FedKF trains generators in its `before_step`; forward, too, and over models of its own."""
+
+    def backward(x: Tensor, *params: Tensor) -> Tensor:
+        inner: Tensor = grad(lambda given: torch.tanh(normed(given, *params)).square().sum())(x)
+        return inner
+
+    def forward(x: Tensor, weight: Tensor, *params: Tensor) -> Tensor:
+        weights = torch.stack([weight, 2 * weight])
+        value, tangent = jvp(lambda *given: vmap(lambda w: normed(given[0], w, *params))(given[1]), *[(x, weights)] * 2)
+        return value + tangent  # type: ignore[no-any-return]
+
+    params = [drawn(CLIENTS, 4, 3, 3, 3), drawn(CLIENTS, 4), drawn(CLIENTS, 4) + 1]
+    check(backward, drawn(CLIENTS, 2, 3, 5, 5), *params, tolerance=1e-8)
+    check(forward, drawn(CLIENTS, 2, 3, 5, 5), *params, tolerance=1e-8)
+
+
+@each_way
+def test_the_input_of_a_relu_in_place_may_be_read_again() -> None:
+    """As by a shortcut past an activation: in its place means that there is nothing else any more."""
+
+    def value(x: Tensor, weight: Tensor) -> Tensor:
+        h = F.conv2d(x, weight, padding=1)
+        F.relu(h, inplace=True)
+        return h + F.conv2d(h, weight, padding=1)
+
+    check(value, drawn(CLIENTS, 2, 4, 5, 5), drawn(CLIENTS, 4, 4, 3, 3))
+
+
+# In bfloat16.
+
+
+@each_way
+def test_bfloat16_reaches_convolutions_and_norms() -> None:
+    """`vmap` by itself computes convolutions in float32, and multiplies norms by float32."""
+    leaves = [drawn(CLIENTS, 4, 3, 3, 3), drawn(CLIENTS, 4), drawn(CLIENTS, 4)]
+    leaves = [leaf.float().requires_grad_() for leaf in leaves]
+    x = drawn(CLIENTS, 2, 3, 5, 5).float()
+    with torch.autocast("cpu", torch.bfloat16), BatchedLayers():
+        result = vmap(normed)(x, *leaves)
+    assert result.dtype == torch.bfloat16
+    exact = torch.stack(list(map(normed, x, *leaves)))
+    assert 0 < float((result - exact).detach().abs().max()) < 0.1
+    assert all(slope.dtype == torch.float32 for slope in torch.autograd.grad(result.sum(), leaves))
+
+
+@pytest.mark.parametrize("convolve", [F.conv1d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d])
+def test_bfloat16_reaches_other_convolutions(convolve: Callable[..., Tensor]) -> None:
+    axes = int(re.findall(r"\d", convolve.__name__)[0])
+    x, weight = drawn(CLIENTS, 2, 4, *[5] * axes).float(), drawn(CLIENTS, 4, 4, *[3] * axes).float()
+    with torch.autocast("cpu", torch.bfloat16), BatchedLayers():
+        assert vmap(lambda x, w: convolve(x, weight=w))(x, weight).dtype == torch.bfloat16
+
+
+def _attend(x: Tensor, queries: Tensor) -> Tensor:
+    mask = torch.ones(3, 6, dtype=torch.bool).tril()
+    return F.scaled_dot_product_attention(queries, x, x, attn_mask=mask)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # of vmap, which has no attention of its own on a CPU
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [(F.prelu, (4,)), (Tensor.prelu, (4,)), (F.linear, (5, 8)), (_attend, (2, 4, 3, 8))],
+    ids=["prelu", "prelu as a method", "linear", "attention"],
+)
+def test_bfloat16_reaches_other_layers(layer: Any, shape: tuple[int, ...]) -> None:
+    """They are given an input in bfloat16, and weights in float32."""
+    x, weight = drawn(CLIENTS, 2, 4, 6, 8).bfloat16(), drawn(CLIENTS, *shape).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        alone = torch.stack([layer(*each) for each in zip(x, weight, strict=True)])
+        with BatchedLayers():
+            stacked = vmap(layer)(x, weight)
+    assert stacked.dtype == torch.bfloat16
+    torch.testing.assert_close(stacked, alone)
+
+
+@pytest.mark.parametrize("model", ["cnn_digits+bn", "mlp+bn", "cnn_digits", "resnet8"])
+def test_a_stack_in_bfloat16_is_as_near_to_the_loop_as_to_float32(model: str) -> None:
+    def trained(backend: str, precision: str) -> Any:
+        run = simulate("fedavg", backend, model=model, precision=precision, local_epochs=1, sizes=EQUAL_SIZES)
+        run.advance(1)
+        return run
+
+    alone = trained("loop", "bf16")
+    assert 0 < largest_gap(alone, trained("stacked", "bf16")) <= 3 * largest_gap(alone, trained("loop", "fp32"))
+
+
+@each_way
+@pytest.mark.parametrize(("algorithm", "model"), [("fedgkd", "resnet8"), ("fedkf", "cnn_digits")])
+def test_a_stacked_run_is_the_loops(algorithm: str, model: str) -> None:
+    options = {"model": model, "local_epochs": 1, "participation": 1.0, "sizes": EQUAL_SIZES}
+    alone, stacked = (simulate(algorithm, backend, **options) for backend in ("loop", "stacked"))
+    for run in (alone, stacked):
+        run.advance(2)
+    assert largest_gap(alone, stacked) < 1e-11
