@@ -77,7 +77,7 @@ def test_the_first_signal_saves_and_exits_130(
         os.killpg(process.pid, number)  # as a terminal does: workers get it, too
     else:
         process.send_signal(number)  # as a batch system does
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == 130, err
     assert not Store(tmp_path).failed(), "an interruption is no failure"
     assert saved_round(tmp_path) >= 4
