@@ -207,13 +207,6 @@ def test_a_mistake_is_said(place: Path, name: str) -> None:
         entry(name)
 
 
-def test_the_command_says_it_with_status_2(place: Path) -> None:
-    done = command("--algo", "nowhere:A", "--dry-run", cwd=place)
-    assert done.returncode == 2
-    assert "no module 'nowhere'" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_an_error_is_told_with_the_line_of_the_algorithm_that_it_came_through(tmp_path: Path) -> None:
     """Not with that of the helper, nor of torch, in which it ended."""
     file = tmp_path / "mine.py"

@@ -354,7 +354,7 @@ def test_eleven_hooks_are_watched() -> None:
         (["fedavg", "--all"], "name the algorithms to certify, or --all"),
         (["fedcat"], "did you mean fedcad?"),
         (["fedavg", "--only", "resumes"], "did you mean resume?"),
-        (["--only", "backends", "fedcad"], "fedcad after --only is read as a check: name algorithms first"),
+        (["--only", "backends", "fedcad"], "no check 'fedcad'"),
         (["--only", "backends"], "name the algorithms to certify"),
         (["nowhere:Method"], "no module 'nowhere'"),
         (["fedavg", "fedprox", "--as", "fedavg"], "--as fedavg holds one algorithm to it, got 2"),

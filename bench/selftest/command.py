@@ -8,14 +8,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from algorithms import ALGORITHMS, entry
+from algorithms import ALGORITHMS
 from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
+from bench.planning.request import find_algorithm
 from bench.selftest.certify import CHECKS, Certificate
 from bench.selftest.report import as_json, line_of, print_certificates, print_checks
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.names import unknown
 from bench.terminal.values import split_list
-from leaderboards.commands import shell_command
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +62,7 @@ def _selftest(given: argparse.Namespace) -> int:
     if given.list:
         print_checks(_screen(), given.json)
         return EXIT_OK
-    names, checks = _names(given), _checks(given.only)
+    checks, names = _checks(given.only), _names(given)
     certificates = _certify(names, checks, given)
     if given.json:
         sys.stdout.write(json.dumps(as_json(certificates), indent=2) + "\n")
@@ -83,7 +83,6 @@ def _names(given: argparse.Namespace) -> list[str]:
         UsageError: none or both of names and `--all`; an unknown name; `--as` with several.
     """
     names = list(dict.fromkeys(split_list(given.names)))
-    _check_not_swallowed(names, given)
     if bool(names) == given.all:
         raise UsageError("name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them")
     names = list(ALGORITHMS) if given.all else names
@@ -93,27 +92,8 @@ def _names(given: argparse.Namespace) -> list[str]:
         if len(names) != 1:
             raise UsageError(f"--as {given.judged_as} holds one algorithm to it, got {len(names)}")
     for name in names:
-        _look_up(name)
+        find_algorithm(name)
     return names
-
-
-def _check_not_swallowed(names: Sequence[str], given: argparse.Namespace) -> None:
-    """Raise UsageError for an algorithm that stands among the checks of `--only`."""
-    words = split_list(given.only)
-    algorithms = [word for word in words if word not in CHECKS and (word in ALGORITHMS or ":" in word)]
-    if algorithms and not names and not given.all:
-        checks = [word for word in words if word in CHECKS]
-        example = shell_command("bench.selftest", *algorithms, *(["--only", *checks] if checks else []))
-        raise UsageError(f"{algorithms[0]} after --only is read as a check: name algorithms first, `{example}`")
-
-
-def _look_up(name: str) -> None:
-    try:
-        entry(name)
-    except KeyError as error:
-        raise UsageError(str(error.args[0])) from None
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _checks(names: Sequence[str]) -> list[str]:
