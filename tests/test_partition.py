@@ -52,18 +52,15 @@ def test_every_sample_is_used_once(name):
 
 @pytest.mark.parametrize(
     ("name", "num_clients", "least"),
-    [
-        ("lda", 40, 10),
-        ("niid_bench", 40, 10),
-        ("fl_bench", 40, 10),
-        ("fedgen", 8, 100),
-        ("pfllib", 13, 40),
-        ("pfllib", 40, 25),
-    ],
+    [("lda", 40, 10), ("niid_bench", 40, 10), ("fl_bench", 40, 10), ("fedgen", 8, 100), ("pfllib", 13, 40)],
 )
 def test_every_client_gets_the_least_that_is_promised(name, num_clients, least):
     smallest = [sizes_of(name, seed, num_clients, 0.3).min() for seed in range(20)]
     assert least <= min(smallest) < 2 * least
+
+
+def test_pfllib_asks_for_half_of_the_fair_part_if_that_is_less():
+    assert 20 <= min(sizes_of("pfllib", seed, 50, 1.0).min() for seed in range(10)) < 25
 
 
 @pytest.mark.parametrize("num_clients", [1, 4, 10, 11, 20, 25])
