@@ -6,13 +6,12 @@ The folders are made up, written as compaction leaves them: the same schema, fil
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.perf.interpreter import Ran, run
-from bench.perf.measure import figure
+from bench.perf.measure import Record, Say, figure, run_python, seconds_of
 from bench.tuning.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, canonical_json, environment_key, run_key
 from leaderboards.compaction import write_pack
@@ -36,41 +35,36 @@ _TABLE = "from leaderboards import Store; from leaderboards.boards import leader
 _GROUP = 1_000  # runs whose points are made at once
 
 
-def measure_boards(runs: int, repetitions: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """The leaderboard of a folder of `runs` runs, `bench.compare` of a tenth, `bench.report` of `REPORTED` at most.
+def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> None:
+    """Time the leaderboard of `runs` runs, `bench.compare` of a tenth, `bench.report` of `REPORTED` at most.
 
     Args:
+        record: for `leaderboard`, `compare` and `report` gets `runs` and `points` in the folder, and figures of whole
+            processes: seconds, processor time, largest memory; of a report also the size of its file.
         runs: in the largest folder.
         repetitions: of each; one more, not counted, warms the file cache.
         say: told what is being done.
-
-    Returns:
-        For `leaderboard`, `compare` and `report`: `runs` and `points` in the folder, and figures: seconds of the whole
-        process, its processor time and its largest memory; of a report also the size of its file.
     """
-    sizes = {"leaderboard": runs, "compare": max(runs // 10, 1), "report": min(runs, REPORTED)}
     with tempfile.TemporaryDirectory() as place:
         page = Path(place) / "page.html"
-        folders = {name: Path(place) / name for name in sizes}
-        for name, folder in folders.items():
-            say(f"boards: making up a folder of {sizes[name]:,} runs")
-            write_folder(folder, sizes[name])
-        say(f"boards: {repetitions} repetitions")
-        commands = {
-            "leaderboard": ("-c", _TABLE.format(str(folders["leaderboard"]))),
-            "compare": ("-m", "bench.compare", "--out", str(folders["compare"])),
-            "report": ("-m", "bench.report", "--out", str(folders["report"]), "--to", str(page)),
-        }
-        spent = {name: [run(command) for _ in range(repetitions + 1)][1:] for name, command in commands.items()}
-        megabytes = page.stat().st_size / 1e6
-    limits = {
-        "leaderboard": (LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES),
-        "compare": (COMPARE_SECONDS, None),
-        "report": (REPORT_SECONDS, None),
-    }
-    found = {name: _sizes(sizes[name]) | _figures(spent[name], *limits[name]) for name in sizes}
-    found["report"]["file"] = figure([megabytes], "MB", REPORT_MEGABYTES)
-    return found
+        for name, count, seconds, megabytes in (
+            ("leaderboard", runs, LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES),
+            ("compare", max(runs // 10, 1), COMPARE_SECONDS, None),
+            ("report", min(runs, REPORTED), REPORT_SECONDS, None),
+        ):
+            folder = Path(place) / name
+            say(f"boards: {name} of a made-up folder of {count:,} runs, {repetitions} repetitions")
+            write_folder(folder, count)
+            command = {
+                "leaderboard": ("-c", _TABLE.format(str(folder))),
+                "compare": ("-m", "bench.compare", "--out", str(folder)),
+                "report": ("-m", "bench.report", "--out", str(folder), "--to", str(page)),
+            }[name]
+            times = [run_python(command) for _ in range(repetitions + 1)][1:]
+            memory = figure([spent.memory / 1e6 for spent in times], "MB", megabytes)
+            sizes = {"runs": count, "points": count * ROUNDS * len(POINTS)}
+            record[name] = {**sizes, **seconds_of(times, seconds), "memory": memory}
+        record["report"]["file"] = figure([page.stat().st_size / 1e6], "MB", REPORT_MEGABYTES)
 
 
 def write_folder(out: Path, runs: int) -> None:
@@ -180,22 +174,8 @@ def _points(keys: pa.Array, algorithms: pa.Array, files: pa.Array) -> pa.Table:
     )
 
 
-def _settings() -> Iterator[dict[str, Any]]:
-    for dataset, alpha, participation in CELLS:
-        yield Setting(dataset=dataset, alpha=alpha, participation=participation, validation_fraction=0.1).as_dict()
-
-
-_SETTINGS = tuple(_settings())
+_SETTINGS = tuple(
+    Setting(dataset=dataset, alpha=alpha, participation=participation, validation_fraction=0.1).as_dict()
+    for dataset, alpha, participation in CELLS
+)
 _SETTING_TEXTS = tuple(canonical_json(setting) for setting in _SETTINGS)
-
-
-def _sizes(runs: int) -> dict[str, Any]:
-    return {"runs": runs, "points": runs * ROUNDS * len(POINTS)}
-
-
-def _figures(turns: Sequence[Ran], seconds: float, memory: float | None) -> dict[str, Any]:
-    return {
-        "seconds": figure([ran.seconds for ran in turns], "s", seconds),
-        "cpu_seconds": figure([ran.cpu_seconds for ran in turns], "s"),
-        "memory": figure([ran.memory / 1e6 for ran in turns], "MB", memory),
-    }
