@@ -20,7 +20,7 @@ DARK = FAINT[0]  # for what is no result
 
 @dataclass(frozen=True)
 class Strips:
-    """What the strips of a panel mean.
+    """The names, the quantity and the colours of a panel's strips.
 
     Args:
         names: of the strips, from top to bottom.
@@ -38,7 +38,7 @@ class Strips:
 
 
 def strips(rows: Sequence[Mapping[str, Any]], look: Strips, classes: int, *, label_width: float = 0.0) -> Spec:
-    """One panel.
+    """Draw one panel.
 
     Args:
         rows: `name`, `class`, `value` (None where there is none) and `print`.
@@ -69,5 +69,5 @@ def strips(rows: Sequence[Mapping[str, Any]], look: Strips, classes: int, *, lab
 
 
 def label_width(names: Sequence[str]) -> float:
-    """Pixels that the longest of some names takes."""
+    """Return the pixels that the longest of some names takes."""
     return _CHARACTER * max(map(len, names))

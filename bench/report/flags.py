@@ -1,10 +1,7 @@
-"""What a reader must know about a number before trusting it."""
+"""Flags: what a reader must know about a number before trusting it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from bench.report.html import Html, join, tag
 from bench.stored.results import Record, Run
 from leaderboards.schema import WHEN_DIVERGED
 
@@ -25,9 +22,9 @@ MEANINGS = {
 
 
 def flags_of(record: Record) -> tuple[tuple[str, str], ...]:
-    """The flags of a row of the leaderboard: key, and what to print."""
+    """Return the flags of a row of the leaderboard: key, and what to print."""
     several = record["n"] and record["configurations"] > 1
-    found = {
+    holding = {
         "diverged": record["diverged"],
         "failed": record["failed"],
         "stopped": record["stopped"],
@@ -37,25 +34,16 @@ def flags_of(record: Record) -> tuple[tuple[str, str], ...]:
         "blind": several and record["selected_on"] in ("none", "mixed"),
         "test": several and record["selected_on"] == "test",
     }
-    counted = {"failed": record["failed"], "stopped": record["stopped"]}
-    return tuple(
-        (key, f"{counted[key]} {MEANINGS[key][0]}" if key in counted else MEANINGS[key][0])
-        for key, holds in found.items()
-        if holds
-    )
+    counts = {"failed": f"{record['failed']} ", "stopped": f"{record['stopped']} "}
+    return tuple((key, counts.get(key, "") + MEANINGS[key][0]) for key, holds in holding.items() if holds)
 
 
 def flags_of_run(run: Run) -> tuple[tuple[str, str], ...]:
-    """The flags of one run."""
-    found = {
+    """Return the flags of one run."""
+    holding = {
         "failed": run["status"] == "failed",
         "stopped": run["status"] == "stopped",
         "diverged": run["diverged"],
         "shortened": run["shortened"] and run["status"] == "finished",
     }
-    return tuple((key, MEANINGS[key][0]) for key, holds in found.items() if holds)
-
-
-def chips(flags: Sequence[tuple[str, str]]) -> Html:
-    """Flags as marked words."""
-    return join(*(tag("span", text, class_=f"chip {key}", title=MEANINGS[key][1]) for key, text in flags))
+    return tuple((key, MEANINGS[key][0]) for key, holds in holding.items() if holds)
