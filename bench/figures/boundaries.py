@@ -14,8 +14,7 @@ from bench.charts.points import points
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch, untracked
+from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.results import Run
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ _AGAIN = "delete it; --track models with --force makes it again"
 
 
 def find(runs: Runs, figure: str) -> Found:
-    """The pictures that some runs make: one for each setting."""
+    """Find the pictures that some runs make: one for each setting."""
     sketches = []
     for one in comparisons(runs.records, ()):
         kept = runs.keeping(one.records, "models") if _in_plane(one.setting["dataset"]) else {}
@@ -43,7 +42,7 @@ def find(runs: Runs, figure: str) -> Found:
 
 
 def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
-    """One picture. `kept`: label -> run whose model is shown."""
+    """Draw one picture. `kept`: label -> run whose model is shown."""
     from bench import data
 
     found, classes = data.load(one.setting["dataset"]), data.info(one.setting["dataset"]).num_classes

@@ -16,8 +16,7 @@ from bench.charts.panels import picture
 from bench.charts.strips import DARK, Strips, label_width, strips
 from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch, untracked
+from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.results import Run
 from bench.tracked import Arrays
 
@@ -31,14 +30,14 @@ _NEEDED = tuple(f"classes/{name}" for name in ("rounds", "global", "counts", "cl
 
 
 def find(runs: Runs, figure: str) -> Found:
-    """The pictures that some runs make: one for each setting."""
+    """Find the pictures that some runs make: one for each setting."""
     made = [(one, _kept(runs, one)) for one in comparisons(runs.records, ())]
     sketches = [Sketch(file_name(figure, [one]), partial(spec, runs, one, kept)) for one, kept in made if kept]
     return Found(tuple(sketches), _LACKING)
 
 
 def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
-    """One picture. `kept`: label -> run whose accuracies are shown."""
+    """Draw one picture. `kept`: label -> run whose accuracies are shown."""
     found = {name: runs.arrays(run, _NEEDED) for name, run in kept.items()}
     first, seed = next(iter(found.values())), next(iter(kept.values()))["seed"]
     client = int(first["classes/clients"][0])

@@ -1,11 +1,14 @@
-"""The figures made of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps."""
+"""Figures of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps.
+
+The instances at the end are the figures; `bench.figures.table` names them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,10 +25,10 @@ from bench.figures.comparisons import (
     seeds_said,
     shared_title,
 )
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch
+from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Record
+from leaderboards.metrics import METRICS
 
 Row = dict[str, Any]
 
@@ -64,14 +67,14 @@ class Curves:
     several: bool = False
 
     def __call__(self, runs: Runs, figure: str) -> Found:
-        """The pictures of this figure that some runs make."""
+        """Find the pictures of this figure that some runs make."""
         made = [one for one in comparisons(runs.records, self.across, self.where) if self._measured(runs, one)]
         together = _by_dataset(made) if self.rows else [(one,) for one in made]
         sketches = [Sketch(file_name(figure, rows), partial(self.spec, runs, rows)) for rows in together]
         return Found(tuple(sketches), self.lacking)
 
     def spec(self, runs: Runs, rows: Sequence[Comparison]) -> Spec:
-        """One picture. `rows`: what it compares, from top to bottom."""
+        """Draw one picture. `rows`: what it compares, from top to bottom."""
         panels = [
             [(_heading(one, cell, rows), y, self._lines(runs, cell, y)) for y in ys for cell in one.cells]
             for one in rows
@@ -97,7 +100,7 @@ class Curves:
         return (min(known) if self.whole else max(known)) >= least
 
     def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
-        """The points of a panel."""
+        """Return the points of a panel."""
         found = {label_of(record): list(self._line(runs, record, y)) for record in cell.selected}
         if self.equal:
             # One that never communicates has spent nothing, whatever it has learnt.
@@ -107,7 +110,7 @@ class Curves:
         return [row for own in found.values() for row in own]
 
     def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:
-        """The points of one algorithm: the rounds that all its seeds have."""
+        """Give the points of one algorithm: the rounds that all its seeds have."""
         seeds = list(record["run_of_seed"].values())
         values = [runs.curve(run, y.field) for run in seeds]
         places = values if self.x == ROUND else [runs.curve(run, self.x.field) for run in seeds]
@@ -121,7 +124,7 @@ class Curves:
 
 
 def _by_dataset(made: Sequence[Comparison]) -> list[tuple[Comparison, ...]]:
-    """Those that differ in their data set, one of each, together; else each for itself."""
+    """Put comparisons that differ in their data set, one of each, together; else each stands for itself."""
     groups: dict[Any, list[Comparison]] = {}
     for one in made:
         groups.setdefault(one.setting["participation"], []).append(one)
@@ -135,3 +138,66 @@ def _by_dataset(made: Sequence[Comparison]) -> list[tuple[Comparison, ...]]:
 def _heading(one: Comparison, cell: Cell, rows: Sequence[Comparison]) -> str:
     parts = (one.setting["dataset"] if len(rows) > 1 else "", one.label(cell))
     return ", ".join(part for part in parts if part)
+
+
+_GLOBAL = "Test accuracy of the global model"
+_NO_CURVE = "no finished run here has a curve of test accuracy"
+_LONG = {"local_epochs": 15}  # of FedDKD's second half of figures
+
+by_round = Curves(_GLOBAL, _NO_CURVE, across=("alpha",), rows=True)
+
+at_equal_communication = Curves(
+    _GLOBAL,
+    "no finished run here communicates, or none has a curve of it",
+    COMMUNICATIONS,
+    across=("participation",),
+    equal=True,
+)
+at_equal_steps = Curves(
+    _GLOBAL, "no finished run here has a curve of its local steps", STEPS, across=("participation",), equal=True
+)
+long_at_equal_communication = replace(
+    at_equal_communication, where=_LONG, lacking="no finished run here has 15 local epochs"
+)
+long_at_equal_steps = replace(at_equal_steps, where=_LONG, lacking=long_at_equal_communication.lacking)
+# In print the two numbers of epochs have weight decays of their own.
+at_equal_steps_by_epochs = replace(
+    at_equal_steps,
+    lacking="no setting here has finished runs with several numbers of local epochs",
+    across=("local_epochs", "weight_decay"),
+    several=True,
+)
+
+training_loss = Curves(
+    "Training loss, that of each algorithm's own local problem, mean over the round's clients",
+    "no finished run here has a curve of training loss",
+    ys=(Axis("train_loss", "training loss, nats"),),
+)
+
+global_and_local = Curves(
+    "Accuracy on the test set of the global model, and of its round's clients' own models, mean over these",
+    untracked("the accuracy of the clients' own models", "local"),
+    ys=(Axis("accuracy", "global accuracy, %", 100), Axis("local_accuracy", "mean local accuracy, %", 100)),
+    whole=True,
+)
+
+drift = Curves(
+    "Of each round's clients, weighted by their training samples: how far local training takes their models from the "
+    "one they received, and the mean squared norm of their losses' gradients there over that of the mean gradient",
+    untracked("gradients and distances of clients", "drift"),
+    ys=(
+        Axis("drift/distance", "mean distance of local models"),
+        Axis("drift/dissimilarity", "gradient dissimilarity B²"),
+    ),
+    across=("alpha",),
+    whole=True,
+)
+
+fairness = Curves(
+    "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between clients; WLP, the worst "
+    "client's accuracy",
+    "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
+    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", METRICS["fm"].scale), Axis("wlp", "WLP, %", 100)),
+    across=("alpha",),
+    whole=True,
+)

@@ -12,8 +12,7 @@ from bench.charts.panels import picture
 from bench.charts.points import points
 from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch, untracked
+from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted
@@ -29,14 +28,14 @@ _COLUMNS = 6
 
 
 def find(runs: Runs, figure: str) -> Found:
-    """The pictures that some runs make: one for each setting."""
+    """Find the pictures that some runs make: one for each setting."""
     made = [(one, runs.keeping(one.records, "features")) for one in comparisons(runs.records, ())]
     sketches = [Sketch(file_name(figure, [one]), partial(spec, runs, one, kept)) for one, kept in made if kept]
     return Found(tuple(sketches), _LACKING)
 
 
 def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
-    """One picture. `kept`: label -> run whose features are shown."""
+    """Draw one picture. `kept`: label -> run whose features are shown."""
     found = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
     say(f"placing the features of {counted(len(found), 'algorithm')} by t-SNE, which takes some seconds for each")
     classes = 1 + max(int(arrays["features/labels"].max()) for arrays in found.values())

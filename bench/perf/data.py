@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -53,7 +52,8 @@ def preparation(folder: Path, repetitions: int) -> Record:
     prepared, loaded = [], []
     try:
         for _ in range(repetitions):
-            with _temporary_cache() as place:
+            # An empty folder of prepared copies instead of the user's.
+            with tempfile.TemporaryDirectory() as place, mock.patch.dict(os.environ, XDG_CACHE_HOME=place):
                 prepared.append(timed(lambda: CIFAR10.read(folder)))
                 if not (CIFAR10.place() / cache.META).is_file():
                     raise EnvironmentProblem(
@@ -64,20 +64,6 @@ def preparation(folder: Path, repetitions: int) -> Record:
         brings = shell_command("bench.data", "prepare", CIFAR10.name, "--data-dir", folder)
         return {"left_out": f"not here: {reason}; {brings} brings it"}
     return {"prepare": seconds_of(prepared, PREPARE_SECONDS), "load": seconds_of(loaded, LOAD_SECONDS)}
-
-
-@contextmanager
-def _temporary_cache() -> Iterator[str]:
-    """Keep prepared copies in an empty temporary folder instead of the user's."""
-    before = os.environ.get("XDG_CACHE_HOME")
-    with tempfile.TemporaryDirectory() as place:
-        os.environ["XDG_CACHE_HOME"] = place
-        try:
-            yield place
-        finally:
-            del os.environ["XDG_CACHE_HOME"]
-            if before is not None:
-                os.environ["XDG_CACHE_HOME"] = before
 
 
 def partition(name: str, size: str, repetitions: int) -> Record:

@@ -1,4 +1,4 @@
-"""Work for the engine and for a bare PyTorch loop: equal clients, a data set's shapes, made-up samples."""
+"""Work for the engine and for a bare PyTorch loop: equal clients, CIFAR-10's shapes, made-up samples."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from torch import Tensor, nn
 
 from algorithms import build, entry
 from bench import models
-from bench.data import DatasetInfo, info
+from bench.data import info
 from bench.data.made_up import made_up, made_up_samples
 from bench.engine.network import make_module
 from bench.engine.simulation import Simulation
 from bench.planning.needs import AUXILIARY_PER_CLASS, supply
 from search_spaces.setting import Setting
 
-LR, MOMENTUM, ADAM_LR = 0.01, 0.9, 1e-4
+DATASET = "cifar10"  # whose shapes and classes the made-up samples have
+LR, MOMENTUM = 0.01, 0.9
 ROUNDS = 200  # of a whole run, of which few are timed
 VALIDATION = 320  # samples held out, for algorithms that read them
 # Server work that does not grow with the clients' is kept short beside their few samples.
@@ -31,15 +32,12 @@ class Workload:
 
     Args:
         model: name in `bench.models.MODELS`.
-        dataset: whose shapes and classes the samples have.
-        image_size: of the engine's images, as `Setting` has it.
         augmentation: of the engine; the bare loop never augments.
         clients: K.
         cohort: clients that train in a round.
         samples: of each client.
         epochs: E.
         batch_size: B.
-        optimizer: of the engine; the bare loop's is SGD.
         device: `cpu` or `cuda`.
         backend: of the engine.
         precision: of both.
@@ -47,15 +45,12 @@ class Workload:
     """
 
     model: str
-    dataset: str = "cifar10"
-    image_size: str = "own"
     augmentation: str = "none"
     clients: int = 10
     cohort: int = 10
     samples: int = 640
     epochs: int = 2
     batch_size: int = 64
-    optimizer: str = "sgd"
     device: str = "cpu"
     backend: str = "auto"
     precision: str = "fp32"
@@ -69,10 +64,8 @@ class Workload:
     @property
     def setting(self) -> Setting:
         """The problem as the engine takes it."""
-        images = info(self.dataset).kind == "images"
         return Setting(
-            dataset=self.dataset,
-            image_size=self.image_size,
+            dataset=DATASET,
             model=self.model,
             num_clients=self.clients,
             participation=self.cohort / self.clients,
@@ -80,11 +73,10 @@ class Workload:
             evaluate_every=ROUNDS,
             local_epochs=self.epochs,
             batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            lr=LR if self.optimizer == "sgd" else ADAM_LR,
-            momentum=MOMENTUM if self.optimizer == "sgd" else 0.0,
+            lr=LR,
+            momentum=MOMENTUM,
             augmentation=self.augmentation,
-            normalization="standard" if images else "none",
+            normalization="standard",
             auxiliary_per_class=AUXILIARY_PER_CLASS,
             validation_fraction=VALIDATION / (self.clients * self.samples + VALIDATION),
             precision=self.precision,
@@ -110,7 +102,7 @@ def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> l
     needing = entry(like or algorithm)
     fitted = replace(work.setting, momentum=0.0) if "plain_sgd" in needing.needs else work.setting
     setting = supply(entry(algorithm), supply(needing, fitted))
-    constants = info(work.dataset)
+    constants = info(DATASET)
     auxiliary = AUXILIARY_PER_CLASS * constants.num_classes
     dataset, split = made_up(constants, work.clients, work.samples, auxiliary, VALIDATION, work.tests)
     built = build(algorithm, **SHORT.get(algorithm, {}))
@@ -161,36 +153,31 @@ class BareLoop:
     """
 
     def __init__(self, work: Workload) -> None:
+        constants, device = info(DATASET), torch.device(work.device)
+        dtype = torch.float64 if work.precision == "fp64" else torch.float32
+        module = make_module(lambda: models.make(work.model, constants.input_shape, constants.num_classes), 0)
         self.work = work
-        self._device = torch.device(work.device)
-        self._dtype = torch.float64 if work.precision == "fp64" else torch.float32
-        self._module = self._make_module()
+        self._module: nn.Module = module.train().to(device, dtype).to(memory_format=torch.channels_last)
         self._optimizer = torch.optim.SGD(self._module.parameters(), LR, momentum=MOMENTUM)
         self._generator = torch.Generator().manual_seed(0)
-        self._shards = [self._shard(info(work.dataset).sized(work.image_size)) for _ in range(work.cohort)]
+        self._shards = []
+        for _ in range(work.cohort):
+            pixels, labels = made_up_samples(work.samples, constants)
+            x = torch.from_numpy(pixels).to(device, dtype) / constants.scale - 0.5
+            x = x.contiguous(memory_format=torch.channels_last)
+            self._shards.append((x, torch.from_numpy(labels).to(device)))
 
     def segment(self) -> None:
         """Take as many steps as a round of the engine."""
         for x, y in self._shards:
             for _ in range(self.work.epochs):
-                order = torch.randperm(len(y), generator=self._generator).to(self._device)
+                order = torch.randperm(len(y), generator=self._generator).to(y.device)
                 for positions in torch.split(order, self.work.batch_size):
                     self._step(x[positions], y[positions])
 
     def _step(self, x: Tensor, y: Tensor) -> None:
         self._optimizer.zero_grad()
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self.work.precision == "bf16"):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.work.precision == "bf16"):
             loss = F.cross_entropy(self._module(x).logits, y)
         torch.autograd.backward(loss)
         self._optimizer.step()
-
-    def _make_module(self) -> nn.Module:
-        constants = info(self.work.dataset).sized(self.work.image_size)
-        module = make_module(lambda: models.make(self.work.model, constants.input_shape, constants.num_classes), 0)
-        placed: nn.Module = module.train().to(self._device, self._dtype)
-        return placed.to(memory_format=torch.channels_last)
-
-    def _shard(self, constants: DatasetInfo) -> tuple[Tensor, Tensor]:
-        pixels, labels = made_up_samples(self.work.samples, constants)
-        x = torch.from_numpy(pixels).to(self._device, self._dtype) / constants.scale - 0.5
-        return x.contiguous(memory_format=torch.channels_last), torch.from_numpy(labels).to(self._device)
