@@ -63,9 +63,9 @@ def strips(rows: Sequence[Mapping[str, Any]], look: Strips, classes: int, *, lab
         layers.append(
             {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "print"}, "color": ink}}
         )
-    known = {"filter": "isValid(datum.value)"}
+    filled = {"filter": "isValid(datum.value)"}
     size = (wide * classes, _HEIGHT * len(look.names))
-    return panel(rows, "", *size, transform=[known], encoding={"x": across, "y": down}, layer=layers)
+    return panel(rows, "", *size, transform=[filled], encoding={"x": across, "y": down}, layer=layers)
 
 
 def label_width(names: Sequence[str]) -> float:

@@ -94,15 +94,15 @@ def _figures(arguments: argparse.Namespace) -> None:
             raise UsageError(f"{name} after --out is read as a folder: name figures before options")
     outs = folders_of(arguments.out)
     runs = read(outs, where, *selection(arguments))
-    found = {figure: figure.find(runs) for figure in asked}
+    drawable = {figure: figure.find(runs) for figure in asked}
     if not drawing:
-        sys.stdout.write("\n".join(_listing(found, outs)) + "\n")
+        sys.stdout.write("\n".join(_listing(drawable, outs)) + "\n")
         return
-    lacking = [figure for figure, one in found.items() if not one.sketches]
-    if lacking and (not arguments.all or len(lacking) == len(found)):
-        lines = [line for figure in lacking for line in _missing(figure, found[figure], outs)]
+    lacking = [figure for figure, pictures in drawable.items() if not pictures.sketches]
+    if lacking and (not arguments.all or len(lacking) == len(drawable)):
+        lines = [line for figure in lacking for line in _missing(figure, drawable[figure], outs)]
         raise UsageError(f"cannot be drawn from {', '.join(map(str, outs))}:\n" + "\n".join(lines))
-    _draw(found, target, formats, arguments.dry_run)
+    _draw(drawable, target, formats, arguments.dry_run)
 
 
 def _asked(arguments: argparse.Namespace) -> list[Figure]:
@@ -133,29 +133,29 @@ def _asked(arguments: argparse.Namespace) -> list[Figure]:
     return [own[number] for number in numbers] or list(own.values())
 
 
-def _listing(found: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:
-    there = [figure for figure, one in found.items() if one.sketches]
-    yield f"{len(there)} of {counted(len(found), 'figure')} can be drawn from {', '.join(map(str, outs))}"
+def _listing(drawable: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:
+    there = [figure for figure, pictures in drawable.items() if pictures.sketches]
+    yield f"{len(there)} of {counted(len(drawable), 'figure')} can be drawn from {', '.join(map(str, outs))}"
     for figure in there:
-        names = [sketch.name for sketch in found[figure].sketches]
+        names = [sketch.name for sketch in drawable[figure].sketches]
         yield f"  {figure.name:<13}{figure.shows}"
         yield f"{_INDENT}{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
-    if len(there) < len(found):
+    if len(there) < len(drawable):
         yield "\nthe others lack runs, which these commands make:"
-    for figure in [figure for figure in found if figure not in there]:
-        yield from _missing(figure, found[figure], outs)
+    for figure in [figure for figure in drawable if figure not in there]:
+        yield from _missing(figure, drawable[figure], outs)
 
 
-def _missing(figure: Figure, found: Found, outs: Sequence[Path]) -> Iterator[str]:
+def _missing(figure: Figure, pictures: Found, outs: Sequence[Path]) -> Iterator[str]:
     yield f"  {figure.name:<13}{figure.shows}"
-    yield f"{_INDENT}{found.lacking}"
+    yield f"{_INDENT}{pictures.lacking}"
     folder = next((out for out in outs if not out.is_file()), default_out())  # a sweep cannot write into rows of others
     yield f"{_INDENT}{figure.command(folder)}"
 
 
-def _draw(found: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool) -> None:
+def _draw(drawable: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool) -> None:
     """Draw, one picture after another; each file appears whole or not at all."""
-    for sketch in [sketch for one in found.values() for sketch in one.sketches]:
+    for sketch in [sketch for pictures in drawable.values() for sketch in pictures.sketches]:
         paths = [target / f"{sketch.name}.{form}" for form in formats]
         if not dry_run:
             target.mkdir(parents=True, exist_ok=True)

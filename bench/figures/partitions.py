@@ -59,44 +59,44 @@ class Partitions:
     def __call__(self, runs: Runs, figure: str) -> Found:
         """Find the pictures that some runs make."""
         sketches = []
-        for one in comparisons(runs.records, ("alpha",), only=FIELDS):
-            if found := [holding for cell in one.cells if (holding := held_by(runs, one, cell))]:
-                sketches.append(Sketch(file_name(figure, [one]), partial(self.spec, one, found)))
+        for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
+            if found := [holding for cell in comparison.cells if (holding := held_by(runs, comparison, cell))]:
+                sketches.append(Sketch(file_name(figure, [comparison]), partial(self.spec, comparison, found)))
         return Found(tuple(sketches), _NO_PARTITION)
 
-    def spec(self, one: Comparison, found: Sequence[Holding]) -> Spec:
+    def spec(self, comparison: Comparison, found: Sequence[Holding]) -> Spec:
         """Draw one picture."""
         what = "Training samples of each client and class, by " + ("colour" if self.shaded else "area")
         panels = panels_of(found, self.shaded)
-        return picture(one.title, [f"{what}; {seeds_of(found)}", *one.others], [panels])
+        return picture(comparison.title, [f"{what}; {seeds_of(found)}", *comparison.others], [panels])
 
 
 bubbles, heat_map = Partitions(shaded=False), Partitions(shaded=True)
 
 
-def held_by(runs: Runs, one: Comparison, cell: Cell) -> Holding | None:
+def held_by(runs: Runs, comparison: Comparison, cell: Cell) -> Holding | None:
     """Return the partition of a cell's lowest seed, as tracked, else counted in the data; None if neither is here."""
     finished = [run for record in cell.records for run in record["runs"] if run["status"] == "finished"]
     for run in sorted(finished, key=lambda run: (run["seed"], "classes" not in runs.held(run))):
         counts = _tracked(runs, run) if "classes" in runs.held(run) else _counted(run)
         if counts is not None:
-            return Holding(one.label(cell), run["seed"], counts)
+            return Holding(comparison.label(cell), run["seed"], counts)
     return None
 
 
 def panels_of(found: Sequence[Holding], shaded: bool) -> list[Spec]:
     """Draw a panel for each partition, alike in what a bubble or a colour means."""
-    most = max((int(one.counts.max()) for one in found), default=1)
+    most = max((int(holding.counts.max()) for holding in found), default=1)
     side = SIDE if len(found) > 1 else WIDE_SIDE
     return [
-        holdings(_rows(one.counts), *one.counts.shape, most=most, title=one.label, shaded=shaded, side=side)
-        for one in found
+        holdings(_rows(holding.counts), *holding.counts.shape, most=most, title=holding.label, shaded=shaded, side=side)
+        for holding in found
     ]
 
 
 def seeds_of(found: Iterable[Holding]) -> str:
     """Print the seeds: `seeds 0, 1`."""
-    seeds = sorted({one.seed for one in found})
+    seeds = sorted({holding.seed for holding in found})
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
@@ -116,8 +116,8 @@ def _tracked(runs: Runs, run: Run) -> Counts | None:
 def _counted(run: Run) -> Counts | None:
     """Share out the samples again; None if the partition is not the run's."""
     setting = json.loads(run["setting_json"])
-    found = _shared_out(canonical_json({name: setting[name] for name in FIELDS}), run["seed"])
-    return found[0] if found and found[1] == run["partition_hash"] else None
+    shared = _shared_out(canonical_json({name: setting[name] for name in FIELDS}), run["seed"])
+    return shared[0] if shared and shared[1] == run["partition_hash"] else None
 
 
 @lru_cache(maxsize=64)
@@ -141,33 +141,39 @@ def _shared_out(fields: str, seed: int) -> tuple[Counts, str] | None:
 
 def with_accuracy(runs: Runs, figure: str) -> Found:
     """Find the pictures of FedGKD's Fig. 3: a column for each alpha, its partition above, accuracy below."""
-    made = comparisons(runs.records, ("alpha", "participation"))
-    several = [one for one in made if len({cell.place for cell in one.cells if list(_points(cell))}) > 1]
-    sketches = [Sketch(file_name(figure, [one]), partial(_with_accuracy, runs, one)) for one in several]
+    candidates = comparisons(runs.records, ("alpha", "participation"))
+    several = [
+        comparison
+        for comparison in candidates
+        if len({cell.place for cell in comparison.cells if list(_points(cell))}) > 1
+    ]
+    sketches = [
+        Sketch(file_name(figure, [comparison]), partial(_with_accuracy, runs, comparison)) for comparison in several
+    ]
     return Found(tuple(sketches), "no setting here has finished runs at several values of alpha or participation")
 
 
-def _with_accuracy(runs: Runs, one: Comparison) -> Spec:
-    held = list(_partitions(runs, one))
-    points = {cell.place: list(_points(cell)) for cell in one.cells}
-    everything = [point for own in points.values() for point in own]
+def _with_accuracy(runs: Runs, comparison: Comparison) -> Spec:
+    held = list(_partitions(runs, comparison))
+    points = {cell.place: list(_points(cell)) for cell in comparison.cells}
+    everything = [point for cell_points in points.values() for point in cell_points]
     names = {point["algorithm"] for point in everything}
     keys = Keys(runs.labels, [name for name in runs.labels if name in names])
     seeds = seeds_said({point["n"] for point in everything})
     notes = [f"Partitions: training samples of each client and class, by area; {seeds_of(held)}"] * bool(held)
-    notes += [f"Best test accuracy of the global model; {seeds}", *further([one], names, "not measured")]
+    notes += [f"Best test accuracy of the global model; {seeds}", *further([comparison], names, "not measured")]
     above = panels_of(held, shaded=False)
     width = max((panel["width"] for panel in above), default=SIDE)
-    return picture(one.title, notes, [*([above] if above else []), _below(everything, keys, width)])
+    return picture(comparison.title, notes, [*([above] if above else []), _below(everything, keys, width)])
 
 
-def _partitions(runs: Runs, one: Comparison) -> Iterator[Holding]:
+def _partitions(runs: Runs, comparison: Comparison) -> Iterator[Holding]:
     """Give one partition for each alpha: it does not depend on participation."""
-    alphas = dict.fromkeys(cell.place[0] for cell in one.cells)
+    alphas = dict.fromkeys(cell.place[0] for cell in comparison.cells)
     for alpha in alphas:
-        records = tuple(record for cell in one.cells if cell.place[0] == alpha for record in cell.records)
-        if found := held_by(runs, one, Cell((alpha, None), records)):
-            yield replace(found, label=_label(alpha))
+        records = tuple(record for cell in comparison.cells if cell.place[0] == alpha for record in cell.records)
+        if holding := held_by(runs, comparison, Cell((alpha, None), records)):
+            yield replace(holding, label=_label(alpha))
 
 
 def _below(points: Sequence[dict[str, Any]], keys: Keys, width: int) -> list[Spec]:
@@ -176,8 +182,8 @@ def _below(points: Sequence[dict[str, Any]], keys: Keys, width: int) -> list[Spe
     participations = sorted({point["participation"] for point in points})
     if len(participations) == 1:
         rows = [point | {"x": point["alpha"]} for point in points if point["alpha"] is not None]
-        known = tuple(sorted({row["x"] for row in rows}))
-        return [lines(rows, keys, Axis("alpha", "α", ticks=known, log=True), _BEST, width=width)]
+        ticks = tuple(sorted({row["x"] for row in rows}))
+        return [lines(rows, keys, Axis("alpha", "α", ticks=ticks, log=True), _BEST, width=width)]
     x = Axis("participation", "participation", ticks=tuple(participations))
     panels = []
     for alpha in alphas:

@@ -86,8 +86,8 @@ class Runs:
         track, _, name = metric.partition("/")
         if name:
             rounds = f"{track}/rounds"
-            found = self.arrays(run, (rounds, metric)) if track in self.held(run) else {}
-            points = zip(found[rounds].tolist(), found[metric].tolist(), strict=True) if found else ()
+            arrays = self.arrays(run, (rounds, metric)) if track in self.held(run) else {}
+            points = zip(arrays[rounds].tolist(), arrays[metric].tolist(), strict=True) if arrays else ()
             return {at: value for at, value in points if math.isfinite(value)}
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
@@ -112,13 +112,15 @@ class Runs:
         Raises:
             EnvironmentProblem: a file is damaged.
         """
-        found: dict[int, dict[str, Run]] = {}
+        runs_of_seed: dict[int, dict[str, Run]] = {}
         for record in records:
             if record["selected"] and not record["diverged"]:
                 for seed, run in record["run_of_seed"].items():
                     if track in self.held(run):
-                        found.setdefault(seed, {})[label_of(record)] = run
-        return found[min(found, key=lambda seed: (-len(found[seed]), seed))] if found else {}
+                        runs_of_seed.setdefault(seed, {})[label_of(record)] = run
+        return (
+            runs_of_seed[min(runs_of_seed, key=lambda seed: (-len(runs_of_seed[seed]), seed))] if runs_of_seed else {}
+        )
 
     def arrays(self, run: Run, names: Iterable[str]) -> Arrays:
         """Read the tracked arrays of a run for which `held` names some.
@@ -130,18 +132,18 @@ class Runs:
         Raises:
             EnvironmentProblem: a file is damaged, or none of ours.
         """
-        found: Arrays = {}
+        arrays: Arrays = {}
         for out in self.outs:
             if tracked.path_of(out, run["run_key"]).exists():
-                found = {**tracked.arrays(out, run["run_key"]), **found}
-        missing = [name for name in names if name not in found]
+                arrays = {**tracked.arrays(out, run["run_key"]), **arrays}
+        missing = [name for name in names if name not in arrays]
         if missing:
             path = self._first(run, "npz")
             raise EnvironmentProblem(
                 f"{path} lacks {', '.join(missing)}, which a file of tracked data has: delete it; --track with --force "
                 "makes it again"
             )
-        return found
+        return arrays
 
     def model_folder(self, run: Run) -> Path:
         """Return the folder that keeps the final model of a run."""

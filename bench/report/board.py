@@ -125,8 +125,8 @@ def _limits(cell: Cell) -> tuple[float, float]:
         for part in ("mean", "low", "high")
         if not record["diverged"]
     ]
-    known = [value for value in values if value is not None] or [0.0]
-    return min(known), max(max(known), min(known) + 1e-9)
+    reached = [value for value in values if value is not None] or [0.0]
+    return min(reached), max(max(reached), min(reached) + 1e-9)
 
 
 def _choice(record: Record) -> str | None:

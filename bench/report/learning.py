@@ -83,7 +83,7 @@ def cost_axis(cost: str, rows: Sequence[Row]) -> Axis:
     if cost != "bytes":
         return Axis(cost, COSTS[cost])
     most = max((row[cost] for row in rows), default=0.0)
-    size, unit = next((known for known in _SIZES if most >= known[0]), _SIZES[-1])
+    size, unit = next((scale for scale in _SIZES if most >= scale[0]), _SIZES[-1])
     return Axis(cost, f"{COSTS[cost]}, {unit}", 1 / size)
 
 
@@ -92,12 +92,12 @@ def _against(
 ) -> int | None:
     """Add the chart of accuracy against a cost, for `seconds` a point per run; None if no run has that number."""
     whole = cost == "seconds"
-    own = list(_run_rows(cell)) if whole else [row for row in rows if row[cost] is not None]
-    if not own:
+    priced = list(_run_rows(cell)) if whole else [row for row in rows if row[cost] is not None]
+    if not priced:
         return None
-    axis = cost_axis(cost, own)
+    axis = cost_axis(cost, priced)
     accuracy = Axis("mean", "best test accuracy, %", 100.0) if whole else _ACCURACY
-    spec = live_lines(own, _keys(own, labels, whole), axis, accuracy, joined=not whole)
+    spec = live_lines(priced, _keys(priced, labels, whole), axis, accuracy, joined=not whole)
     at = Column("seed", "seed") if whole else _ROUND
     table = (_ALGORITHM, at, Column(cost, axis.title, axis.factor, 2), Column("mean", "accuracy, %", *_PERCENT))
     return charts.add(spec, f"Test accuracy against {axis.title}, {group.name}, {cell.label}.", table)
@@ -133,8 +133,8 @@ def _curve_rows(cell: Cell, results: Results, most: int) -> Iterator[Row]:
 def _mean_at(curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metrics: str) -> float | None:
     """Return the sum of metrics at a round, mean over seeds; None if one of them was not recorded."""
     values = [curve.get(metric, {}).get(at) for curve in curves for metric in metrics]
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(curves) if len(known) == len(values) else None
+    recorded = [value for value in values if value is not None]
+    return math.fsum(recorded) / len(curves) if len(recorded) == len(values) else None
 
 
 def _run_rows(cell: Cell) -> Iterator[Row]:

@@ -127,7 +127,9 @@ def _quality(effects: Effects, records: Sequence[Record]) -> Iterator[str]:
     """Print the spread between configurations, the share of it that is chance, and the share of interactions."""
     yield f"{100 * effects.spread:.2f}"
     noise = [r["best_val_accuracy_std"] ** 2 / r["n"] for r in records if r["best_val_accuracy_std"] is not None]
-    known = len(noise) == len(records)
-    yield f"{100 * min(1.0, math.fsum(noise) / len(noise) / effects.spread**2):.0f} %" if known else "unknown: one seed"
-    rest = max(0.0, 1 - math.fsum(one.share for one in effects.each))
+    several = len(noise) == len(records)
+    yield (
+        f"{100 * min(1.0, math.fsum(noise) / len(noise) / effects.spread**2):.0f} %" if several else "unknown: one seed"
+    )
+    rest = max(0.0, 1 - math.fsum(effect.share for effect in effects.each))
     yield f"{100 * rest:.0f} %" if effects.complete else "unknown: combinations are missing, shares may overlap"
