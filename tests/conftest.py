@@ -30,7 +30,6 @@ LONGEST = (
     "test_perf.py",
     "test_trainable.py",
     "test_every_algorithm.py",
-    "test_perf_settings.py",
 )
 
 

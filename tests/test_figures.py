@@ -6,34 +6,29 @@ import io
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
 from rows import failed_row, make_row
 from safetensors.numpy import save_file
-from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_info, threadpool_limits
 
-from bench import cli, data, models, sweep, tracked
+from bench import data, models, sweep, tracked
 from bench.charts.panels import print_config
-from bench.charts.theme import LIGHT
+from bench.charts.theme import LIGHT, whole_numbers
 from bench.data.splits import split
 from bench.engine.tracking import load_model
 from bench.figures import main
 from bench.figures.boundaries import classified, rectangles
 from bench.figures.features import embedded
-from bench.figures.runs import Runs, read
+from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.stored.groups import labels_of
-from leaderboards import Store
 from leaderboards.files import write_together
 from leaderboards.frames import concatenate, curve_table, run_table
 from leaderboards.schema import WHEN_DIVERGED
@@ -125,22 +120,15 @@ def runs_of_toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_line_is_the_mean_of_its_seeds_and_a_band_goes_to_the_outermost(tmp_path):
-    write(tmp_path, [pair(seed=seed, final=final) for seed, final in enumerate((0.4, 0.5, 0.9))])
+    seeds = [pair(seed=seed, final=final) for seed, final in enumerate((0.4, 0.5, 0.9))]
+    write(tmp_path, [*seeds, pair("fedgkd")])
     (spec,) = of(tmp_path, "fedgkd-4").values()
     ((panel,),) = panels(spec)
-    last = rows(panel)[-1]
+    last = {row["algorithm"]: (row["low"], row["high"], row["n"]) for row in rows(panel)}
     assert np.array(line(panel, "fedavg")) == pytest.approx(np.array([(1, 0.15), (2, 0.3), (3, 0.45), (4, 0.6)]))
-    assert (last["low"], last["high"], last["n"]) == (0.4, 0.9, 3)
-    assert "mean of 3 seeds, band from the lowest to the highest" in words(spec)
-
-
-def test_one_seed_has_no_band(tmp_path):
-    write(tmp_path, [pair(), pair("fedgkd")])
-    (spec,) = of(tmp_path, "fedgkd-4").values()
-    ((panel,),) = panels(spec)
-    assert {(row["low"], row["high"], row["n"]) for row in rows(panel)} == {(None, None, 1)}
-    assert "1 seed" in words(spec)
-    assert not any(layer["mark"]["type"] == "area" for layer in panel["layer"])
+    assert last == {"fedavg": (0.4, 0.9, 3), "fedgkd": (None, None, 1)}
+    (steps,) = of(tmp_path, "feddkd-3").values()  # 10, 20 and 30 local steps a round
+    assert [x for x, _ in line(panels(steps)[0][0], "fedavg")][:2] == [20, 40]
 
 
 def test_axes_do_not_round(tmp_path):
@@ -156,15 +144,10 @@ def test_only_rounds_that_all_seeds_have_are_drawn(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rounds", "ticks"), [(1, [1]), (2, [1, 2]), (5, [1, 2, 3, 4, 5]), (8, [2, 4, 6, 8]), (100, [20, 40, 60, 80, 100])]
+    ("last", "ticks"), [(1, [1]), (2, [1, 2]), (5, [1, 2, 3, 4, 5]), (8, [2, 4, 6, 8]), (100, [20, 40, 60, 80, 100])]
 )
-def test_rounds_are_numbered_in_whole_numbers(tmp_path, rounds, ticks):
-    write(tmp_path, [pair(fields={"rounds": rounds})])
-    ((panel,),) = panels(next(iter(of(tmp_path, "fedgkd-4").values())))
-    assert panel["encoding"]["x"]["axis"]["values"] == ticks
-    svg = ElementTree.parse(drawn(tmp_path, tmp_path / "to", "fedgkd-4", "--format", "svg")[0])
-    numbers = [element.text for element in svg.getroot().iter(f"{SVG}text")]
-    assert all(str(tick) in numbers for tick in ticks)
+def test_rounds_are_numbered_in_whole_numbers(last, ticks):
+    assert whole_numbers(1, last) == ticks
 
 
 def test_panels_are_alphas_and_pictures_are_participations(tmp_path):
@@ -215,13 +198,6 @@ def test_equal_communication_ends_where_the_cheapest_does(tmp_path):
     assert line(panel, "feddkd") == [(3, 0.125)]
     assert line(panel, "local") == []
     assert "Not shown: local (no round of it lies within these)" in words(spec)
-
-
-def test_equal_steps_are_means_over_seeds(tmp_path):
-    write(tmp_path, [pair(seed=0, final=0.4), pair(seed=1, final=0.8)])  # 10 and 20 local steps a round
-    ((panel,),) = panels(next(iter(of(tmp_path, "feddkd-3").values())))
-    expected = np.array([(15, 0.15), (30, 0.3), (45, 0.45), (60, 0.6)])
-    assert np.array(line(panel, "fedavg")) == pytest.approx(expected)
 
 
 def test_the_second_half_of_feddkd_is_of_15_local_epochs(tmp_path):
@@ -425,15 +401,6 @@ def test_tracked_runs_are_of_the_seed_that_most_algorithms_have(tmp_path):
     assert {row["name"].partition(",")[0] for row in rows(panels(spec)[1][0])} == {"fedavg", "fedcad"}
 
 
-def test_tracked_data_are_found_in_any_of_the_folders(tmp_path):
-    own = pair()
-    write(tmp_path / "first", [own])
-    write(tmp_path / "second", [own])
-    keep_classes(tmp_path / "second", own[0])
-    assert of(tmp_path / "first", "fedcad-1", tmp_path / "second")
-    assert not of(tmp_path / "first", "fedcad-1")
-
-
 def test_features_are_embedded_alike_each_time_and_by_their_distances():
     features = np.random.default_rng(0).normal(size=(60, 8)) + 20 * (np.arange(60) % 2)[:, None]
     places = embedded(features)
@@ -441,19 +408,6 @@ def test_features_are_embedded_alike_each_time_and_by_their_distances():
     groups = [places[np.arange(60) % 2 == kind] for kind in (0, 1)]
     apart = np.linalg.norm(groups[0].mean(0) - groups[1].mean(0))
     assert apart > max(np.linalg.norm(group - group.mean(0), axis=1).max() for group in groups)
-
-
-def test_features_are_embedded_by_one_thread_so_that_cores_do_not_matter(monkeypatch):
-    threads = set()
-
-    def fit_transform(self: TSNE, features: np.ndarray) -> np.ndarray:
-        threads.update(pool["num_threads"] for pool in threadpool_info())
-        return np.zeros((len(features), 2))
-
-    monkeypatch.setattr(TSNE, "fit_transform", fit_transform)
-    with threadpool_limits(2):
-        embedded(np.eye(12))
-    assert threads == {1}
 
 
 @pytest.mark.parametrize("features", [np.zeros((12, 4)), np.arange(12.0)[:, None]], ids=["constant", "one number"])
@@ -542,23 +496,17 @@ def test_all_is_drawn_whole_in_both_forms(runs_of_digits, tmp_path):
             assert len(image.convert("RGB").getcolors(1 << 20)) > 10
 
 
-@pytest.mark.parametrize(
-    ("figure", "kind", "count"),
-    [
-        ("fedgkd-4", "mark-line", 2),  # two algorithms
-        ("fedcad-4", "mark-line", 4),  # global and local
-        ("fedgkd-drift", "mark-line", 4),  # distance and dissimilarity
-        ("fedkf-3", "mark-line", 6),  # three measures
-        ("fedgkd-2", "mark-symbol", 4 * 359 + 10),  # two algorithms, global and local, all test samples; the legend
-        ("fedcad-1", "mark-rect", 10 + 4 * 10),  # the client's data, and two models of two algorithms
-    ],
-)
-def test_pictures_have_as_many_marks_as_there_are_numbers(runs_of_digits, tmp_path, figure, kind, count):
-    where = ("--alpha", "0.1", "--participation", "0.5")
-    (svg,) = drawn(runs_of_digits, tmp_path, figure, *where, "--format", "svg")
-    more = 4 if figure == "fedgkd-2" else 0  # frames of its panels are rectangles
-    assert shapes(svg, kind) == count
-    assert not more or shapes(svg, "mark-rect") == more
+def test_pictures_have_as_many_marks_as_there_are_numbers(runs_of_digits, tmp_path):
+    counts = {
+        "fedgkd-4": ("mark-line", 2),  # two algorithms
+        "fedcad-4": ("mark-line", 4),  # global and local
+        "fedkf-3": ("mark-line", 6),  # three measures
+        "fedgkd-2": ("mark-symbol", 4 * 359 + 10),  # two algorithms, global and local, all test samples; the legend
+        "fedcad-1": ("mark-rect", 10 + 4 * 10),  # the client's data, and two models of two algorithms
+    }
+    svgs = drawn(runs_of_digits, tmp_path, *counts, "--alpha", "0.1", "--participation", "0.5", "--format", "svg")
+    found = {svg.stem.partition("-digits")[0]: svg for svg in svgs}
+    assert {name: (kind, shapes(found[name], kind)) for name, (kind, _) in counts.items()} == counts
 
 
 def test_the_toy_example_is_drawn(runs_of_toy, tmp_path):
@@ -643,20 +591,17 @@ def test_the_same_runs_give_the_same_pictures(runs_of_digits, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fedcat-1"], "no figure 'fedcat-1'; known: fedcad-1"),
-        (
-            ["--paper", "fedkg"],
-            "no paper with figures 'fedkg'; known: fedcad, feddkd, fedgkd, fedkf (did you mean fedkf?)",
-        ),
-        (["--paper", "fedgkd", "--figure", "9"], "--figure 9: of fedgkd are drawn 2, 3, 4, 5, drift"),
-        (["--figure", "2"], "--figure needs --paper"),
-        (["fedgkd-4", "--all"], "give one of the two"),
-        (["fedgkd-4", "--paper", "fedcad"], "give one of the two"),
-        (["fedgkd-4", "--format", "pdf"], "--format takes svg and png, got 'pdf'"),
-        (["--all", "--out", "here", "fedgkd-4"], "fedgkd-4 after --out is read as a folder"),
-        (["fedgkd-4", "--where", "lrr=1"], "--where takes FIELD=VALUE"),
-        (["fedgkd-4", "--alpha", "0.7"], "no alpha 0.7 in {out} (did you mean 0.5?); there are: 0.5"),
-        (["fedgkd-4", "--algo", "fedgdk"], "no algorithm fedgdk in {out}"),
+        (["fedcat-1"], "known: fedcad-1"),
+        (["--paper", "fedkg"], "did you mean fedkf?"),
+        (["--paper", "fedgkd", "--figure", "9"], "2, 3, 4, 5, drift"),
+        (["--figure", "2"], "--paper"),
+        (["fedgkd-4", "--all"], "--all"),
+        (["fedgkd-4", "--paper", "fedcad"], "--paper"),
+        (["fedgkd-4", "--format", "pdf"], "'pdf'"),
+        (["--all", "--out", "here", "fedgkd-4"], "--out"),
+        (["fedgkd-4", "--where", "lrr=1"], "--where"),
+        (["fedgkd-4", "--alpha", "0.7"], "0.7 in {out}"),
+        (["fedgkd-4", "--algo", "fedgdk"], "fedgdk in {out}"),
     ],
 )
 def test_requests_that_cannot_be_met(tmp_path, capsys, monkeypatch, arguments, said):
@@ -689,15 +634,6 @@ def test_what_runs_lack_is_said_with_the_command_that_makes_it(tmp_path, capsys,
     assert not to.exists()  # nothing of a request that cannot be met
 
 
-def test_no_sweep_is_sent_into_a_file_of_rows(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("FEDKD_OUT", "elsewhere")
-    rows = write(tmp_path, [pair()]) / "runs" / "all.parquet"
-    (tmp_path / "curves.parquet").write_bytes((tmp_path / "curves" / "all.parquet").read_bytes())
-    rows.rename(tmp_path / "rows.parquet")
-    assert main(["fedgkd-2", "--out", str(tmp_path / "rows.parquet")]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].endswith(" --track local,features --out elsewhere")
-
-
 def test_folders_without_runs(tmp_path, capsys):
     assert main(["--out", str(tmp_path)]) == 2
     assert f"no results in {tmp_path}: run `python -m bench.sweep" in capsys.readouterr().err
@@ -707,23 +643,6 @@ def test_folders_without_runs(tmp_path, capsys):
     failed = failed_row("fedavg", {}, SETTING, 0), []
     assert main(["--all", "--out", str(write(tmp_path / "failed", [failed]))]) == 2
     assert "no finished run here" in capsys.readouterr().err
-
-
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def foreign(path: Path) -> None:
-    pq.write_table(pa.table({"a": [1]}), path)
-
-
-@pytest.mark.parametrize("spoil", [truncate, foreign])
-@pytest.mark.parametrize("kind", ["runs", "curves"])
-def test_parquet_files_that_cannot_be_used(tmp_path, capsys, spoil: Callable[[Path], None], kind):
-    path = write(tmp_path, [pair()]) / kind / "all.parquet"
-    spoil(path)
-    assert main(["--out", str(tmp_path)]) == 3
-    assert str(path) in capsys.readouterr().err
 
 
 def test_tracked_files_that_cannot_be_used(tmp_path, capsys):
@@ -785,17 +704,3 @@ def test_help_and_lists_load_nothing_heavy(tmp_path):
         assert not heavy - {{"pandas"}} & set(sys.modules)
     """
     subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, cwd=Path(__file__).parent.parent)
-
-
-def test_it_is_a_sub_command(tmp_path, capsys):
-    assert cli.main(["figures", "--out", str(write(tmp_path, [pair()]))]) == 0
-    assert "figures can be drawn" in capsys.readouterr().out
-
-
-def test_stored_runs_of_a_real_sweep_are_read_as_they_are(runs_of_digits):
-    runs: Runs = read([runs_of_digits], {})
-    assert len(runs.records) == 8
-    curve = Store(runs_of_digits).curves()
-    run = runs.records[0]["run_of_seed"][1]
-    stored = curve[(curve.run_key == run["run_key"]) & (curve.metric == "accuracy")]
-    assert dict(runs.curve(run, "accuracy")) == dict(zip(stored["round"], stored["value"], strict=True))

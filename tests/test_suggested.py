@@ -18,7 +18,7 @@ from bench import boards, compare, status, sweep
 from bench.data import show_partition
 from bench.data.download import mending
 from bench.figures import command as figures
-from bench.perf.data import _preparation
+from bench.perf.data import preparation
 from bench.report import command as report
 from bench.sweep import reproduce
 from leaderboards import Store
@@ -55,7 +55,7 @@ ASKED: dict[str, tuple[Callable[[str], object], str]] = {
     "reproduce": (lambda out: reproduce.main(["xyz", "--out", out]), "bench.status --out"),
     "mending": (lambda out: sys.stderr.write(mending("mnist", Path(out))), "bench.data prepare mnist --data-dir"),
     "perf": (
-        lambda out: sys.stderr.write(_preparation(Path(out), 1)["left_out"]),
+        lambda out: sys.stderr.write(preparation(Path(out), 1)["left_out"]),
         "bench.data prepare cifar10 --data-dir",
     ),
     "partition": (

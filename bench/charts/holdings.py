@@ -23,7 +23,7 @@ def holdings(
     shaded: bool = False,
     side: int = SIDE,
 ) -> Spec:
-    """One panel, clients from left to right and classes upwards.
+    """Draw one panel, clients from left to right and classes upwards.
 
     Args:
         rows: `client`, `class` and `samples`, those with samples only.
@@ -34,53 +34,33 @@ def holdings(
         shaded: fields whose colour tells the samples, instead of bubbles whose area does.
         side: of the panel as far as its fields allow, in pixels.
     """
-    across, up = _step(clients, side), _step(classes, side)
+    across, up = (max(_SMALLEST, min(_LARGEST, side // count)) for count in (clients, classes))
     x, y = _axis("client", clients, across, not shaded), _axis("class", classes, up, not shaded)
     y["scale"]["domain"].reverse()
-    legend = {"title": "samples", "values": _round_numbers(most), "format": ",d"}
+    largest = max(size for size in _steps() if size <= max(most, 1))
+    round_numbers = sorted({max(1, largest // 5), max(1, largest // 2), largest})
+    legend = {"title": "samples", "values": round_numbers, "format": ",d"}
+    samples = {"field": "samples", "type": "quantitative"}
     if shaded:
-        ramp = {
-            "scale": {"domain": [0, most], "range": [PALE, LIGHT[0]]},
-            "legend": {**legend, "gradientLength": 160},
-        }
-        layer = {"mark": "rect", "encoding": {"color": {"field": "samples", "type": "quantitative", **ramp}}}
+        scale = {"domain": [0, most], "range": [PALE, LIGHT[0]]}
+        channel = {"color": {**samples, "scale": scale, "legend": {**legend, "gradientLength": 160}}}
+        layer = {"mark": "rect", "encoding": channel}
     else:
-        area = {"domain": [0, most], "range": [0, 0.95 * min(across, up) ** 2]}
-        size = {
-            "field": "samples",
-            "type": "quantitative",
-            "scale": area,
-            "legend": {**legend, "symbolFillColor": LIGHT[0]},
-        }
-        mark = {"type": "circle", "opacity": 1, "color": LIGHT[0]}
-        layer = {"mark": mark, "encoding": {"size": size}}
+        scale = {"domain": [0, most], "range": [0, 0.95 * min(across, up) ** 2]}
+        channel = {"size": {**samples, "scale": scale, "legend": {**legend, "symbolFillColor": LIGHT[0]}}}
+        layer = {"mark": {"type": "circle", "opacity": 1, "color": LIGHT[0]}, "encoding": channel}
     return panel(rows, title, across * clients, up * classes, encoding={"x": x, "y": y}, layer=[layer])
 
 
-def _step(count: int, side: int) -> int:
-    return max(_SMALLEST, min(_LARGEST, side // count))
-
-
 def _axis(name: str, count: int, step: int, grid: bool) -> Spec:
-    """A band for each of `count`, with as many numbers as there is room for."""
+    """Return a band for each of `count`, with as many numbers as there is room for."""
     every = next(size for size in _steps() if size * step >= _NUMBERS or size >= count)
     look = {"grid": grid, "bandPosition": 0.5, "ticks": False, "domain": False, "labelAngle": 0}
     scale = {"type": "band", "domain": list(range(count)), "padding": 0}
-    return {
-        "field": name,
-        "type": "ordinal",
-        "title": name,
-        "axis": {"values": list(range(0, count, every)), **look},
-        "scale": scale,
-    }
+    axis = {"values": list(range(0, count, every)), **look}
+    return {"field": name, "type": "ordinal", "title": name, "axis": axis, "scale": scale}
 
 
 def _steps() -> Sequence[int]:
-    """1, 2, 5, 10, ..."""
+    """Return 1, 2, 5, 10, ..."""
     return [size * 10**power for power in range(7) for size in (1, 2, 5)]
-
-
-def _round_numbers(most: int) -> list[int]:
-    """Two or three numbers of samples for a legend, up to `most`."""
-    largest = max(size for size in _steps() if size <= max(most, 1))
-    return sorted({max(1, largest // 5), max(1, largest // 2), largest})

@@ -1,4 +1,4 @@
-"""Lines with a band over seeds, for still pictures: whatever is measured, against whatever it is measured over."""
+"""Lines with a band over seeds: any quantity against any other, for still pictures and for the page."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.charts.panels import SIDE, panel
-from bench.charts.theme import TICKS, Spec, colour, dash, shape, whole_numbers
+from bench.charts.theme import HIDDEN, SHOWN, TICKS, Spec, colour, dash, shape, whole, whole_numbers
 
 MARKED = 24  # points of a line up to which each has its sign
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
 _LONG = 10_000  # from which numbers are said in thousands
 
+Rows = Sequence[Mapping[str, Any]]
+
 
 @dataclass(frozen=True)
 class Axis:
-    """What an axis shows.
+    """One axis of a chart.
 
     Args:
         field: metric or counter.
@@ -35,36 +37,29 @@ class Axis:
 
 @dataclass(frozen=True)
 class Keys:
-    """What the panels of a picture have in common, so that one legend serves them all.
+    """Algorithms and their signs in a picture, so that one legend serves all panels.
 
     Args:
         algorithms: every name, in the order of the colours; those of other pictures beside this one included.
         shown: those that the legend has.
         signs: whether each point has its sign.
+        columns: of the legend.
     """
 
     algorithms: Sequence[str]
     shown: Sequence[str]
     signs: bool = True
+    columns: int = 6
 
     @property
     def legend(self) -> Spec:
-        """Of every channel: the same, so that they become one."""
+        """The legend of every channel: the same, so that they become one."""
         look = {"symbolSize": 60} if self.signs else {"symbolType": "stroke", "symbolSize": 420}
-        return {"legend": {"title": None, "values": list(self.shown), "columns": 6, **look}}
+        return {"legend": {"title": None, "values": list(self.shown), "columns": self.columns, **look}}
 
 
-def lines(
-    rows: Sequence[Mapping[str, Any]],
-    keys: Keys,
-    x: Axis,
-    y: Axis,
-    *,
-    title: str = "",
-    width: int = SIDE,
-    height: int = 170,
-) -> Spec:
-    """One panel: a line per algorithm through its means, and from the lowest to the highest seed a band.
+def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE, height: int = 170) -> Spec:
+    """Draw one panel of a still picture: a line per algorithm through its means, a band from lowest to highest seed.
 
     Args:
         rows: `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None where there is one seed).
@@ -75,58 +70,107 @@ def lines(
         width: of the plot, in pixels.
         height: likewise.
     """
-    name = {"field": "algorithm", **keys.legend}
-    up = {"field": "middle", "type": "quantitative", "title": y.title, "scale": {"zero": False}}
-    up["axis"] = {"format": _EXACT}
-    along = {"field": "x", "type": "quantitative"}
-    look = {"strokeDash": _dashes(keys, name), "order": along}
-    layers = [{"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": up, **look}}]
-    if any(row["low"] is not None for row in rows):
-        layers.insert(0, _band(up))
+    layers = [*_band(rows, y), _line(keys, y, "x")]
     if keys.signs:
-        signs = {"y": up, "shape": shape(keys.algorithms, **name)}
-        layers.append({"mark": {"type": "point", "filled": True, "size": 34, "opacity": 1}, "encoding": signs})
-    return panel(
+        layers.append(_signs(keys, y, {"size": 34, "opacity": 1}))
+    along = _across([row["x"] for row in rows], x)
+    encoding = {"x": {"field": "x", **along}, "color": _named(colour, keys)}
+    return panel(rows, title, width, height, transform=_scaled(y), encoding=encoding, layer=layers)
+
+
+def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, joined: bool = True) -> Spec:
+    """Draw a panel of the page, which answers to the pointer and hides what the reader switched off.
+
+    Args:
+        rows: `algorithm`, `x.field`, `mean`; if joined also `low`, `high` and `n`.
+        keys: of the page; the legend below the panel.
+        x: the axis below.
+        y: the axis on the left.
+        joined: a line through the points of an algorithm; else points alone, of single seeds.
+    """
+    tips = [
+        ("algorithm", "algorithm", ""),
+        ("along", x.title, ",.9~g"),
+        ("middle", y.title, ".2f"),
+        *([("lowest", "lowest seed, %", ".2f"), ("highest", "highest seed, %", ".2f")] if joined else []),
+        ("n", "seeds", "") if joined else ("seed", "seed", ""),
+    ]
+    pointed = {"param": "pointed", "empty": False}
+    select = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}
+    signs = _signs(keys, y, {"size": 42})
+    signs["params"] = [{"name": "pointed", "select": select}]
+    signs["encoding"] |= {
+        "opacity": {"condition": {**pointed, "value": 1}, "value": 0.9 if keys.signs else 0},
+        "size": {"condition": {**pointed, "value": 110}, "value": 42},
+        "tooltip": [
+            {"field": field, "title": name, **({"format": form} if form else {})} for field, name, form in tips
+        ],
+    }
+    along = _across([x.factor * row[x.field] for row in rows], x)
+    return whole(
         rows,
-        title,
-        width,
-        height,
-        transform=[_scaled("middle", "mean", y), _scaled("lowest", "low", y), _scaled("highest", "high", y)],
-        encoding={"x": {**along, **_across(rows, x)}, "color": colour(keys.algorithms, **name)},
-        layer=layers,
+        height=240,
+        params=[HIDDEN],
+        transform=[SHOWN, *_scaled(y), {"calculate": f"{x.factor} * datum.{x.field}", "as": "along"}],
+        encoding={"x": {"field": "along", **along}, "color": _named(colour, keys)},
+        layer=[*_band(rows, y), _line(keys, y, "along"), signs] if joined else [signs],
     )
 
 
-def _dashes(keys: Keys, name: Spec) -> Spec:
-    """In the legend only where it shows lines: around a sign they would fray it."""
-    if not keys.signs:
-        return dash(keys.algorithms, **name)
-    # Vega-Lite makes one legend of all channels of one domain, the hidden ones included; so this has one of its own.
-    return dash([*keys.algorithms, ""], **name | {"legend": None})
+def _named(channel: Any, keys: Keys) -> Spec:
+    spec: Spec = channel(keys.algorithms, field="algorithm", **keys.legend)
+    return spec
 
 
-def _across(rows: Sequence[Mapping[str, Any]], x: Axis) -> Spec:
+def _up(y: Axis, field: str = "middle") -> Spec:
+    axis = {"format": _EXACT}
+    return {"field": field, "type": "quantitative", "title": y.title, "scale": {"zero": False}, "axis": axis}
+
+
+def _line(keys: Keys, y: Axis, along: str) -> Spec:
+    # Beside signs a legend has no dashes, which would fray them. Vega-Lite makes one legend of all channels of one
+    # domain, the hidden ones included; so this channel has a domain of its own then.
+    dashes = dash([*keys.algorithms, ""], field="algorithm") if keys.signs else _named(dash, keys)
+    order = {"field": along, "type": "quantitative"}
+    return {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"y": _up(y), "strokeDash": dashes, "order": order}}
+
+
+def _signs(keys: Keys, y: Axis, mark: Spec) -> Spec:
+    shapes = _named(shape, keys) if keys.signs else shape([*keys.algorithms, ""], field="algorithm")
+    return {"mark": {"type": "point", "filled": True, **mark}, "encoding": {"y": _up(y), "shape": shapes}}
+
+
+def _band(rows: Rows, y: Axis) -> list[Spec]:
+    """Shade from the lowest to the highest seed; no layer if nothing has two, since Vega warns of empty ones."""
+    if all(row.get("low") is None for row in rows):
+        return []
+    ends = {"y": _up(y, "lowest"), "y2": {"field": "highest"}}
+    here = [{"filter": "isValid(datum.low)"}]
+    return [{"transform": here, "mark": {"type": "area", "opacity": 0.12}, "encoding": ends}]
+
+
+def _across(values: Sequence[float], x: Axis) -> Spec:
     ticks: Spec = {"grid": False, "labelOverlap": "greedy", "labelSeparation": 6, "labelFlush": False}
-    values = [row["x"] for row in rows]
     if x.ticks:
         ticks |= {"values": list(x.ticks), "format": _EXACT}
     elif all(float(value).is_integer() for value in values):
         ticks |= {"values": whole_numbers(round(min(values)), round(max(values))), "format": ",d"}
     else:
-        ticks["tickCount"] = TICKS  # beside values it would thin them
+        ticks |= {"tickCount": TICKS, "format": _EXACT}  # beside values a count would thin them
     if max(values) >= _LONG:
         ticks["format"] = "~s"
     scale = {"type": "log"} if x.log else {"zero": False}
-    return {"title": x.title, "axis": ticks, "scale": {**scale, "nice": False, "padding": 8}}
-
-
-def _band(up: Spec) -> Spec:
     return {
-        "transform": [{"filter": "isValid(datum.low)"}],
-        "mark": {"type": "area", "opacity": 0.12},
-        "encoding": {"y": {**up, "field": "lowest"}, "y2": {"field": "highest"}},
+        "type": "quantitative",
+        "title": x.title,
+        "axis": ticks,
+        "scale": {**scale, "nice": False, "padding": 8},
     }
 
 
-def _scaled(name: str, field: str, y: Axis) -> Spec:
-    return {"calculate": f"isValid(datum.{field}) ? {y.factor} * datum.{field} : null", "as": name}
+def _scaled(y: Axis) -> list[Spec]:
+    names = {"middle": "mean", "lowest": "low", "highest": "high"}
+    return [
+        {"calculate": f"isValid(datum.{field}) ? {y.factor} * datum.{field} : null", "as": name}
+        for name, field in names.items()
+    ]

@@ -19,7 +19,7 @@ _NARROWEST = 500  # what words may take, however narrow the panels
 
 
 def print_config() -> Spec:
-    """The Vega-Lite configuration of pictures: the light theme on white."""
+    """Return the Vega-Lite configuration of pictures: the light theme on white."""
     base = config(dark=False)
     title = {"anchor": "start", "frame": "bounds", "offset": 14, "fontWeight": 600, "subtitleColor": FAINT[0]}
     title |= {"subtitleFont": base["font"], "subtitleFontSize": 11, "subtitlePadding": 5}
@@ -27,7 +27,7 @@ def print_config() -> Spec:
         "background": BACKGROUNDS[0],
         "padding": 12,
         "title": base["title"] | title,
-        "legend": base["legend"] | {"orient": "bottom", "titleAnchor": "start", "offset": 14, "symbolOpacity": 1},
+        "legend": base["legend"] | {"offset": 14},
         "concat": {"spacing": 20},
         "mark": {"aria": False},  # a description of each point would be most of a file
         "axisY": {"minExtent": _NUMBERS},  # panels below each other begin at one place
@@ -37,11 +37,11 @@ def print_config() -> Spec:
 def picture(
     title: str, notes: Sequence[str], panels: Sequence[Sequence[Spec]], beside: float = _AROUND, **parts: Any
 ) -> Spec:
-    """A whole specification of panels.
+    """Put panels together as a whole specification.
 
     Args:
         title: first line.
-        notes: what is shown and what must be known of it, in small lines below.
+        notes: small lines below it.
         panels: rows of them, from top to bottom.
         beside: pixels that a panel takes beside its plot.
         parts: of the specification.

@@ -23,7 +23,7 @@ def points(
     regions: Sequence[Mapping[str, Any]] = (),
     axes: bool = False,
 ) -> Spec:
-    """One panel.
+    """Draw one panel.
 
     Args:
         rows: `x`, `y` and `class`.
@@ -35,33 +35,27 @@ def points(
         axes: show numbers; without them only distances mean anything, as in an embedding.
     """
     scale = {"zero": False, "nice": False, "padding": 0 if regions else 6}
+    axis = {"grid": False, "tickCount": 5, "labelFlush": False} if axes else None
     place = {
-        name: {"field": name, "type": "quantitative", "scale": scale, "title": None, "axis": _axis() if axes else None}
+        name: {"field": name, "type": "quantitative", "scale": scale, "title": None, "axis": axis}
         for name in ("x", "y")
     }
-    frame = {
-        "mark": {"type": "rect", "fill": None, "stroke": GRIDS[0]},
-        "encoding": _whole(side),
-        "data": {"values": [{}]},
-    }
+    corners = {"x": {"value": 0}, "x2": {"value": side}, "y": {"value": 0}, "y2": {"value": side}}
+    rim = {"type": "rect", "fill": None, "stroke": GRIDS[0]}
+    frame = {"mark": rim, "encoding": corners, "data": {"values": [{}]}}
     around = {"stroke": INKS[0], "strokeWidth": 0.4} if regions else {}
     dots = {
         "mark": {"type": "circle", "size": size, "opacity": 1 if regions else 0.75, **around},
         "encoding": {**place, "color": _colours(classes, with_legend=not regions)},
     }
-    return panel(
-        rows, title, side, side, layer=[*([_regions(regions, place, classes)] if regions else []), dots, frame]
-    )
-
-
-def _regions(regions: Sequence[Mapping[str, Any]], place: Spec, classes: int) -> Spec:
-    fill = {"field": "class", "type": "nominal", "legend": None} | {"scale": _scale(classes, lighter=True)}
-    return {
+    # The edges of regions in their own colour, or hairlines would be seen between the rectangles.
+    fill = {"field": "class", "type": "nominal", "legend": None, "scale": _scale(classes, lighter=True)}
+    below = {
         "data": {"values": [dict(region) for region in regions]},
         "mark": {"type": "rect", "strokeWidth": 0.7},
-        # The edges in the same colour, or hairlines would be seen between the rectangles.
         "encoding": {**place, "x2": {"field": "x2"}, "y2": {"field": "y2"}, "fill": fill, "stroke": fill},
     }
+    return panel(rows, title, side, side, layer=[*([below] if regions else []), dots, frame])
 
 
 def _colours(classes: int, with_legend: bool) -> Spec:
@@ -84,11 +78,3 @@ def _towards_white(colour: str) -> str:
     channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     white = int(BACKGROUNDS[0][1:3], 16)
     return "#" + "".join(f"{round(value + _LIGHTER * (white - value)):02X}" for value in channels)
-
-
-def _axis() -> Spec:
-    return {"grid": False, "tickCount": 5, "labelFlush": False}
-
-
-def _whole(side: int) -> Spec:
-    return {"x": {"value": 0}, "x2": {"value": side}, "y": {"value": 0}, "y2": {"value": side}}

@@ -1,4 +1,4 @@
-"""How the validation accuracy answers to one hyper-parameter, whatever the others are."""
+"""Validation accuracy against one hyper-parameter."""
 
 from __future__ import annotations
 
@@ -18,48 +18,35 @@ def response(
     *,
     values: Sequence[Any],
     continuous: bool = False,
-    height: int = 200,
 ) -> Spec:
-    """A point per configuration, and a line through the mean at each value.
+    """Draw a point per configuration, and a line through the mean at each value.
 
     Args:
         name: of the hyper-parameter.
         rows: `value` (a number if `continuous`, else as printed), `alpha`, `participation`, `accuracy` (validation,
-            mean over seeds, a fraction), `configuration` (as printed, what is pointed at says it), `n`.
+            mean over seeds, a fraction), `configuration` (as printed), `n`.
         alphas: as printed, in the order of the colours.
         participations: as printed, in the order of the dashes.
         values: of `rows`, in order.
         continuous: values on a scale, no line: those of a random search never meet.
-        height: in pixels.
     """
     scale = {"type": "log"} if continuous and _spread(values) >= LOGARITHMIC else {"zero": False}
     x = {"type": "quantitative", "scale": scale} if continuous else {"type": "ordinal", "sort": list(values)}
-    y = {"type": "quantitative", "title": "validation accuracy, %", "scale": {"zero": False}}
-    words = {"orient": "bottom", "titleAnchor": "start", "symbolType": "stroke", "symbolSize": 420}
-    look = {
-        "color": colour(alphas, field="alpha", legend={**words, "title": "alpha"} if len(alphas) > 1 else None),
-        "strokeDash": dash(
-            participations,
-            field="participation",
-            legend={**words, "title": "participation"} if len(participations) > 1 else None,
-        ),
-    }
-    tips = ["configuration", "alpha", "participation", "n"]
+    y = {"field": "percent", "type": "quantitative", "title": "validation accuracy, %", "scale": {"zero": False}}
+    legend = {"symbolType": "stroke", "symbolSize": 420}
+    shade = colour(alphas, field="alpha", legend={**legend, "title": "alpha"})
+    dashes = dash(participations, field="participation", legend={**legend, "title": "participation"})
+    tips = [{"field": field} for field in ("configuration", "alpha", "participation", "n")]
+    tips.append({"field": "percent", "title": "%", "format": ".2f"})
     points = {
         "mark": {"type": "point", "size": 40, "opacity": 0.75, "strokeDash": [1, 0]},
-        "encoding": {
-            "y": {**y, "field": "percent"},
-            "color": look["color"],
-            "tooltip": [*({"field": tip} for tip in tips), {"field": "percent", "title": "%", "format": ".2f"}],
-        },
+        "encoding": {"y": y, "color": shade, "tooltip": tips},
     }
-    through = {"y": {**y, "field": "percent", "aggregate": "mean"}, **look}
+    through = {"y": {**y, "aggregate": "mean"}, "color": shade, "strokeDash": dashes}
     line = {"mark": {"type": "line", "strokeWidth": 2}, "encoding": through}
     return whole(
         rows,
-        f"Validation accuracy against {name}: a point per configuration, lines through the means.",
-        width="container",
-        height=height,
+        height=200,
         transform=[{"calculate": "100 * datum.accuracy", "as": "percent"}],
         encoding={"x": {"field": "value", "title": name, "axis": {"labelAngle": 0, "grid": False}, **x}},
         layer=[points] if continuous else [line, points],

@@ -20,7 +20,7 @@ DARK = FAINT[0]  # for what is no result
 
 @dataclass(frozen=True)
 class Strips:
-    """What the strips of a panel mean.
+    """The names, the quantity and the colours of a panel's strips.
 
     Args:
         names: of the strips, from top to bottom.
@@ -38,7 +38,7 @@ class Strips:
 
 
 def strips(rows: Sequence[Mapping[str, Any]], look: Strips, classes: int, *, label_width: float = 0.0) -> Spec:
-    """One panel.
+    """Draw one panel.
 
     Args:
         rows: `name`, `class`, `value` (None where there is none) and `print`.
@@ -63,11 +63,11 @@ def strips(rows: Sequence[Mapping[str, Any]], look: Strips, classes: int, *, lab
         layers.append(
             {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "print"}, "color": ink}}
         )
-    known = {"filter": "isValid(datum.value)"}
+    filled = {"filter": "isValid(datum.value)"}
     size = (wide * classes, _HEIGHT * len(look.names))
-    return panel(rows, "", *size, transform=[known], encoding={"x": across, "y": down}, layer=layers)
+    return panel(rows, "", *size, transform=[filled], encoding={"x": across, "y": down}, layer=layers)
 
 
 def label_width(names: Sequence[str]) -> float:
-    """Pixels that the longest of some names takes."""
+    """Return the pixels that the longest of some names takes."""
     return _CHARACTER * max(map(len, names))

@@ -26,7 +26,7 @@ TICKS = 5  # of an axis, at most one more
 
 
 def config(dark: bool = False) -> Spec:
-    """The Vega-Lite configuration of one theme; the background stays transparent."""
+    """Return the Vega-Lite configuration of one theme; the background stays transparent."""
     ink, faint, grid = INKS[dark], FAINT[dark], GRIDS[dark]
     words = {"labelFont": FONT, "titleFont": FONT, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 500}
     return {
@@ -36,7 +36,8 @@ def config(dark: bool = False) -> Spec:
         "range": {"category": list(DARK if dark else LIGHT), "ordinal": list(DARK if dark else LIGHT)},
         "axis": {**words, "labelColor": faint, "titleColor": ink, "gridColor": grid, "domainColor": faint}
         | {"tickColor": faint, "titlePadding": 8},
-        "legend": {**words, "labelColor": ink, "titleColor": ink, "symbolStrokeWidth": 2, "labelLimit": 260},
+        "legend": {**words, "labelColor": ink, "titleColor": ink, "symbolStrokeWidth": 2, "labelLimit": 260}
+        | {"orient": "bottom", "titleAnchor": "start", "symbolOpacity": 1},
         "header": {**words, "labelColor": ink, "titleColor": ink},
         "title": {"color": ink, "font": FONT, "fontSize": 13},
         "text": {"color": ink, "font": FONT},
@@ -45,41 +46,35 @@ def config(dark: bool = False) -> Spec:
 
 
 def colour(names: Sequence[str], **more: Any) -> Spec:
-    """The colour channel of `names`, in that order; `more` are properties of the channel."""
+    """Return the colour channel of `names`, in that order; `more` are properties of the channel."""
     return {"scale": {"domain": list(names)}, "type": "nominal", "legend": None, **more}
 
 
 def dash(names: Sequence[str], **more: Any) -> Spec:
-    """The dash channel of `names`."""
+    """Return the dash channel of `names`."""
     scale = {"domain": list(names), "range": [list(DASHES[i % len(DASHES)]) for i in range(len(names))]}
     return {"scale": scale, "type": "nominal", "legend": None, **more}
 
 
 def shape(names: Sequence[str], **more: Any) -> Spec:
-    """The shape channel of `names`."""
+    """Return the shape channel of `names`."""
     scale = {"domain": list(names), "range": [SHAPES[i % len(SHAPES)] for i in range(len(names))]}
     return {"scale": scale, "type": "nominal", "legend": None, **more}
 
 
 def whole_numbers(first: int, last: int) -> list[int]:
-    """Some round numbers between two, for the ticks of an axis; Vega would put halves between few."""
+    """Return some round numbers between two for the ticks of an axis; Vega would put halves between few."""
     sizes = (size * 10**power for power in range(9) for size in (1, 2, 5))
     step = next(size for size in sizes if size * TICKS >= last - first)
     return [at for at in range(first // step * step, last + 1, step) if at >= first]
 
 
-def whole(rows: Sequence[Any], description: str, **parts: Any) -> Spec:
-    """A specification around `parts`: schema, description, data."""
-    return {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "description": description,
-        "data": {"values": [dict(row) for row in rows]},
-        "autosize": {"type": "fit-x", "contains": "padding"},
-        **parts,
-    }
+def whole(rows: Sequence[Any], **parts: Any) -> Spec:
+    """Return a specification for the page: data, the width of its place, and `parts`."""
+    fit = {"type": "fit-x", "contains": "padding"}
+    return {"data": {"values": [dict(row) for row in rows]}, "width": "container", "autosize": fit, **parts}
 
 
 # Algorithms that the reader has switched off; the page sets it, a still figure leaves it empty.
 HIDDEN: Spec = {"name": "hidden", "value": []}
 SHOWN: Spec = {"filter": "indexof(hidden, datum.algorithm) < 0"}
-PERCENT = ".1f"

@@ -17,10 +17,10 @@ def winners(
     participations: Sequence[str],
     metric: str = "best_accuracy",
 ) -> Spec:
-    """A field for every cell; its edge is solid where the winner is separable from all others, else dashed.
+    """Draw a field for every cell; its edge is solid if the winner is separable from all others, else dashed.
 
     Args:
-        rows: `metric`, `alpha`, `participation` (as printed), `algorithm` (the winner, empty where there is none),
+        rows: `metric`, `alpha`, `participation` (as printed), `algorithm` (the winner, empty if there is none),
             `names` (of it and its equals), `numbers` and `verdict` (as printed), `separable`.
         algorithms: every name, in the order of the colours.
         alphas: as printed, from left to right.
@@ -28,9 +28,16 @@ def winners(
         metric: whose rows are shown at first.
     """
     band = {"type": "ordinal", "axis": {"domain": False, "ticks": False, "labelAngle": 0, "grid": False}}
+    shade = colour(algorithms, field="algorithm")
+    edge = {"strokeWidth": 2, "strokeDash": {"expr": "datum.separable ? [1, 0] : [5, 4]"}}
+    words: dict[str, Spec] = {
+        "names": {"dy": -19, "fontWeight": 700, "fontSize": 14},
+        "numbers": {"dy": 2, "fontSize": 12},
+        "verdict": {"dy": 20, "fontSize": 11, "fontStyle": "italic"},
+    }
+    text = {"type": "text", "limit": _CELL["width"] - 16}
     return whole(
         rows,
-        "The best algorithm at each alpha and participation, with its margin over the second.",
         autosize={"type": "pad"},
         width={"step": _CELL["width"]},
         height={"step": _CELL["height"]},
@@ -41,30 +48,17 @@ def winners(
             "y": {"field": "participation", "scale": _scale(participations), "title": "participation", **band},
         },
         layer=[
-            _field(algorithms),
-            _line("names", -19, {"fontWeight": 700, "fontSize": 14}),
-            _line("numbers", 2, {"fontSize": 12}),
-            _line("verdict", 20, {"fontSize": 11, "fontStyle": "italic"}),
+            {
+                "mark": {"type": "rect", "cornerRadius": 6, "fillOpacity": 0.16, **edge},
+                "encoding": {
+                    "fill": shade,
+                    "stroke": shade,
+                    "tooltip": [{"field": name, "title": name} for name in words],
+                },
+            },
+            *({"mark": {**text, **look}, "encoding": {"text": {"field": name}}} for name, look in words.items()),
         ],
     )
-
-
-def _field(algorithms: Sequence[str]) -> Spec:
-    shade = colour(algorithms, field="algorithm")
-    edge = {"strokeWidth": 2, "strokeDash": {"expr": "datum.separable ? [1, 0] : [5, 4]"}}
-    return {
-        "mark": {"type": "rect", "cornerRadius": 6, "fillOpacity": 0.16, **edge},
-        "encoding": {
-            "fill": shade,
-            "stroke": shade,
-            "tooltip": [{"field": name, "title": name} for name in ("names", "numbers", "verdict")],
-        },
-    }
-
-
-def _line(field: str, dy: int, words: Spec) -> Spec:
-    mark = {"type": "text", "dy": dy, "limit": _CELL["width"] - 16, **words}
-    return {"mark": mark, "encoding": {"text": {"field": field}}}
 
 
 def _scale(names: Sequence[str]) -> Spec:

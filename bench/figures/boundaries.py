@@ -14,8 +14,7 @@ from bench.charts.points import points
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch, untracked
+from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.results import Run
 
 if TYPE_CHECKING:
@@ -32,23 +31,23 @@ _AGAIN = "delete it; --track models with --force makes it again"
 
 
 def find(runs: Runs, figure: str) -> Found:
-    """The pictures that some runs make: one for each setting."""
+    """Find the pictures that some runs make: one for each setting."""
     sketches = []
-    for one in comparisons(runs.records, ()):
-        kept = runs.keeping(one.records, "models") if _in_plane(one.setting["dataset"]) else {}
+    for comparison in comparisons(runs.records, ()):
+        kept = runs.keeping(comparison.records, "models") if _in_plane(comparison.setting["dataset"]) else {}
         kept = {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
         if kept:
-            sketches.append(Sketch(file_name(figure, [one]), partial(spec, runs, one, kept)))
+            sketches.append(Sketch(file_name(figure, [comparison]), partial(spec, runs, comparison, kept)))
     return Found(tuple(sketches), _LACKING)
 
 
-def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
-    """One picture. `kept`: label -> run whose model is shown."""
+def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
+    """Draw one picture. `kept`: label -> run whose model is shown."""
     from bench import data
 
-    found, classes = data.load(one.setting["dataset"]), data.info(one.setting["dataset"]).num_classes
-    xs, ys = (_edges(column) for column in np.concatenate([found.train_x, found.test_x]).T)
-    places = zip(found.test_x[:_POINTS].round(4).tolist(), found.test_y[:_POINTS].tolist(), strict=True)
+    dataset, classes = data.load(comparison.setting["dataset"]), data.info(comparison.setting["dataset"]).num_classes
+    xs, ys = (_edges(column) for column in np.concatenate([dataset.train_x, dataset.test_x]).T)
+    places = zip(dataset.test_x[:_POINTS].round(4).tolist(), dataset.test_y[:_POINTS].tolist(), strict=True)
     shown = [{"x": x, "y": y, "class": label} for (x, y), label in places]
     panels = []
     for name, run in kept.items():
@@ -59,9 +58,9 @@ def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
     notes = [
         f"The class that the final global model gives to each point of the plane, and test accuracy; seed {seed}",
         f"Points: {len(shown)} test samples, coloured by their own class",
-        *further([one], kept, "no model was kept, or each client has its own"),
+        *further([comparison], kept, "no model was kept, or each client has its own"),
     ]
-    return picture(one.title, notes, [panels[at : at + _COLUMNS] for at in range(0, len(panels), _COLUMNS)])
+    return picture(comparison.title, notes, [panels[at : at + _COLUMNS] for at in range(0, len(panels), _COLUMNS)])
 
 
 def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:

@@ -16,8 +16,7 @@ from bench.charts.panels import picture
 from bench.charts.strips import DARK, Strips, label_width, strips
 from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch, untracked
+from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.results import Run
 from bench.tracked import Arrays
 
@@ -31,21 +30,28 @@ _NEEDED = tuple(f"classes/{name}" for name in ("rounds", "global", "counts", "cl
 
 
 def find(runs: Runs, figure: str) -> Found:
-    """The pictures that some runs make: one for each setting."""
-    made = [(one, _kept(runs, one)) for one in comparisons(runs.records, ())]
-    sketches = [Sketch(file_name(figure, [one]), partial(spec, runs, one, kept)) for one, kept in made if kept]
+    """Find the pictures that some runs make: one for each setting."""
+    tracked_runs = [(comparison, _kept(runs, comparison)) for comparison in comparisons(runs.records, ())]
+    sketches = [
+        Sketch(file_name(figure, [comparison]), partial(spec, runs, comparison, kept))
+        for comparison, kept in tracked_runs
+        if kept
+    ]
     return Found(tuple(sketches), _LACKING)
 
 
-def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
-    """One picture. `kept`: label -> run whose accuracies are shown."""
-    found = {name: runs.arrays(run, _NEEDED) for name, run in kept.items()}
-    first, seed = next(iter(found.values())), next(iter(kept.values()))["seed"]
+def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
+    """Draw one picture. `kept`: label -> run whose accuracies are shown."""
+    arrays_of = {name: runs.arrays(run, _NEEDED) for name, run in kept.items()}
+    first, seed = next(iter(arrays_of.values())), next(iter(kept.values()))["seed"]
     client = int(first["classes/clients"][0])
     counts = first["classes/counts"][client]
     held = [_field(f"samples of client {client}", at, int(count), f"{count:,}") for at, count in enumerate(counts)]
-    start = _start(runs, one)
-    rows = [*start, *(row for name, arrays in found.items() for row in _accuracies(name, arrays, client, bool(start)))]
+    start = _start(runs, comparison)
+    rows = [
+        *start,
+        *(row for name, arrays in arrays_of.items() for row in _accuracies(name, arrays, client, bool(start))),
+    ]
     names = list(dict.fromkeys(row["name"] for row in rows))
     wide = label_width([*names, held[0]["name"]])
     above = Strips([held[0]["name"]], "samples", max(1, int(counts.max())), DARK, numbered=False)
@@ -55,23 +61,23 @@ def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
         "All local models are trained from the one global model above, as in print"
         if start
         else "Each local model is trained from the global model of its own algorithm; in print, all from one of FedAvg",
-        *further([one], found, "not tracked, or on pooled data"),
+        *further([comparison], arrays_of, "not tracked, or on pooled data"),
     ]
-    panels = [[strips(own, look, len(counts), label_width=wide)] for own, look in ((held, above), (rows, below))]
-    return picture(one.title, notes, panels, beside=wide + 10, resolve={"scale": {"color": "independent"}})
+    panels = [[strips(fields, look, len(counts), label_width=wide)] for fields, look in ((held, above), (rows, below))]
+    return picture(comparison.title, notes, panels, beside=wide + 10, resolve={"scale": {"color": "independent"}})
 
 
-def _kept(runs: Runs, one: Comparison) -> dict[str, Run]:
+def _kept(runs: Runs, comparison: Comparison) -> dict[str, Run]:
     """Label -> run that keeps what is needed; none on pooled data, which belong to no client."""
-    kept = runs.keeping(one.records, "classes")
+    kept = runs.keeping(comparison.records, "classes")
     clients = {name: len(runs.arrays(run, _NEEDED)["classes/counts"]) for name, run in kept.items()}
-    return {name: kept[name] for name in runs.labels if clients.get(name) == one.setting["num_clients"]}
+    return {name: kept[name] for name in runs.labels if clients.get(name) == comparison.setting["num_clients"]}
 
 
-def _start(runs: Runs, one: Comparison) -> list[Field]:
+def _start(runs: Runs, comparison: Comparison) -> list[Field]:
     """The stored model that runs of one round begin with, if it is of the same data set and its accuracies are kept."""
-    run = {"run_key": one.setting.get("start_from", "")}
-    if not run["run_key"] or one.setting["rounds"] > 1 or "classes" not in runs.held(run):
+    run = {"run_key": comparison.setting.get("start_from", "")}
+    if not run["run_key"] or comparison.setting["rounds"] > 1 or "classes" not in runs.held(run):
         return []
     arrays = runs.arrays(run, (*_NEEDED, "run/algorithm"))
     label = f"start: {arrays['run/algorithm']}, round {arrays['classes/rounds'][-1]}"
@@ -94,8 +100,8 @@ def _accuracies(name: str, arrays: Arrays, client: int, common_start: bool) -> I
 
 def _strip(label: str, values: np.ndarray[Any, Any]) -> Iterator[Field]:
     for at, value in enumerate(values.tolist()):
-        known = not math.isnan(value)
-        yield _field(label, at, 100 * value if known else None, f"{100 * value:.0f}" if known else "")
+        finite = not math.isnan(value)
+        yield _field(label, at, 100 * value if finite else None, f"{100 * value:.0f}" if finite else "")
 
 
 def _field(name: str, label: int, value: float | None, text: str) -> Field:

@@ -9,22 +9,24 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
 from bench.compare.filters import filters, selection, selection_options
-from bench.errors import UsageError
+from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import default_out
-from bench.figures.draw import FORMATS, check_renderer, drawn, write
 from bench.figures.table import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.names import unknown
 from bench.terminal.values import folders_of, split_list
 from bench.terminal.words import IMPORT, OUTS, counted
+from bench.whole import whole_file
 
 if TYPE_CHECKING:
-    from bench.figures.sketch import Found
+    from bench.charts.theme import Spec
+    from bench.figures.runs import Found
 
 _EPILOG = """\
 examples:
@@ -37,6 +39,8 @@ examples:
 It needs the package vl-convert-python: pip install "fedkd-bench[report]".
 """
 _INDENT = " " * 15
+FORMATS = ("svg", "png")
+_SCALE = 2.0  # pixels of a PNG for one of the specification's
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +77,10 @@ def _parser() -> Parser:
 
 
 def _figures(arguments: argparse.Namespace) -> None:
-    asked, formats, where = _asked(arguments), _formats(arguments.format), filters(arguments)
+    asked, where = _asked(arguments), filters(arguments)
+    formats = list(dict.fromkeys(split_list(arguments.format))) or list(FORMATS)
+    if wrong := [name for name in formats if name not in FORMATS]:
+        raise UsageError(f"--format takes {' and '.join(FORMATS)}, got {wrong[0]!r}")
     target: Path = arguments.to
     if target.exists() and not target.is_dir():
         raise UsageError(f"--to names a folder, {target} is a file")
@@ -82,19 +89,24 @@ def _figures(arguments: argparse.Namespace) -> None:
         check_renderer()
     from bench.figures.runs import read
 
-    outs = _folders(arguments.out)
+    for name in split_list(arguments.out):
+        if name in FIGURES:
+            raise UsageError(f"{name} after --out is read as a folder: name figures before options")
+    outs = folders_of(arguments.out)
     runs = read(outs, where, *selection(arguments))
-    found = {figure: figure.find(runs) for figure in asked}
+    drawable = {figure: figure.find(runs) for figure in asked}
     if not drawing:
-        sys.stdout.write("\n".join(_listing(found, outs)) + "\n")
+        sys.stdout.write("\n".join(_listing(drawable, outs)) + "\n")
         return
-    if not arguments.all or not any(one.sketches for one in found.values()):
-        _check_drawable(found, outs)
-    _draw(found, target, formats, arguments.dry_run)
+    lacking = [figure for figure, pictures in drawable.items() if not pictures.sketches]
+    if lacking and (not arguments.all or len(lacking) == len(drawable)):
+        lines = [line for figure in lacking for line in _missing(figure, drawable[figure], outs)]
+        raise UsageError(f"cannot be drawn from {', '.join(map(str, outs))}:\n" + "\n".join(lines))
+    _draw(drawable, target, formats, arguments.dry_run)
 
 
 def _asked(arguments: argparse.Namespace) -> list[Figure]:
-    """The figures that are asked for, or those to be listed.
+    """Return the figures that are asked for, or those to be listed.
 
     Raises:
         UsageError: there is no such paper or figure, or options exclude each other.
@@ -111,74 +123,73 @@ def _asked(arguments: argparse.Namespace) -> list[Figure]:
         raise UsageError("--figure needs --paper: whose figure it is")
     if not arguments.paper:
         return list(FIGURES.values())
-    return _of_paper(arguments.paper, split_list(arguments.figure))
-
-
-def _of_paper(paper: str, numbers: Sequence[str]) -> list[Figure]:
-    own = {figure.number: figure for figure in FIGURES.values() if figure.paper == paper}
+    own = {figure.number: figure for figure in FIGURES.values() if figure.paper == arguments.paper}
     if not own:
-        raise unknown("paper with figures", paper, {figure.paper for figure in FIGURES.values()})
+        raise unknown("paper with figures", arguments.paper, {figure.paper for figure in FIGURES.values()})
+    numbers = list(dict.fromkeys(split_list(arguments.figure)))
     for number in numbers:
         if number not in own:
-            raise UsageError(f"--figure {number}: of {paper} are drawn {', '.join(own)}")
-    return [own[number] for number in dict.fromkeys(numbers)] or list(own.values())
+            raise UsageError(f"--figure {number}: of {arguments.paper} are drawn {', '.join(own)}")
+    return [own[number] for number in numbers] or list(own.values())
 
 
-def _folders(given: Sequence[str] | None) -> list[Path]:
-    for name in split_list(given):
-        if name in FIGURES:
-            raise UsageError(f"{name} after --out is read as a folder: name figures before options")
-    return folders_of(given)
-
-
-def _formats(given: Sequence[str]) -> list[str]:
-    names = list(dict.fromkeys(split_list(given)))
-    for name in names:
-        if name not in FORMATS:
-            raise UsageError(f"--format takes {' and '.join(FORMATS)}, got {name!r}")
-    return names or list(FORMATS)
-
-
-def _check_drawable(found: Mapping[Figure, Found], outs: Sequence[Path]) -> None:
-    """Raise UsageError for figures that the runs lack something for, saying what, and what makes it."""
-    lacking = [figure for figure, one in found.items() if not one.sketches]
-    if lacking:
-        lines = [line for figure in lacking for line in _missing(figure, found[figure], outs)]
-        raise UsageError(f"cannot be drawn from {_named(outs)}:\n" + "\n".join(lines))
-
-
-def _listing(found: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:
-    there = [figure for figure, one in found.items() if one.sketches]
-    yield f"{len(there)} of {counted(len(found), 'figure')} can be drawn from {_named(outs)}"
+def _listing(drawable: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:
+    there = [figure for figure, pictures in drawable.items() if pictures.sketches]
+    yield f"{len(there)} of {counted(len(drawable), 'figure')} can be drawn from {', '.join(map(str, outs))}"
     for figure in there:
-        names = [sketch.name for sketch in found[figure].sketches]
+        names = [sketch.name for sketch in drawable[figure].sketches]
         yield f"  {figure.name:<13}{figure.shows}"
         yield f"{_INDENT}{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
-    if len(there) < len(found):
+    if len(there) < len(drawable):
         yield "\nthe others lack runs, which these commands make:"
-    for figure in [figure for figure in found if figure not in there]:
-        yield from _missing(figure, found[figure], outs)
+    for figure in [figure for figure in drawable if figure not in there]:
+        yield from _missing(figure, drawable[figure], outs)
 
 
-def _missing(figure: Figure, found: Found, outs: Sequence[Path]) -> Iterator[str]:
+def _missing(figure: Figure, pictures: Found, outs: Sequence[Path]) -> Iterator[str]:
     yield f"  {figure.name:<13}{figure.shows}"
-    yield f"{_INDENT}{found.lacking}"
+    yield f"{_INDENT}{pictures.lacking}"
     folder = next((out for out in outs if not out.is_file()), default_out())  # a sweep cannot write into rows of others
     yield f"{_INDENT}{figure.command(folder)}"
 
 
-def _draw(found: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool) -> None:
+def _draw(drawable: Mapping[Figure, Found], target: Path, formats: Sequence[str], dry_run: bool) -> None:
     """Draw, one picture after another; each file appears whole or not at all."""
-    for sketch in [sketch for one in found.values() for sketch in one.sketches]:
+    for sketch in [sketch for pictures in drawable.values() for sketch in pictures.sketches]:
         paths = [target / f"{sketch.name}.{form}" for form in formats]
         if not dry_run:
             target.mkdir(parents=True, exist_ok=True)
             spec = sketch.spec()
             for path, form in zip(paths, formats, strict=True):
-                write(path, drawn(spec, form))
+                content = drawn(spec, form)
+                with whole_file(path) as file:
+                    file.write(content)
         sys.stdout.write("".join(f"{path}\n" for path in paths))
         sys.stdout.flush()
 
 
-def _named(outs: Sequence[Path]) -> str:
-    return ", ".join(map(str, outs))
+def check_renderer() -> None:
+    """Find the package that draws, before work is done.
+
+    Raises:
+        EnvironmentProblem: it is not installed.
+    """
+    try:
+        import vl_convert  # noqa: F401
+    except ImportError:
+        raise EnvironmentProblem(
+            'figures need the package vl-convert-python: pip install "fedkd-bench[report]", then the same command again'
+        ) from None
+
+
+def drawn(spec: Spec, form: str) -> bytes:
+    """Return a specification as the content of a file: SVG with its words as text, or PNG at twice the size."""
+    import vl_convert
+
+    from bench.charts.panels import print_config
+
+    if form == "svg":
+        text: str = vl_convert.vegalite_to_svg(spec, config=print_config())
+        return text.replace(">", f"><title>{escape(spec['description'])}</title>", 1).encode()
+    image: bytes = vl_convert.vegalite_to_png(spec, config=print_config(), scale=_SCALE)
+    return image

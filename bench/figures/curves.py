@@ -1,11 +1,14 @@
-"""The figures made of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps."""
+"""Figures of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps.
+
+The instances at the end are the figures; `bench.figures.table` names them.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,10 +25,10 @@ from bench.figures.comparisons import (
     seeds_said,
     shared_title,
 )
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch
+from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Record
+from leaderboards.metrics import METRICS
 
 Row = dict[str, Any]
 
@@ -64,50 +67,55 @@ class Curves:
     several: bool = False
 
     def __call__(self, runs: Runs, figure: str) -> Found:
-        """The pictures of this figure that some runs make."""
-        made = [one for one in comparisons(runs.records, self.across, self.where) if self._measured(runs, one)]
-        together = _by_dataset(made) if self.rows else [(one,) for one in made]
+        """Find the pictures of this figure that some runs make."""
+        measured = [
+            comparison
+            for comparison in comparisons(runs.records, self.across, self.where)
+            if self._measured(runs, comparison)
+        ]
+        together = _by_dataset(measured) if self.rows else [(comparison,) for comparison in measured]
         sketches = [Sketch(file_name(figure, rows), partial(self.spec, runs, rows)) for rows in together]
         return Found(tuple(sketches), self.lacking)
 
     def spec(self, runs: Runs, rows: Sequence[Comparison]) -> Spec:
-        """One picture. `rows`: what it compares, from top to bottom."""
+        """Draw one picture. `rows`: what it compares, from top to bottom."""
         panels = [
-            [(_heading(one, cell, rows), y, self._lines(runs, cell, y)) for y in ys for cell in one.cells]
-            for one in rows
+            [(_heading(comparison, cell, rows), y, self._lines(runs, cell, y)) for y in ys for cell in comparison.cells]
+            for comparison in rows
             for ys in ([self.ys] if not self.across else [(y,) for y in self.ys])
         ]
-        drawn = [own for row in panels for _, _, own in row if own]
-        points = [point for own in drawn for point in own]
+        drawn = [points_of for row in panels for _, _, points_of in row if points_of]
+        points = [point for points_of in drawn for point in points_of]
         names = {point["algorithm"] for point in points}
-        longest = max(Counter(point["algorithm"] for point in own).most_common(1)[0][1] for own in drawn)
+        longest = max(Counter(point["algorithm"] for point in points_of).most_common(1)[0][1] for points_of in drawn)
         keys = Keys(runs.labels, [name for name in runs.labels if name in names], signs=longest <= MARKED)
         width = SIDE if max(map(len, panels)) > 1 else WIDE_SIDE
-        made = [
-            [lines(own, keys, self.x, y, title=title, width=width) for title, y, own in row if own] for row in panels
+        charts = [
+            [lines(points_of, keys, self.x, y, title=title, width=width) for title, y, points_of in row if points_of]
+            for row in panels
         ]
         notes = [f"{self.what}; {seeds_said({point['n'] for point in points})}"]
         notes += [f"As many {self.x.title} for all: lines end where the first of them does"] * self.equal
         notes += further(rows, names, "no round of it lies within these" if self.equal else "not measured")
-        return picture(shared_title(rows), notes, [row for row in made if row])
+        return picture(shared_title(rows), notes, [row for row in charts if row])
 
     def _measured(self, runs: Runs, comparison: Comparison) -> bool:
-        known = [sum(bool(self._lines(runs, cell, y)) for cell in comparison.cells) for y in self.ys]
+        counts = [sum(bool(self._lines(runs, cell, y)) for cell in comparison.cells) for y in self.ys]
         least = 2 if self.several else 1
-        return (min(known) if self.whole else max(known)) >= least
+        return (min(counts) if self.whole else max(counts)) >= least
 
     def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
-        """The points of a panel."""
-        found = {label_of(record): list(self._line(runs, record, y)) for record in cell.selected}
+        """Return the points of a panel."""
+        points = {label_of(record): list(self._line(runs, record, y)) for record in cell.selected}
         if self.equal:
             # One that never communicates has spent nothing, whatever it has learnt.
-            found = {name: own for name, own in found.items() if own and own[-1]["x"] > 0}
-            end = min((own[-1]["x"] for own in found.values()), default=0.0)
-            found = {name: [row for row in own if row["x"] <= end] for name, own in found.items()}
-        return [row for own in found.values() for row in own]
+            points = {name: line for name, line in points.items() if line and line[-1]["x"] > 0}
+            end = min((line[-1]["x"] for line in points.values()), default=0.0)
+            points = {name: [row for row in line if row["x"] <= end] for name, line in points.items()}
+        return [row for line in points.values() for row in line]
 
     def _line(self, runs: Runs, record: Record, y: Axis) -> Iterator[Row]:
-        """The points of one algorithm: the rounds that all its seeds have."""
+        """Give the points of one algorithm: the rounds that all its seeds have."""
         seeds = list(record["run_of_seed"].values())
         values = [runs.curve(run, y.field) for run in seeds]
         places = values if self.x == ROUND else [runs.curve(run, self.x.field) for run in seeds]
@@ -115,23 +123,86 @@ class Curves:
             yield {
                 "algorithm": label_of(record),
                 "round": at,
-                "x": at if self.x == ROUND else math.fsum(own[at] for own in places) / len(places),
-                **mean_and_spread([own[at] for own in values]),
+                "x": at if self.x == ROUND else math.fsum(curve[at] for curve in places) / len(places),
+                **mean_and_spread([curve[at] for curve in values]),
             }
 
 
-def _by_dataset(made: Sequence[Comparison]) -> list[tuple[Comparison, ...]]:
-    """Those that differ in their data set, one of each, together; else each for itself."""
+def _by_dataset(measured: Sequence[Comparison]) -> list[tuple[Comparison, ...]]:
+    """Put comparisons that differ in their data set, one of each, together; else each stands for itself."""
     groups: dict[Any, list[Comparison]] = {}
-    for one in made:
-        groups.setdefault(one.setting["participation"], []).append(one)
-    found: list[tuple[Comparison, ...]] = []
-    for own in groups.values():
-        distinct = len({one.setting["dataset"] for one in own}) == len(own)
-        found += [tuple(own)] if distinct else [(one,) for one in own]
-    return found
+    for comparison in measured:
+        groups.setdefault(comparison.setting["participation"], []).append(comparison)
+    together: list[tuple[Comparison, ...]] = []
+    for group in groups.values():
+        distinct = len({comparison.setting["dataset"] for comparison in group}) == len(group)
+        together += [tuple(group)] if distinct else [(comparison,) for comparison in group]
+    return together
 
 
-def _heading(one: Comparison, cell: Cell, rows: Sequence[Comparison]) -> str:
-    parts = (one.setting["dataset"] if len(rows) > 1 else "", one.label(cell))
+def _heading(comparison: Comparison, cell: Cell, rows: Sequence[Comparison]) -> str:
+    parts = (comparison.setting["dataset"] if len(rows) > 1 else "", comparison.label(cell))
     return ", ".join(part for part in parts if part)
+
+
+_GLOBAL = "Test accuracy of the global model"
+_NO_CURVE = "no finished run here has a curve of test accuracy"
+_LONG = {"local_epochs": 15}  # of FedDKD's second half of figures
+
+by_round = Curves(_GLOBAL, _NO_CURVE, across=("alpha",), rows=True)
+
+at_equal_communication = Curves(
+    _GLOBAL,
+    "no finished run here communicates, or none has a curve of it",
+    COMMUNICATIONS,
+    across=("participation",),
+    equal=True,
+)
+at_equal_steps = Curves(
+    _GLOBAL, "no finished run here has a curve of its local steps", STEPS, across=("participation",), equal=True
+)
+long_at_equal_communication = replace(
+    at_equal_communication, where=_LONG, lacking="no finished run here has 15 local epochs"
+)
+long_at_equal_steps = replace(at_equal_steps, where=_LONG, lacking=long_at_equal_communication.lacking)
+# In print the two numbers of epochs have weight decays of their own.
+at_equal_steps_by_epochs = replace(
+    at_equal_steps,
+    lacking="no setting here has finished runs with several numbers of local epochs",
+    across=("local_epochs", "weight_decay"),
+    several=True,
+)
+
+training_loss = Curves(
+    "Training loss, that of each algorithm's own local problem, mean over the round's clients",
+    "no finished run here has a curve of training loss",
+    ys=(Axis("train_loss", "training loss, nats"),),
+)
+
+global_and_local = Curves(
+    "Accuracy on the test set of the global model, and of its round's clients' own models, mean over these",
+    untracked("the accuracy of the clients' own models", "local"),
+    ys=(Axis("accuracy", "global accuracy, %", 100), Axis("local_accuracy", "mean local accuracy, %", 100)),
+    whole=True,
+)
+
+drift = Curves(
+    "Of each round's clients, weighted by their training samples: how far local training takes their models from the "
+    "one they received, and the mean squared norm of their losses' gradients there over that of the mean gradient",
+    untracked("gradients and distances of clients", "drift"),
+    ys=(
+        Axis("drift/distance", "mean distance of local models"),
+        Axis("drift/dissimilarity", "gradient dissimilarity B²"),
+    ),
+    across=("alpha",),
+    whole=True,
+)
+
+fairness = Curves(
+    "On the clients' own test samples: AMP, accuracy over all of them; FM, variance between clients; WLP, the worst "
+    "client's accuracy",
+    "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
+    ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", METRICS["fm"].scale), Axis("wlp", "WLP, %", 100)),
+    across=("alpha",),
+    whole=True,
+)

@@ -12,8 +12,7 @@ from bench.charts.panels import picture
 from bench.charts.points import points
 from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch, untracked
+from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted
@@ -29,23 +28,29 @@ _COLUMNS = 6
 
 
 def find(runs: Runs, figure: str) -> Found:
-    """The pictures that some runs make: one for each setting."""
-    made = [(one, runs.keeping(one.records, "features")) for one in comparisons(runs.records, ())]
-    sketches = [Sketch(file_name(figure, [one]), partial(spec, runs, one, kept)) for one, kept in made if kept]
+    """Find the pictures that some runs make: one for each setting."""
+    tracked_runs = [
+        (comparison, runs.keeping(comparison.records, "features")) for comparison in comparisons(runs.records, ())
+    ]
+    sketches = [
+        Sketch(file_name(figure, [comparison]), partial(spec, runs, comparison, kept))
+        for comparison, kept in tracked_runs
+        if kept
+    ]
     return Found(tuple(sketches), _LACKING)
 
 
-def spec(runs: Runs, one: Comparison, kept: Mapping[str, Run]) -> Spec:
-    """One picture. `kept`: label -> run whose features are shown."""
-    found = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
-    say(f"placing the features of {counted(len(found), 'algorithm')} by t-SNE, which takes some seconds for each")
-    classes = 1 + max(int(arrays["features/labels"].max()) for arrays in found.values())
-    above = [_panel(arrays, "global", _global(name, arrays, kept[name]), classes) for name, arrays in found.items()]
-    below = [_panel(arrays, "local", _local(name, arrays), classes) for name, arrays in found.items()]
+def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
+    """Draw one picture. `kept`: label -> run whose features are shown."""
+    arrays_of = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
+    say(f"placing the features of {counted(len(arrays_of), 'algorithm')} by t-SNE, which takes some seconds for each")
+    classes = 1 + max(int(arrays["features/labels"].max()) for arrays in arrays_of.values())
+    above = [_panel(arrays, "global", _global(name, arrays, kept[name]), classes) for name, arrays in arrays_of.items()]
+    below = [_panel(arrays, "local", _local(name, arrays), classes) for name, arrays in arrays_of.items()]
     rows = []
-    for start in range(0, len(found), _COLUMNS):
+    for start in range(0, len(arrays_of), _COLUMNS):
         rows += [above[start : start + _COLUMNS], below[start : start + _COLUMNS]]
-    return picture(one.title, [*_notes(kept, found), *further([one], found, "not tracked")], rows)
+    return picture(comparison.title, [*_notes(kept, arrays_of), *further([comparison], arrays_of, "not tracked")], rows)
 
 
 def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -54,14 +59,14 @@ def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     flat = features.shape[1] < 2 or not np.ptp(features, axis=0).any()
-    made = TSNE(
+    tsne = TSNE(
         n_components=2,
         perplexity=min(_PERPLEXITY, (len(features) - 1) / 3),
         init="random" if flat else "pca",
         random_state=0,
     )
     with threadpool_limits(1):  # sums of several threads differ in their last bits, and t-SNE makes much of little
-        return np.asarray(made.fit_transform(np.asarray(features, np.float32)), np.float64)
+        return np.asarray(tsne.fit_transform(np.asarray(features, np.float32)), np.float64)
 
 
 def _panel(arrays: Arrays, which: str, title: str, classes: int) -> Spec:
@@ -88,9 +93,9 @@ def _local(name: str, arrays: Arrays) -> str:
     return f"{name}, local: {100 * arrays['local/accuracy'][-1][position]:.2f} %"
 
 
-def _notes(kept: Mapping[str, Run], found: Mapping[str, Arrays]) -> Sequence[str]:
-    count = max(len(arrays["features/labels"]) for arrays in found.values())
-    clients = sorted({int(arrays["features/client"]) for arrays in found.values()})
+def _notes(kept: Mapping[str, Run], arrays_of: Mapping[str, Arrays]) -> Sequence[str]:
+    count = max(len(arrays["features/labels"]) for arrays in arrays_of.values())
+    clients = sorted({int(arrays["features/client"]) for arrays in arrays_of.values()})
     seed = next(iter(kept.values()))["seed"]
     whose = f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
     return [

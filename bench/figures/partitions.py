@@ -1,23 +1,24 @@
-"""FedCAD's Fig. 3, FedKF's Fig. 2 and the upper half of FedGKD's Fig. 3: who holds how many samples of which class."""
+"""Who holds how many samples of which class: FedCAD's Fig. 3, FedKF's Fig. 2, and FedGKD's Fig. 3 with accuracies."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bench.charts.holdings import holdings
+from bench.charts.lines import Axis, Keys, lines
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
-from bench.figures.comparisons import Cell, Comparison, comparisons, file_name
-from bench.figures.runs import Runs
-from bench.figures.sketch import Found, Sketch, untracked
+from bench.figures.comparisons import Cell, Comparison, comparisons, file_name, further, mean_and_spread, seeds_said
+from bench.figures.runs import Found, Runs, Sketch, untracked
+from bench.stored.groups import label_of
 from bench.stored.results import Run
 from leaderboards.identity import canonical_json
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     Counts = NDArray[np.int64]
 
-_LACKING = f"{untracked('the class counts of clients', 'classes')}; and the data are not here to count in"
+_BEST = Axis("best_accuracy", "best test accuracy, %", 100)
+_NO_PARTITION = f"{untracked('the class counts of clients', 'classes')}; and the data are not here to count in"
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,46 +57,46 @@ class Partitions:
     shaded: bool
 
     def __call__(self, runs: Runs, figure: str) -> Found:
-        """The pictures that some runs make."""
+        """Find the pictures that some runs make."""
         sketches = []
-        for one in comparisons(runs.records, ("alpha",), only=FIELDS):
-            if found := [holding for cell in one.cells if (holding := held_by(runs, one, cell))]:
-                sketches.append(Sketch(file_name(figure, [one]), partial(self.spec, one, found)))
-        return Found(tuple(sketches), _LACKING)
+        for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
+            if found := [holding for cell in comparison.cells if (holding := held_by(runs, comparison, cell))]:
+                sketches.append(Sketch(file_name(figure, [comparison]), partial(self.spec, comparison, found)))
+        return Found(tuple(sketches), _NO_PARTITION)
 
-    def spec(self, one: Comparison, found: Sequence[Holding]) -> Spec:
-        """One picture."""
+    def spec(self, comparison: Comparison, found: Sequence[Holding]) -> Spec:
+        """Draw one picture."""
         what = "Training samples of each client and class, by " + ("colour" if self.shaded else "area")
         panels = panels_of(found, self.shaded)
-        return picture(one.title, [f"{what}; {seeds_of(found)}", *one.others], [panels])
+        return picture(comparison.title, [f"{what}; {seeds_of(found)}", *comparison.others], [panels])
 
 
 bubbles, heat_map = Partitions(shaded=False), Partitions(shaded=True)
 
 
-def held_by(runs: Runs, one: Comparison, cell: Cell) -> Holding | None:
-    """The partition of a cell's lowest seed, as tracked, else counted in the data; None where neither can be had."""
+def held_by(runs: Runs, comparison: Comparison, cell: Cell) -> Holding | None:
+    """Return the partition of a cell's lowest seed, as tracked, else counted in the data; None if neither is here."""
     finished = [run for record in cell.records for run in record["runs"] if run["status"] == "finished"]
     for run in sorted(finished, key=lambda run: (run["seed"], "classes" not in runs.held(run))):
         counts = _tracked(runs, run) if "classes" in runs.held(run) else _counted(run)
         if counts is not None:
-            return Holding(one.label(cell), run["seed"], counts)
+            return Holding(comparison.label(cell), run["seed"], counts)
     return None
 
 
 def panels_of(found: Sequence[Holding], shaded: bool) -> list[Spec]:
-    """A panel for each partition, alike in what a bubble or a colour means."""
-    most = max((int(one.counts.max()) for one in found), default=1)
+    """Draw a panel for each partition, alike in what a bubble or a colour means."""
+    most = max((int(holding.counts.max()) for holding in found), default=1)
     side = SIDE if len(found) > 1 else WIDE_SIDE
     return [
-        holdings(_rows(one.counts), *one.counts.shape, most=most, title=one.label, shaded=shaded, side=side)
-        for one in found
+        holdings(_rows(holding.counts), *holding.counts.shape, most=most, title=holding.label, shaded=shaded, side=side)
+        for holding in found
     ]
 
 
 def seeds_of(found: Iterable[Holding]) -> str:
-    """As said below a title."""
-    seeds = sorted({one.seed for one in found})
+    """Print the seeds: `seeds 0, 1`."""
+    seeds = sorted({holding.seed for holding in found})
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
 
 
@@ -106,21 +108,21 @@ def _rows(counts: Counts) -> list[dict[str, int]]:
 
 
 def _tracked(runs: Runs, run: Run) -> Counts | None:
-    """None of a run on pooled data, which has but one client."""
+    """Return the tracked counts; None of a run on pooled data, which has but one client."""
     counts = np.asarray(runs.arrays(run, ["classes/counts"])["classes/counts"], np.int64)
     return counts if counts.shape[0] == run["num_clients"] else None
 
 
 def _counted(run: Run) -> Counts | None:
-    """What the run's setting and seed give, if it is what the run had."""
+    """Share out the samples again; None if the partition is not the run's."""
     setting = json.loads(run["setting_json"])
-    found = _shared_out(canonical_json({name: setting[name] for name in FIELDS}), run["seed"])
-    return found[0] if found and found[1] == run["partition_hash"] else None
+    shared = _shared_out(canonical_json({name: setting[name] for name in FIELDS}), run["seed"])
+    return shared[0] if shared and shared[1] == run["partition_hash"] else None
 
 
 @lru_cache(maxsize=64)
 def _shared_out(fields: str, seed: int) -> tuple[Counts, str] | None:
-    """(K, C) counts and the hash of a partition; None where the data are not here. `fields`: `FIELDS`, as JSON."""
+    """Return (K, C) counts and the hash of a partition; None if the data are not here. `fields`: `FIELDS`, as JSON."""
     from bench import data
     from bench.data.splits import split
     from search_spaces.setting import Setting
@@ -135,3 +137,69 @@ def _shared_out(fields: str, seed: int) -> tuple[Counts, str] | None:
     except (ValueError, EnvironmentProblem):  # of a data set or partition that is not installed here, say
         return None
     return np.stack([np.bincount(labels[index], minlength=classes) for index in shares.clients]), shares.hash
+
+
+def with_accuracy(runs: Runs, figure: str) -> Found:
+    """Find the pictures of FedGKD's Fig. 3: a column for each alpha, its partition above, accuracy below."""
+    candidates = comparisons(runs.records, ("alpha", "participation"))
+    several = [
+        comparison
+        for comparison in candidates
+        if len({cell.place for cell in comparison.cells if list(_points(cell))}) > 1
+    ]
+    sketches = [
+        Sketch(file_name(figure, [comparison]), partial(_with_accuracy, runs, comparison)) for comparison in several
+    ]
+    return Found(tuple(sketches), "no setting here has finished runs at several values of alpha or participation")
+
+
+def _with_accuracy(runs: Runs, comparison: Comparison) -> Spec:
+    held = list(_partitions(runs, comparison))
+    points = {cell.place: list(_points(cell)) for cell in comparison.cells}
+    everything = [point for cell_points in points.values() for point in cell_points]
+    names = {point["algorithm"] for point in everything}
+    keys = Keys(runs.labels, [name for name in runs.labels if name in names])
+    seeds = seeds_said({point["n"] for point in everything})
+    notes = [f"Partitions: training samples of each client and class, by area; {seeds_of(held)}"] * bool(held)
+    notes += [f"Best test accuracy of the global model; {seeds}", *further([comparison], names, "not measured")]
+    above = panels_of(held, shaded=False)
+    width = max((panel["width"] for panel in above), default=SIDE)
+    return picture(comparison.title, notes, [*([above] if above else []), _below(everything, keys, width)])
+
+
+def _partitions(runs: Runs, comparison: Comparison) -> Iterator[Holding]:
+    """Give one partition for each alpha: it does not depend on participation."""
+    alphas = dict.fromkeys(cell.place[0] for cell in comparison.cells)
+    for alpha in alphas:
+        records = tuple(record for cell in comparison.cells if cell.place[0] == alpha for record in cell.records)
+        if holding := held_by(runs, comparison, Cell((alpha, None), records)):
+            yield replace(holding, label=_label(alpha))
+
+
+def _below(points: Sequence[dict[str, Any]], keys: Keys, width: int) -> list[Spec]:
+    """Draw accuracy over participation, a panel for each alpha; over alpha if all have one participation."""
+    alphas = list(dict.fromkeys(point["alpha"] for point in points))
+    participations = sorted({point["participation"] for point in points})
+    if len(participations) == 1:
+        rows = [point | {"x": point["alpha"]} for point in points if point["alpha"] is not None]
+        ticks = tuple(sorted({row["x"] for row in rows}))
+        return [lines(rows, keys, Axis("alpha", "α", ticks=ticks, log=True), _BEST, width=width)]
+    x = Axis("participation", "participation", ticks=tuple(participations))
+    panels = []
+    for alpha in alphas:
+        rows = [point | {"x": point["participation"]} for point in points if point["alpha"] == alpha]
+        panels.append(lines(rows, keys, x, _BEST, title=_label(alpha), width=width))
+    return panels
+
+
+def _points(cell: Cell) -> Iterator[dict[str, Any]]:
+    alpha, participation = cell.place
+    for record in cell.selected:
+        values = [run[_BEST.field] for run in record["run_of_seed"].values() if run[_BEST.field] is not None]
+        if values:
+            place = {"algorithm": label_of(record), "alpha": alpha, "participation": participation}
+            yield place | mean_and_spread(values)
+
+
+def _label(alpha: float | None) -> str:
+    return "" if alpha is None else f"α = {alpha:g}"

@@ -1,21 +1,53 @@
-"""What figures are drawn from: the stored runs that are asked for, and what was tracked of them. Nothing is changed."""
+"""Stored runs and their tracked data as figures read them, and the pictures that can be drawn of them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bench import tracked
+from bench.charts.theme import Spec
 from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
 from bench.stored.groups import label_of, labels_of
 from bench.stored.results import Record, Results, Run
 from bench.stored.results import read as read_results
 from bench.tracked import Arrays
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """A picture that can be drawn.
+
+    Args:
+        name: of its file, without the ending.
+        spec: makes the Vega-Lite specification; what takes time is done here.
+    """
+
+    name: str
+    spec: Callable[[], Spec]
+
+
+def untracked(what: str, names: str) -> str:
+    """Word the lack of tracked data. `names`: of `bench.execution.TRACKS`, as typed."""
+    return f"no run here keeps {what}, as --track {names} does; --force runs again what is stored"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The pictures of a figure that some runs make.
+
+    Args:
+        sketches: the pictures.
+        lacking: what the runs lack if there are none: `no run here keeps features`.
+    """
+
+    sketches: tuple[Sketch, ...]
+    lacking: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,7 +74,7 @@ class Runs:
         return {}
 
     def curve(self, run: Run, metric: str) -> Mapping[int, float]:
-        """Round -> value; empty if the run has no such curve.
+        """Return round -> value; empty if the run has no such curve.
 
         Args:
             run: whose.
@@ -54,13 +86,13 @@ class Runs:
         track, _, name = metric.partition("/")
         if name:
             rounds = f"{track}/rounds"
-            found = self.arrays(run, (rounds, metric)) if track in self.held(run) else {}
-            points = zip(found[rounds].tolist(), found[metric].tolist(), strict=True) if found else ()
+            arrays = self.arrays(run, (rounds, metric)) if track in self.held(run) else {}
+            points = zip(arrays[rounds].tolist(), arrays[metric].tolist(), strict=True) if arrays else ()
             return {at: value for at, value in points if math.isfinite(value)}
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
     def held(self, run: Run) -> set[str]:
-        """Which names of `bench.execution.TRACKS` have files, in any of the folders.
+        """Return the names of `bench.execution.TRACKS` that have files, in any of the folders.
 
         Raises:
             EnvironmentProblem: a file is damaged.
@@ -71,7 +103,7 @@ class Runs:
         return self._held[key]
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:
-        """Label -> run that keeps something, all of one seed: of those that most algorithms have, the lowest.
+        """Return label -> run that keeps something, all of the lowest seed that most algorithms have.
 
         Args:
             records: rows of the leaderboard in one cell; of those that are selected and did not diverge.
@@ -80,16 +112,18 @@ class Runs:
         Raises:
             EnvironmentProblem: a file is damaged.
         """
-        found: dict[int, dict[str, Run]] = {}
+        runs_of_seed: dict[int, dict[str, Run]] = {}
         for record in records:
             if record["selected"] and not record["diverged"]:
                 for seed, run in record["run_of_seed"].items():
                     if track in self.held(run):
-                        found.setdefault(seed, {})[label_of(record)] = run
-        return found[min(found, key=lambda seed: (-len(found[seed]), seed))] if found else {}
+                        runs_of_seed.setdefault(seed, {})[label_of(record)] = run
+        return (
+            runs_of_seed[min(runs_of_seed, key=lambda seed: (-len(runs_of_seed[seed]), seed))] if runs_of_seed else {}
+        )
 
     def arrays(self, run: Run, names: Iterable[str]) -> Arrays:
-        """Tracked arrays of a run, where `held` says that there are some.
+        """Read the tracked arrays of a run for which `held` names some.
 
         Args:
             run: whose.
@@ -98,21 +132,21 @@ class Runs:
         Raises:
             EnvironmentProblem: a file is damaged, or none of ours.
         """
-        found: Arrays = {}
+        arrays: Arrays = {}
         for out in self.outs:
             if tracked.path_of(out, run["run_key"]).exists():
-                found = {**tracked.arrays(out, run["run_key"]), **found}
-        missing = [name for name in names if name not in found]
+                arrays = {**tracked.arrays(out, run["run_key"]), **arrays}
+        missing = [name for name in names if name not in arrays]
         if missing:
             path = self._first(run, "npz")
             raise EnvironmentProblem(
                 f"{path} lacks {', '.join(missing)}, which a file of tracked data has: delete it; --track with --force "
                 "makes it again"
             )
-        return found
+        return arrays
 
     def model_folder(self, run: Run) -> Path:
-        """The folder that keeps the final model of a run, where `held` says that one does."""
+        """Return the folder that keeps the final model of a run."""
         return self._first(run, "safetensors").parent.parent
 
     def _first(self, run: Run, ending: str) -> Path:

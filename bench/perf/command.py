@@ -4,248 +4,383 @@ from __future__ import annotations
 
 import argparse
 import json
-import signal
+import os
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.data import data_dir
-from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem
-from bench.perf.measure import Keep, failure
-from bench.perf.options import ROUNDS, SAMPLES, TABLES, check, make_parser
-from bench.terminal.console import console, exit_status
+from algorithms import ALGORITHMS, entry
+from bench import provenance
+from bench.data import data_dir, info
+from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
+from bench.execution import BACKENDS, cpu_count, resolve_device
+from bench.models import MODELS, check_model
+from bench.perf.measure import Record, Say, message_of
+from bench.terminal import words
+from bench.terminal.console import Parser, console, exit_status
+from bench.terminal.values import split_list
+from bench.trial.results import now
 from bench.whole import whole_file
 from leaderboards.commands import shell_command
+from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
 if TYPE_CHECKING:
     from bench.perf.workload import Workload
 
+PARTS = ("startup", "data", "training", "throughput", "tune")
+ON_REQUEST = ("settings", "profile", "boards")  # parts that are measured only if asked for
+USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
+ROUNDS, SAMPLES = 7, 640  # unless given
+SETTINGS = ("fedgkd", "fedcad", "pfl")  # of `bench.perf.settings`
+BUSY = 0.5  # load average from which other processes disturb
+DESCRIPTION = """\
+Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
+PyTorch loop and other libraries, rates of a device, what Ray Tune adds and, on request, known settings against the
+clock, a profile, and large result folders. A table on stdout, progress on stderr; targets are shown beside the figures
+and never decide the exit status."""
+EPILOG = """\
+examples:
+  python -m bench.perf                                            everything usual, some ten minutes
+  python -m bench.perf --part startup data                        what comes before training, about a minute
+  python -m bench.perf --part training --model cnn_cifar --algo none --cohort 2
+  python -m bench.perf --part training --algo all --model cnn_cifar   every algorithm, about ten minutes
+  python -m bench.perf --part training throughput --json perf.json --compare peers.jsonl
+  python -m bench.perf --part throughput --device cuda --precision tf32 bf16 --pack 1 8 64 --json h100.json
+  python -m bench.perf --part settings --device cuda --precision bf16 --pack 3
+  python -m bench.perf --profile --model resnet8                  the operators of a round
+  python -m bench.perf --boards                                   100,000 runs' leaderboard and a page, minutes
+
+Lists take spaces or commas.
+exit status: 0 measured; 1 something failed; 2 usage or value; 3 environment; 130 interrupted"""
+
+
+def make_parser() -> Parser:
+    """Declare all options."""
+    parser = Parser(prog="python -m bench.perf", description=DESCRIPTION, epilog=EPILOG)
+    add = parser.add_argument
+    parts = f"of {', '.join(PARTS)} (all of these), {', '.join(ON_REQUEST)}"
+    add("--part", nargs="+", default=list(PARTS), metavar="NAME", help=parts)
+    add("--boards", dest="part", action="store_const", const=["boards"], help="short for --part boards")
+    add("--profile", dest="part", action="store_const", const=["profile"], help="short for --part profile")
+    add("--json", nargs="?", const="-", metavar="FILE", help="the record in a file, or on stdout instead of tables")
+    add("--compare", nargs="+", default=[], metavar="FILE", help="JSON lines of peers: peer, model, samples_per_s")
+    add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
+    add("-v", "--verbose", action="store_true", help="tracebacks of failures")
+    add = parser.add_argument_group("startup, data, boards").add_argument
+    add("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
+    add("--data-dir", metavar="DIR", help=words.DATA_DIR)
+    add("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
+    add = parser.add_argument_group("training, throughput, profile, settings").add_argument
+    add("--model", nargs="+", default=["cnn_cifar", "resnet8"], metavar="NAME", help="models (cnn_cifar resnet8)")
+    changes = "of the engine (none flip_crop); only training takes several"
+    add("--augmentation", nargs="+", default=["none", "flip_crop"], metavar="NAME", help=changes)
+    beside = f"algorithms beside FedAvg, all, or none ({' '.join(USUAL)}); settings and profile take the first"
+    add("--algo", nargs="+", metavar="NAME", help=beside)
+    add("--rounds", type=int, metavar="N", help=f"timed rounds ({ROUNDS}; of settings all: fewer give an estimate)")
+    add("--clients", type=int, default=10, metavar="K", help="number of clients (10)")
+    add("--cohort", type=int, metavar="N", help="clients that train in a round; few make it short (all)")
+    add("--samples", type=int, metavar="N", help=f"of each client ({SAMPLES}; of settings their own)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
+    several = "throughput and settings take several, other parts the first"
+    add("--backend", nargs="+", default=["auto"], metavar="NAME", help=f"of {', '.join(BACKENDS)} (auto); {several}")
+    precisions = f"of {', '.join(PRECISIONS)} (fp32); {several}"
+    add("--precision", nargs="+", default=["fp32"], metavar="NAME", help=precisions)
+    add("--pack", nargs="+", default=["1"], metavar="N", help="runs side by side in one program (1); several likewise")
+    add("--setting", nargs="+", default=list(SETTINGS), metavar="NAME", help=f"of {', '.join(SETTINGS)}")
+    add = parser.add_argument_group("tune").add_argument
+    add("--trials", type=int, default=12, metavar="N", help="small trials (12)")
+    add("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
+    return parser
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
+    """Run the command and return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    given = make_parser().parse_args(argv)
-    with _terminable():
-        return exit_status(lambda: _measure(given, shell_command("bench.perf", *argv)), given.verbose)
+    options = make_parser().parse_args(argv)
+    return exit_status(lambda: _measure(options, shell_command("bench.perf", *argv)), options.verbose)
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """A SIGTERM, as of a time limit, is an interruption: what was measured is printed and kept."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def check(options: argparse.Namespace) -> None:
+    """Resolve lists and `auto`, and refuse what cannot be measured before minutes are spent.
+
+    Raises:
+        UsageError: an unknown name, or a value out of range.
+    """
+    allowed = {
+        "part": (*PARTS, *ON_REQUEST),
+        "model": MODELS,
+        "augmentation": AUGMENTATIONS,
+        "backend": BACKENDS,
+        "precision": PRECISIONS,
+        "setting": SETTINGS,
+    }
+    for option, names in allowed.items():
+        values = list(dict.fromkeys(split_list(getattr(options, option))))
+        setattr(options, option, values)
+        wrong = [] if option == "model" else [name for name in values if name not in names]
+        if wrong or not values:
+            raise UsageError(f"--{option} takes {', '.join(names)}, got {', '.join(wrong) or 'nothing'}")
+    for model in options.model:
+        check_model(model, info("cifar10").input_shape)
+    packs = list(dict.fromkeys(split_list(options.pack)))
+    if not packs or not all(text.isdecimal() and int(text) for text in packs):
+        raise UsageError(f"--pack takes whole numbers >= 1, got {' '.join(packs) or 'nothing'}")
+    options.pack = [int(text) for text in packs]
+    given = options.algo
+    options.algo = list(USUAL) if given is None else _algorithms(list(dict.fromkeys(split_list(given))))
+    options.first_algo = options.algo[0] if given and options.algo else ""
+    options.device = resolve_device(options.device, None, remote=False)[0]
+    options.cohort = options.clients if options.cohort is None else options.cohort
+    _check_ranges(options)
+
+
+def _check_ranges(options: argparse.Namespace) -> None:
+    """Raise UsageError for a number out of range, or options that do not go together."""
+    least = {"trials": 2, "steps": 2, "runs": 10}
+    least |= dict.fromkeys(("threads", "repetitions", "rounds", "clients", "cohort", "samples"), 1)
+    for option, lowest in least.items():
+        value = getattr(options, option)
+        if value is not None and value < lowest:
+            raise UsageError(f"--{option} must be >= {lowest}, got {value}")
+    if options.cohort > options.clients:
+        raise UsageError(f"--cohort must be <= --clients, got {options.cohort} and {options.clients}")
+    if options.threads > cpu_count():
+        raise UsageError(f"--threads must be <= {cpu_count()}, the cores here, got {options.threads}")
+    if options.compare and not {"training", "throughput"} & set(options.part):
+        raise UsageError(f"--compare needs the part training or throughput, got --part {' '.join(options.part)}")
+    if "settings" in options.part and options.device == "cpu" and options.rounds is None:
+        raise UsageError("--part settings takes hours on a CPU: --rounds 1 gives an estimate")
+    file = Path(options.json) if options.json not in (None, "-") else None
+    if file and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK | os.X_OK)):
+        raise UsageError(f"--json {file}: no file can be written there; name another")
+
+
+def _algorithms(names: Sequence[str]) -> list[str]:
+    """Return registry names; `all` and `none` stand alone.
+
+    Raises:
+        UsageError: an unknown name, or nothing.
+    """
+    if names in (["all"], ["none"]):
+        return [name for name in ALGORITHMS if name != "fedavg"] if names == ["all"] else []
+    if not names or {"all", "none"} & set(names):
+        raise UsageError(f"--algo takes names, or all or none, which stand alone; got {', '.join(names) or 'nothing'}")
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        return [entry(name).name for name in names]
+    except KeyError as error:
+        raise UsageError(str(error.args[0])) from None
 
 
-def _measure(given: argparse.Namespace, command: str) -> int:
-    check(given)
-    from bench.perf.peers import read_peers
-    from bench.perf.report import check_devices, new_record, print_record, problems, read_records
+def _measure(options: argparse.Namespace, command: str) -> int:
+    check(options)
+    from bench.perf.peers import beside_peers, our_rates, read_peers
 
-    peers = read_peers(given.compare)
-    known = read_records(given.sources)
-    record = new_record(command, given.device, given.threads)
-    if given.cudnn_benchmark:  # from the beginning: cuDNN keeps what it has once chosen
-        import torch
-
-        torch.backends.cudnn.benchmark = True
-    measured = {"throughput", "training"} & set(given.part)
-    check_devices([*known, record] if measured else known)
-    status = _parts(given, record, known)
+    peers = read_peers(options.compare)
+    record = _new_record(command, options)
+    status = _measure_parts(options, record)
     if peers:
-        record["peers"] = _beside_peers(peers, record, given)
+        record["peers"] = beside_peers(
+            peers, our_rates(record["parts"], options.precision[0]), options.device, options.threads
+        )
     try:
-        _keep(given, record)
-    finally:  # the tables, if the files cannot be written
-        if given.json == "-":
+        _save(options.json, record)
+    finally:  # the tables, even if the file cannot be written
+        if options.json == "-":
             sys.stdout.write(json.dumps(record) + "\n")
         else:
-            print_record(record, console())
-    return status or (EXIT_FAILED if problems(record) else EXIT_OK)
+            print_record(record)
+    return status or (EXIT_FAILED if any(_failures(record)) else EXIT_OK)
 
 
-def _parts(given: argparse.Namespace, record: dict[str, Any], known: list[dict[str, Any]]) -> int:
-    """Measure part after part into the record and its files: what fails, or is interrupted, costs nothing before it.
+def _new_record(command: str, options: argparse.Namespace) -> Record:
+    about = {**provenance.of_command([]), **provenance.of_process(options.device)}
+    del about["host"]  # records are passed on
+    load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
+    started = now().isoformat(timespec="seconds")
+    machine = {"threads": options.threads, "cores": cpu_count(), "load": load, "started": started}
+    return {"schema": 3, **about, "command": command, **machine, "parts": {}, "failed": {}}
+
+
+def _measure_parts(options: argparse.Namespace, record: Record) -> int:
+    """Measure part after part into the record, whose file is written again before each case.
 
     Returns:
         130 after an interruption, else 0.
 
     Raises:
-        Exception: what failed first, if nothing was measured.
+        Exception: the first failure, if nothing was measured.
         KeyboardInterrupt: so is an interruption then.
     """
 
-    def keep(name: str, part: dict[str, Any]) -> None:
-        record["parts"][name] = part
-        with suppress(EnvironmentProblem):  # said at the end, below the tables
-            _keep(given, record)
+    def say(text: str) -> None:
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+        _save(options.json, record)
 
-    runners = RUNNERS | {"scale": lambda given, keep: _run_scale(given, [*known, record])}
     errors: list[Exception] = []
-    for name in sorted(given.part, key="scale".__eq__):  # last, for it reads what the others measured
+    for name in options.part:
+        part: Record = {}
         try:
-            keep(name, runners[name](given, partial(keep, name)))
+            record["parts"][name] = part
+            _measure_part(name, part, options, say)
         except KeyboardInterrupt:
-            if not record["parts"]:
-                raise
             record["failed"][name] = "interrupted"
+            if not any(record["parts"].values()):
+                raise
             return EXIT_INTERRUPTED
         except Exception as error:
             errors.append(error)
-            record["failed"][name] = failure(error)
-            if given.verbose and (record["parts"] or len(given.part) > 1):  # what leaves nothing is raised below
+            record["failed"][name] = message_of(error)
+            if options.verbose:
                 traceback.print_exception(error)
-    if not record["parts"]:
+        finally:
+            if not part:
+                del record["parts"][name]
+    if errors and not record["parts"]:
         raise errors[0]
     return EXIT_OK
 
 
-def _keep(given: argparse.Namespace, record: dict[str, Any]) -> None:
-    """The record so far, in the files that were asked for."""
-    for file in (given.out, given.json if given.json != "-" else None):
-        if file:
-            _write(Path(file), json.dumps(record) + "\n")
+def _measure_part(name: str, part: Record, options: argparse.Namespace, say: Say) -> None:
+    """Fill one part of the record; only here are torch and ray imported."""
+    rounds = options.rounds or ROUNDS
+    if name == "startup":
+        from bench.perf.startup import measure_startup
+
+        measure_startup(part, data_dir(options.data_dir), options.repetitions, say)
+    elif name == "data":
+        from bench.perf.data import measure_data
+
+        measure_data(part, data_dir(options.data_dir), options.repetitions, say)
+    elif name == "boards":
+        from bench.perf.boards import measure_boards
+
+        measure_boards(part, options.runs, options.repetitions, say)
+    elif name == "tune":
+        from bench.perf.tune import measure_tune
+
+        measure_tune(part, options.trials, options.steps, options.threads, say)
+    elif name == "training":
+        from bench.perf.training import measure_training
+
+        measure_training(part, _works(options)[0], options.model, options.augmentation, options.algo, rounds, say)
+    elif name == "throughput":
+        from bench.perf.device import cases, measure_throughput
+
+        asked = cases(_works(options), options.backend, options.precision, options.pack)
+        measure_throughput(part, asked, rounds, say)
+    elif name == "profile":
+        from bench.perf.device import measure_profile
+
+        part |= {work.model: measure_profile(work, options.first_algo or "fedavg") for work in _works(options)}
+    else:
+        from bench.engine.process import prepare_process
+        from bench.perf.settings import Manner, measure_settings
+
+        prepare_process(options.threads)
+        manners = [
+            Manner(options.device, *how, options.rounds, options.samples)
+            for how in product(options.backend, options.precision, options.pack)
+        ]
+        measure_settings(part, options.setting, options.first_algo, manners, say)
 
 
-def _work(given: argparse.Namespace, device: str | None = None) -> Workload:
-    """What parts that train have in common: the first of every list."""
+def _works(options: argparse.Namespace) -> list[Workload]:
+    """Return a workload for each model, with the first of every other list."""
     from bench.engine.process import prepare_process
     from bench.perf.workload import Workload
 
-    prepare_process(given.threads)
-    return Workload(
-        given.model[0],
-        clients=given.clients,
-        cohort=given.cohort,
-        samples=given.samples or SAMPLES,
-        device=device or given.device,
-        backend=given.backend[0],
-        precision=given.precision[0],
-        rounds=100 + (given.rounds or ROUNDS),
+    prepare_process(options.threads)
+    first = Workload(
+        options.model[0],
+        augmentation=options.augmentation[0],
+        clients=options.clients,
+        cohort=options.cohort,
+        samples=options.samples or SAMPLES,
+        device=options.device,
+        backend=options.backend[0],
+        precision=options.precision[0],
     )
+    return [replace(first, model=model) for model in options.model]
 
 
-def _run_startup(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from bench.perf.startup import measure_startup
+def _save(target: str | None, record: Record) -> None:
+    """Write the record so far, if a file was asked for.
 
-    return measure_startup(data_dir(given.data_dir), given.repetitions, _say)
-
-
-def _run_data(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from bench.perf.data import measure_data
-
-    return measure_data(data_dir(given.data_dir), given.repetitions, _say)
-
-
-def _run_training(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from bench.perf.training import measure_training
-
-    return measure_training(
-        _work(given), given.model, given.augmentation, given.algo, given.rounds or ROUNDS, _say, keep
-    )
-
-
-def _run_throughput(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from dataclasses import replace
-
-    from bench.perf.tables import problem_of, table_works
-    from bench.perf.throughput import cases, measure_throughput
-
-    work = replace(_work(given), augmentation=given.augmentation[0])
-    of_tables = given.model == [TABLES]
-    named = [replace(work, model=model) for model in given.model]
-    works = table_works(work) if of_tables else {problem_of(one.setting): one for one in named}
-    split = [] if of_tables else [replace(one, augmentation=given.augmentation[-1]) for one in named]
-    return measure_throughput(
-        cases(works, given.backend, given.precision, given.pack), split, given.rounds or ROUNDS, _say, keep
-    )
-
-
-def _run_cores(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from bench.perf.cores import measure_cores
-
-    return measure_cores(_work(given, "cpu"), given.rounds or ROUNDS, _say)
-
-
-def _run_tune(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from bench.perf.tune import measure_tune
-
-    return measure_tune(given.trials, given.steps, given.threads, _say)
-
-
-def _run_settings(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from bench.engine.process import prepare_process
-    from bench.perf.settings import Asked, measure_settings
-
-    prepare_process(given.threads)
-    ways = [
-        Asked(given.device, backend, precision, pack, given.rounds, given.samples)
-        for backend, precision, pack in product(given.backend, given.precision, given.pack)
-    ]
-    return measure_settings(given.setting, given.algo if given.own_algo else [], ways, _say, keep)
-
-
-def _run_scale(given: argparse.Namespace, records: list[dict[str, Any]]) -> dict[str, Any]:
-    from bench.perf.scale import measure_scale
-
-    return measure_scale(records, given.precision[0])
-
-
-def _run_profile(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from dataclasses import replace
-
-    from bench.perf.profile import measure_profile
-
-    algorithm = given.algo[0] if given.own_algo and given.algo else "fedavg"
-    works = [replace(_work(given), model=model, augmentation=given.augmentation[0]) for model in given.model]
-    return {work.model: measure_profile(work, algorithm) for work in works}
-
-
-def _run_boards(given: argparse.Namespace, keep: Keep) -> dict[str, Any]:
-    from bench.perf.boards import measure_boards
-
-    return measure_boards(given.runs, given.repetitions, _say)
-
-
-def _beside_peers(peers: list[dict[str, Any]], record: dict[str, Any], given: argparse.Namespace) -> Any:
-    from bench.perf.peers import beside_peers, our_rates
-
-    ours = our_rates(record["parts"], given.precision[0])
-    return beside_peers(peers, ours, given.device, given.threads)
-
-
-RUNNERS: dict[str, Callable[[argparse.Namespace, Keep], dict[str, Any]]] = {
-    "startup": _run_startup,
-    "data": _run_data,
-    "training": _run_training,
-    "throughput": _run_throughput,
-    "cores": _run_cores,
-    "tune": _run_tune,
-    "settings": _run_settings,
-    "profile": _run_profile,
-    "boards": _run_boards,
-}
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
-
-
-def _write(file: Path, text: str) -> None:
+    Raises:
+        EnvironmentProblem: it cannot be written.
+    """
+    if target in (None, "-") or not any(record["parts"].values()):
+        return
     try:
-        with whole_file(file) as content:
-            content.write(text.encode())
+        with whole_file(Path(str(target))) as content:
+            content.write((json.dumps(record) + "\n").encode())
     except OSError as error:
-        raise EnvironmentProblem(f"{file} cannot be written: {error.strerror or error}") from None
+        raise EnvironmentProblem(f"{target} cannot be written: {error.strerror or error}") from None
+
+
+def figures_of(tree: Any, path: tuple[str, ...] = (), key: str = "median") -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Walk a record's parts and give every mapping that has `key`, by its path: `training engine cnn_cifar ratio`.
+
+    Entries of a list are named by their `name`.
+    """
+    if isinstance(tree, list):
+        tree = {entry["name"]: entry for entry in tree if "name" in entry}
+    for name, value in tree.items() if isinstance(tree, Mapping) else ():
+        if isinstance(value, Mapping) and key in value:
+            yield " ".join((*path, name)), value
+        else:
+            yield from figures_of(value, (*path, name), key)
+
+
+def _failures(record: Record) -> Iterator[str]:
+    for name, failed in figures_of(record["parts"], key="error"):
+        yield f"{name}: {failed['error']}"
+    for name, why in record["failed"].items():
+        yield f"part {name}: {why}"
+
+
+def print_record(record: Record) -> None:
+    """Print the figures as a table, the operators of a profile, and what is missing with its reason."""
+    from rich.table import Column, Table
+
+    def numbers(*titles: str) -> list[Column]:
+        return [Column(title, justify="right") for title in titles]
+
+    out = console()
+    versions = [f"{name} {record['versions'].get(name) or 'not installed'}" for name in ("torch", "ray")]
+    cores = f"{words.counted(record['cores'], 'core')}, {words.counted(record['threads'], 'thread')}"
+    out.print(", ".join([record["device"], record["cpu"], cores, *versions]))
+    table = Table("figure", *numbers("median", "quartiles", "target", "met"))
+    shown = {**record["parts"], "peers": record.get("peers", [])}
+    for name, figure in figures_of(shown):
+        scale, prefix = (1e9, "G") if figure["median"] >= 1e9 else (1.0, "")
+        median, low, high = (_digits(figure[key] / scale) for key in ("median", "low", "high"))
+        spread = f"{low} to {high}" if figure["n"] > 1 else ""
+        target = f"{figure['bound']} {figure['limit']:g}" if "limit" in figure else ""
+        met = ("yes" if figure["met"] else "no") if "met" in figure else ""
+        table.add_row(name, f"{median} {prefix}{figure['unit']}", spread, target, met)
+    if table.row_count:
+        out.print(table)
+    for model, profile in record["parts"].get("profile", {}).items():
+        operators = Table(f"{model}: operator", *numbers("calls", "own time, ms", "share"))
+        for one in profile["operators"]:
+            operators.add_row(one["name"], f"{one['calls']:,}", _digits(1e3 * one["seconds"]), f"{one['share']:.1%}")
+        out.print(operators)
+    notes = [f"{name}: {entry['left_out']}" for name, entry in figures_of(shown, key="left_out")]
+    load = (record["load"] or [0.0])[0]
+    if load >= BUSY:
+        notes.append(
+            f"the load was {load:.1f} on {record['cores']} cores at the start: by the clock all is slower than it is"
+        )
+    for line in [*notes, *_failures(record)]:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _digits(value: float) -> str:
+    """Print three digits, or the whole number."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,59 +1,69 @@
-"""Timing two things side by side, and figures with their spread. Imports neither torch nor ray."""
+"""Timing two things side by side, whole processes, and figures with their spread. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import bench
 from bench.errors import EnvironmentProblem, UsageError, with_its_kind
+from bench.execution import largest_resident
 
 Figure = dict[str, Any]
-Keep = Callable[[dict[str, Any]], None]  # given a part's result so far, which goes on growing
+Record = dict[str, Any]
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What one call took.
+    """What a call or a process took.
 
     Args:
-        seconds: on the clock on the wall.
-        cpu_seconds: of the process that works; what others on the machine do adds little to it.
+        seconds: wall-clock time.
+        cpu_seconds: processor time.
+        memory: bytes, the largest resident size of a process.
+        errors: what a process wrote on stderr.
     """
 
     seconds: float
     cpu_seconds: float
+    memory: int = 0
+    errors: str = ""
 
 
-def failure(error: Exception) -> str:
-    """What a record says of it; only what is not said in words already has the kind of error before it."""
-    said = isinstance(error, UsageError | EnvironmentProblem)
-    return str(error) if said else with_its_kind(error)
+def message_of(error: Exception) -> str:
+    """Word an error for a record; an unexpected one begins with its kind."""
+    return str(error) if isinstance(error, UsageError | EnvironmentProblem) else with_its_kind(error)
 
 
-def guarded(action: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """An entry of a record; where it fails, why it is `left_out`, or the `error`: the others' are not lost with it."""
+def guarded(action: Callable[[], Record]) -> Record:
+    """Return an entry of a record; if the action fails, the reason as `left_out` (a usage error) or `error`."""
     try:
         return action()
     except UsageError as reason:
         return {"left_out": str(reason)}
     except Exception as error:
-        return {"error": failure(error)}
+        return {"error": message_of(error)}
 
 
-def nothing(*_: object) -> None:
-    """Does nothing: the `synchronise` of a device that works while it is called, the `keep` of a part in one piece."""
+def synchroniser(device: str) -> Callable[[], object]:
+    """Return a function that waits until the device is idle."""
+    if device != "cuda":
+        return lambda: None
+    import torch
+
+    return torch.cuda.synchronize
 
 
-def timed(action: Callable[[], object], synchronise: Callable[[], object] = nothing) -> Spent:
-    """Call once and time it.
-
-    Args:
-        action: what is timed.
-        synchronise: waits until a device has done what it was given; called before both readings of the clocks.
-    """
+def timed(action: Callable[[], object], synchronise: Callable[[], object] = lambda: None) -> Spent:
+    """Call an action once and time it; `synchronise` is called before both readings of the clocks."""
     synchronise()
     wall, cpu = time.perf_counter(), time.process_time()
     action()
@@ -65,39 +75,69 @@ def alternate(
     first: Callable[[], object],
     second: Callable[[], object],
     pairs: int,
-    synchronise: Callable[[], object] = nothing,
+    synchronise: Callable[[], object] = lambda: None,
 ) -> list[tuple[Spent, Spent]]:
-    """Time both in turn, `pairs` times, so that what else the machine does falls on both.
-
-    The order is first, second, second, first, first, ...: a steady drift then cancels as well.
-    """
-    found = []
+    """Time both in turn, `pairs` times: first, second, second, first, ..., so that a steady drift cancels."""
+    times = []
     for pair in range(pairs):
         if pair % 2:
             after = timed(second, synchronise)
-            found.append((timed(first, synchronise), after))
+            times.append((timed(first, synchronise), after))
         else:
             before = timed(first, synchronise)
-            found.append((before, timed(second, synchronise)))
-    return found
+            times.append((before, timed(second, synchronise)))
+    return times
+
+
+def run_python(arguments: Sequence[str], **environment: str) -> Spent:
+    """Run the interpreter to its end, this source tree importable; its standard output is thrown away.
+
+    Args:
+        arguments: of the interpreter.
+        **environment: variables that replace the user's.
+
+    Raises:
+        EnvironmentProblem: it failed.
+    """
+    path = os.pathsep.join(part for part in (str(bench.ROOT), os.environ.get("PYTHONPATH")) if part)
+    names = {**os.environ, "PYTHONPATH": path, **environment}
+    with tempfile.TemporaryFile("w+") as errors:
+        before = time.perf_counter()
+        process = subprocess.Popen([sys.executable, *arguments], env=names, stdout=subprocess.DEVNULL, stderr=errors)
+        _, status, used = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - before
+        process.returncode = os.waitstatus_to_exitcode(status)
+        errors.seek(0)
+        written = errors.read()
+    if process.returncode:
+        last = written.strip().splitlines()[-1:] or ["no message"]
+        raise EnvironmentProblem(f"`python {' '.join(arguments)}` ended with status {process.returncode}: {last[0]}")
+    return Spent(seconds, used.ru_utime + used.ru_stime, largest_resident(used), written)
 
 
 def figure(values: Sequence[float], unit: str, limit: float | None = None, at_least: bool = False) -> Figure:
-    """A measured quantity: the median, the quartiles as its spread, and a target where there is one.
+    """Summarise single measurements: median, quartiles, and a target if there is one.
 
     Args:
-        values: single measurements, at least one.
+        values: at least one.
         unit: of all of them; `x` for a ratio.
         limit: the target, or None.
         at_least: whether the target is a lower limit.
 
     Returns:
-        `median`, `low` and `high` (quartiles), `least`, `n`, `unit`; with a target also `limit`, `bound` and `met`.
+        `median`, `low` and `high` (quartiles), `n`, `unit`; with a target also `limit`, `bound` and `met`.
     """
-    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
-    spread = {"median": quartiles[1], "low": quartiles[0], "high": quartiles[2], "least": min(values)}
-    made: Figure = {**spread, "n": len(values), "unit": unit}
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    summary: Figure = {"median": median, "low": low, "high": high, "n": len(values), "unit": unit}
     if limit is not None:
-        met = quartiles[1] >= limit if at_least else quartiles[1] <= limit
-        made |= {"limit": limit, "bound": ">=" if at_least else "<=", "met": met}
-    return made
+        met = median >= limit if at_least else median <= limit
+        summary |= {"limit": limit, "bound": ">=" if at_least else "<=", "met": met}
+    return summary
+
+
+def seconds_of(times: Sequence[Spent], limit: float | None = None) -> Record:
+    """Summarise times: `seconds` with the target, and `cpu_seconds`."""
+    return {
+        "seconds": figure([spent.seconds for spent in times], "s", limit),
+        "cpu_seconds": figure([spent.cpu_seconds for spent in times], "s"),
+    }

@@ -9,109 +9,98 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import UsageError
-from bench.perf.measure import figure
+from bench.perf.measure import Record, figure
 
 SYNONYMS = {"cnn": "cnn_cifar"}  # peers' names of models -> ours
 REQUIRED = ("peer", "model", "samples_per_s")
-# The loop of a script without a library, which an engine for GPUs has to leave far behind.
-PLAIN, OVER_PLAIN_ON_GPU = "plain", 20.0
-AHEAD = 1.0  # of every peer
+OVER_PLAIN_ON_GPU = 20.0  # target over `plain`, the loop of a script without a library
+AHEAD = 1.0  # target over every other peer
 
 
-def read_peers(files: Sequence[str]) -> list[dict[str, Any]]:
-    """The records among what peers printed, in order: every line that begins with `{`; they print progress, too.
+def read_peers(files: Sequence[str]) -> list[Record]:
+    """Read the records among what peers printed: every line that begins with `{`; they print progress, too.
 
     Raises:
         UsageError: a file cannot be read or has no record, or a record is damaged or lacks something.
     """
-    return [record for file in files for record in _of_file(file)]
+    records = []
+    for file in files:
+        try:
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--compare {file}: {getattr(error, 'strerror', None) or 'not a text file'}") from None
+        numbered = [(number, line) for number, line in enumerate(lines, 1) if line.lstrip().startswith("{")]
+        if not numbered:
+            raise UsageError(f"--compare {file}: no record; one is a line of JSON with {', '.join(REQUIRED)}")
+        records += [_record(line, f"--compare {file}, line {number}") for number, line in numbered]
+    return records
 
 
-def _of_file(file: str) -> list[dict[str, Any]]:
-    found = [_record(file, number, line) for number, line in _lines(file) if line.startswith("{")]
-    if not found:
-        raise UsageError(f"--compare {file}: no record; one is a line of JSON with {', '.join(REQUIRED)}")
-    return found
-
-
-def _lines(file: str) -> list[tuple[int, str]]:
+def _record(line: str, where: str) -> Record:
     try:
-        text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--compare {file}: {getattr(error, 'strerror', None) or 'not a text file'}") from None
-    return [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1)]
-
-
-def _record(file: str, number: int, line: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(line)
+        record: Record = json.loads(line)
     except ValueError:
-        raise UsageError(f"--compare {file}, line {number}: not a JSON object: {line[:60]!r}") from None
-    missing = [name for name in REQUIRED if name not in found]
+        raise UsageError(f"{where}: not a JSON object: {line[:60]!r}") from None
+    missing = [name for name in REQUIRED if name not in record]
     if missing:
-        raise UsageError(f"--compare {file}, line {number}: no {missing[0]!r}; a record has {', '.join(REQUIRED)}")
-    rate = found["samples_per_s"]
+        raise UsageError(f"{where}: no {missing[0]!r}; a record has {', '.join(REQUIRED)}")
+    rate = record["samples_per_s"]
     if not isinstance(rate, int | float) or isinstance(rate, bool) or not 0 < rate < math.inf:
-        raise UsageError(f"--compare {file}, line {number}: samples_per_s must be a finite number > 0, got {rate!r}")
-    return found
+        raise UsageError(f"{where}: samples_per_s must be a finite number > 0, got {rate!r}")
+    return record
 
 
-def beside_peers(
-    records: Sequence[Mapping[str, Any]], ours: Sequence[Mapping[str, Any]], device: str, threads: int
-) -> list[dict[str, Any]]:
-    """Each record beside each of our rates of the same model, without augmentation.
+def beside_peers(peers: Sequence[Record], ours: Sequence[Record], device: str, threads: int) -> list[Record]:
+    """Put each peer's rate beside each of our rates of the same model.
 
     Args:
-        records: of `read_peers`.
-        ours: entries with `model`, `backend`, `precision`, `pack` and `rate`.
+        peers: of `read_peers`.
+        ours: of `our_rates`.
         device: of ours.
         threads: of ours.
 
     Returns:
-        The ratio of ours over theirs as a figure, with a target where the record was taken on the same device with the
-        same threads, which `alike` tells: else a ratio says little. Its `ratio` is None where we have no such model.
+        Entries with `name` and `ratio`, ours over theirs; it has a target if the peer was measured on the same device
+        with the same threads. If we have no such model, `left_out`.
     """
-    here = {"device": device, "threads": threads}
-    return [entry for record in records for entry in _beside(record, ours, here)]
+    entries = []
+    for peer in peers:
+        model = SYNONYMS.get(peer["model"], peer["model"])
+        alike = (peer.get("device", device), peer.get("threads", threads)) == (device, threads)
+        target = OVER_PLAIN_ON_GPU if (peer["peer"], device) == ("plain", "cuda") else AHEAD
+        matching = [own for own in ours if own["model"] == model]
+        for own in matching:
+            how = f"{own['backend']}, {own['precision']}, pack {own['pack']}"
+            other = "" if alike else " (another device, or other threads)"
+            ratio = figure(
+                [own["rate"]["median"] / peer["samples_per_s"]], "x", target if alike else None, at_least=True
+            )
+            entries.append({"name": f"{model}, {how} over {peer['peer']}{other}", "ratio": ratio})
+        if not matching:
+            entries.append({"name": f"{model} over {peer['peer']}", "left_out": f"{model} was not measured"})
+    return entries
 
 
-def _beside(
-    record: Mapping[str, Any], ours: Sequence[Mapping[str, Any]], here: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    model = SYNONYMS.get(record["model"], record["model"])
-    theirs = record["samples_per_s"]
-    alike = all(record.get(name, value) == value for name, value in here.items())
-    said = {"peer": record["peer"], "model": model, "samples_per_s": theirs, "alike": alike}
-    limit = OVER_PLAIN_ON_GPU if (record["peer"], here["device"]) == (PLAIN, "cuda") else AHEAD
-    how = ("backend", "precision", "pack")
-    found = [
-        said
-        | {name: own[name] for name in how}
-        | {"ratio": figure([own["rate"]["median"] / theirs], "x", limit if alike else None, at_least=True)}
-        for own in ours
-        if own["model"] == model
-    ]
-    return found or [said | dict.fromkeys(how) | {"ratio": None}]
-
-
-def our_rates(parts: Mapping[str, Any], precision: str) -> list[dict[str, Any]]:
-    """The rates of a record's parts that peers' work may be put beside: FedAvg on CIFAR-10, not augmented.
+def our_rates(parts: Mapping[str, Any], precision: str) -> list[Record]:
+    """Return the rates of a record's parts that peers do the work of: FedAvg on CIFAR-10, not augmented.
 
     Args:
         parts: of the record.
         precision: of the part training.
+
+    Returns:
+        Entries with `model`, `backend`, `precision`, `pack` and `rate`; rates of the part throughput stand for those of
+        the part training.
     """
-    part, engine = parts.get("throughput", {}), parts.get("training", {}).get("engine", {})
-    plain = part.get("work", {}).get("augmentation") == "none"
-    usual = {"dataset": "cifar10", "image_size": "own", "optimizer": "sgd", "batch_size": 64}
     rates = [
         entry
-        for entry in part.get("rates", ())
-        if plain and "rate" in entry and all(entry[name] == value for name, value in usual.items())
+        for entry in parts.get("throughput", {}).get("rates", ())
+        if "rate" in entry and entry["augmentation"] == "none"
     ]
-    known = {(entry["model"], entry["backend"], entry["precision"], entry["pack"]) for entry in rates}
-    for model, found in engine.items():
-        if "none" in found and (model, backend := found["none"]["backend"], precision, 1) not in known:
-            how = {"model": model, "backend": backend, "precision": precision, "pack": 1}
-            rates.append(how | {"rate": found["none"]["engine_rate"]})
+    present = {(entry["model"], entry["backend"], entry["precision"], entry["pack"]) for entry in rates}
+    for model, augmentations in parts.get("training", {}).get("engine", {}).items():
+        plain = augmentations.get("none")
+        if plain and (model, plain["backend"], precision, 1) not in present:
+            described = {"model": model, "backend": plain["backend"], "precision": precision, "pack": 1}
+            rates.append(described | {"rate": plain["engine_rate"]})
     return rates

@@ -5,18 +5,17 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from bench import provenance
 from bench.errors import EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.events import Watched
-from bench.perf.measure import figure, timed
+from bench.perf.measure import Record, Say, figure, timed
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 
@@ -26,7 +25,7 @@ TRIAL_ROUNDS = "2"  # of a trial that is trivially small
 
 @dataclass
 class Clock:
-    """A display that shows nothing and notes when it was told something."""
+    """A display that shows nothing and notes when trials report and end."""
 
     began: float = field(default_factory=time.perf_counter)
     updates: list[float] = field(default_factory=list)
@@ -52,10 +51,11 @@ class Clock:
         """Nothing to do."""
 
 
-def measure_tune(trials: int, steps: int, threads: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """The same small trials on the embedded digits under both executors, one at a time.
+def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say) -> None:
+    """Time the same small trials on the embedded digits under both executors, one at a time.
 
     Args:
+        record: gets `inline`, `ray` and `overhead`, the second beyond the first.
         trials: of one step, at least 2; Tune's share is taken after the first.
         steps: reports of one long trial, at least 2.
         threads: of each trial.
@@ -66,18 +66,23 @@ def measure_tune(trials: int, steps: int, threads: int, say: Callable[[str], Non
     """
     say("tune: importing Ray")
     imported = timed(_import_ray).seconds
-    before, ray, after = (_both(executor, trials, steps, threads, say) for executor in ("inline", "ray", "inline"))
-    found = {"inline": _times(before, after), "ray": _times(ray)}
-    found["ray"]["import_seconds"] = imported
-    return {**found, "overhead": _overhead(found["inline"], found["ray"])}
-
-
-def _both(executor: str, trials: int, steps: int, threads: int, say: Callable[[str], None]) -> tuple[Clock, Clock]:
-    """Many small trials, and one long one that reports each of its rounds."""
-    say(f"tune: {trials} small trials, {executor}")
-    many = _sweep(executor, {"rounds": (TRIAL_ROUNDS,)}, trials, Execution(out="", threads=threads))
-    say(f"tune: a trial of {steps} reports, {executor}")
-    return many, _sweep(executor, {"rounds": (str(steps),)}, 1, Execution("", threads=threads, rounds_per_report=1))
+    clocks: dict[str, list[tuple[Clock, Clock]]] = {"inline": [], "ray": []}
+    for executor in ("inline", "ray", "inline"):
+        say(f"tune: {trials} small trials and one of {steps} reports, {executor}")
+        small = _sweep(executor, {"rounds": (TRIAL_ROUNDS,)}, trials, Execution(out="", threads=threads))
+        long = _sweep(executor, {"rounds": (str(steps),)}, 1, Execution("", threads=threads, rounds_per_report=1))
+        clocks[executor].append((small, long))
+    record |= {executor: _times(runs) for executor, runs in clocks.items()}
+    record["ray"]["import_seconds"] = imported
+    extra = {
+        name: record["ray"][name]["median"] - record["inline"][name]["median"]
+        for name in ("first_trial", "trial", "step")
+    }
+    record["overhead"] = {
+        "start": figure([extra["first_trial"]], "s"),  # of Ray and its first worker
+        "trial": figure([extra["trial"]], "s", SECONDS_A_TRIAL),
+        "step": figure([extra["step"]], "ms", MILLISECONDS_A_STEP),
+    }
 
 
 def _import_ray() -> None:
@@ -87,7 +92,7 @@ def _import_ray() -> None:
 
 
 def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution) -> Clock:
-    """Run FedAvg's seeds into a folder that is thrown away."""
+    """Run FedAvg's seeds into a temporary folder."""
     from bench.executors.runner import Resources, run_plan
 
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
@@ -103,25 +108,12 @@ def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, exe
     return clock
 
 
-def _times(*runs: tuple[Clock, Clock]) -> dict[str, Any]:
-    """Seconds to the first trial's end, of each later trial, and milliseconds of each later step, over all runs."""
-    trials = [after - before for many, _ in runs for before, after in pairwise(many.ends)]
+def _times(runs: Sequence[tuple[Clock, Clock]]) -> Record:
+    """Summarise seconds to the first trial's end, of each later trial, and milliseconds of each later step."""
+    trials = [after - before for small, _ in runs for before, after in pairwise(small.ends)]
     steps = [1000 * (after - before) for _, long in runs for before, after in pairwise(long.updates)]
     return {
-        "first_trial": figure([many.ends[0] for many, _ in runs], "s"),
+        "first_trial": figure([small.ends[0] for small, _ in runs], "s"),
         "trial": figure(trials, "s"),
         "step": figure(steps, "ms"),
-        # Beside the medians: an occasional slow step (a saved state) counts here by its whole length.
-        "mean_trial_seconds": fmean(trials),
-        "mean_step_milliseconds": fmean(steps),
-    }
-
-
-def _overhead(inline: Mapping[str, Any], ray: Mapping[str, Any]) -> dict[str, Any]:
-    """What Ray takes beyond the same work done inline, by medians; `start` is that of Ray and its first worker."""
-    extra = {name: ray[name]["median"] - inline[name]["median"] for name in ("first_trial", "trial", "step")}
-    return {
-        "start": figure([extra["first_trial"]], "s"),
-        "trial": figure([extra["trial"]], "s", SECONDS_A_TRIAL),
-        "step": figure([extra["step"]], "ms", MILLISECONDS_A_STEP),
     }

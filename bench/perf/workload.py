@@ -1,4 +1,4 @@
-"""The work that the engine and a bare PyTorch loop both do: equal clients, a data set's shapes, made-up samples."""
+"""Work for the engine and for a bare PyTorch loop: equal clients, CIFAR-10's shapes, made-up samples."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from algorithms import Entry, build, entry
+from algorithms import build, entry
 from bench import models
-from bench.data import DatasetInfo, info
+from bench.data import info
 from bench.data.made_up import made_up, made_up_samples
 from bench.engine.network import make_module
 from bench.engine.simulation import Simulation
 from bench.planning.needs import AUXILIARY_PER_CLASS, supply
 from search_spaces.setting import Setting
 
-LR, MOMENTUM, ADAM_LR = 0.01, 0.9, 1e-4
+DATASET = "cifar10"  # whose shapes and classes the made-up samples have
+LR, MOMENTUM = 0.01, 0.9
+ROUNDS = 200  # of a whole run, of which few are timed
 VALIDATION = 320  # samples held out, for algorithms that read them
 # Server work that does not grow with the clients' is kept short beside their few samples.
 SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
@@ -30,39 +32,29 @@ class Workload:
 
     Args:
         model: name in `bench.models.MODELS`.
-        dataset: whose shapes and classes the samples have.
-        image_size: of the engine's images, as `Setting` has it.
         augmentation: of the engine; the bare loop never augments.
         clients: K.
         cohort: clients that train in a round.
         samples: of each client.
         epochs: E.
         batch_size: B.
-        optimizer: of the engine; the bare loop's is SGD.
         device: `cpu` or `cuda`.
         backend: of the engine.
         precision: of both.
         tests: samples of the test set.
-        evaluated: whether each round ends with an evaluation.
-        rounds: of a whole run, of which few are timed.
     """
 
     model: str
-    dataset: str = "cifar10"
-    image_size: str = "own"
     augmentation: str = "none"
     clients: int = 10
     cohort: int = 10
     samples: int = 640
     epochs: int = 2
     batch_size: int = 64
-    optimizer: str = "sgd"
     device: str = "cpu"
     backend: str = "auto"
     precision: str = "fp32"
     tests: int = 10
-    evaluated: bool = False
-    rounds: int = 100
 
     @property
     def processed(self) -> int:
@@ -72,57 +64,56 @@ class Workload:
     @property
     def setting(self) -> Setting:
         """The problem as the engine takes it."""
-        images = info(self.dataset).kind == "images"
         return Setting(
-            dataset=self.dataset,
-            image_size=self.image_size,
+            dataset=DATASET,
             model=self.model,
             num_clients=self.clients,
             participation=self.cohort / self.clients,
-            rounds=self.rounds,
-            evaluate_every=1 if self.evaluated else self.rounds,
+            rounds=ROUNDS,
+            evaluate_every=ROUNDS,
             local_epochs=self.epochs,
             batch_size=self.batch_size,
-            optimizer=self.optimizer,
-            lr=LR if self.optimizer == "sgd" else ADAM_LR,
-            momentum=MOMENTUM if self.optimizer == "sgd" else 0.0,
+            lr=LR,
+            momentum=MOMENTUM,
             augmentation=self.augmentation,
-            normalization="standard" if images else "none",
+            normalization="standard",
             auxiliary_per_class=AUXILIARY_PER_CLASS,
             validation_fraction=VALIDATION / (self.clients * self.samples + VALIDATION),
             precision=self.precision,
         )
 
 
-def simulation(work: Workload, algorithm: str, beside: str = "") -> Simulation:
-    """A run of the algorithm with its defaults.
+def simulation(work: Workload, algorithm: str, like: str = "") -> Simulation:
+    """Make a run of the algorithm with its defaults.
 
     Args:
         work: what is trained.
         algorithm: registry name.
-        beside: an algorithm whose model and optimiser it takes over, to be compared with it.
+        like: an algorithm whose needs of model and optimiser the problem meets as well.
 
     Raises:
         UsageError: the workload cannot give what the algorithm needs.
     """
-    return simulations(work, algorithm, 1, beside)[0]
+    return simulations(work, algorithm, 1, like)[0]
 
 
-def simulations(work: Workload, algorithm: str, count: int, beside: str = "") -> list[Simulation]:
-    """Runs as `simulation` makes them, of the seeds from 0, over the same samples."""
-    setting = supply(entry(algorithm), _fitted(entry(beside or algorithm), work.setting))
-    constants = info(work.dataset)
+def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> list[Simulation]:
+    """Make runs as `simulation` does, of the seeds from 0, over the same samples."""
+    needing = entry(like or algorithm)
+    fitted = replace(work.setting, momentum=0.0) if "plain_sgd" in needing.needs else work.setting
+    setting = supply(entry(algorithm), supply(needing, fitted))
+    constants = info(DATASET)
     auxiliary = AUXILIARY_PER_CLASS * constants.num_classes
     dataset, split = made_up(constants, work.clients, work.samples, auxiliary, VALIDATION, work.tests)
-    made = build(algorithm, **SHORT.get(algorithm, {}))
+    built = build(algorithm, **SHORT.get(algorithm, {}))
     return [
-        Simulation(made, setting, seed, dataset, constants, split, device=work.device, backend=work.backend)
+        Simulation(built, setting, seed, dataset, constants, split, device=work.device, backend=work.backend)
         for seed in range(count)
     ]
 
 
 def together(runs: Sequence[Simulation]) -> Callable[[], None]:
-    """What advances all runs by one round, side by side where there are several; it raises as `one_round` does."""
+    """Return a function that advances all runs by one round, several as a pack; it raises as `one_round` does."""
     if len(runs) == 1:
         return lambda: one_round(runs[0])
     from bench.engine.pack import Pack
@@ -139,16 +130,11 @@ def together(runs: Sequence[Simulation]) -> Callable[[], None]:
     return advance
 
 
-def _fitted(needing: Entry, setting: Setting) -> Setting:
-    """The workload's problem as an algorithm can run in it: plain SGD and BatchNorm where it has to be."""
-    return supply(needing, replace(setting, momentum=0.0) if "plain_sgd" in needing.needs else setting)
-
-
 def one_round(run: Simulation) -> None:
     """Advance by one round.
 
     Raises:
-        RuntimeError: there was none left, because a model stopped being finite: nothing would be timed.
+        RuntimeError: the run diverged before: nothing would be timed.
     """
     before = run.round
     run.advance()
@@ -161,42 +147,37 @@ def _check_advanced(runs: Sequence[Simulation], before: int) -> None:
 
 
 class BareLoop:
-    """What a round's local training costs without an engine: one model, `torch.optim.SGD`, inputs made beforehand.
+    """A round's local training without an engine: one model, `torch.optim.SGD`, inputs made beforehand.
 
     The module, the batch size, the number of steps and the memory layout (channels last) are the engine's.
     """
 
     def __init__(self, work: Workload) -> None:
+        constants, device = info(DATASET), torch.device(work.device)
+        dtype = torch.float64 if work.precision == "fp64" else torch.float32
+        module = make_module(lambda: models.make(work.model, constants.input_shape, constants.num_classes), 0)
         self.work = work
-        self._device = torch.device(work.device)
-        self._dtype = torch.float64 if work.precision == "fp64" else torch.float32
-        self._module = self._make_module()
+        self._module: nn.Module = module.train().to(device, dtype).to(memory_format=torch.channels_last)
         self._optimizer = torch.optim.SGD(self._module.parameters(), LR, momentum=MOMENTUM)
         self._generator = torch.Generator().manual_seed(0)
-        self._shards = [self._shard(info(work.dataset).sized(work.image_size)) for _ in range(work.cohort)]
+        self._shards = []
+        for _ in range(work.cohort):
+            pixels, labels = made_up_samples(work.samples, constants)
+            x = torch.from_numpy(pixels).to(device, dtype) / constants.scale - 0.5
+            x = x.contiguous(memory_format=torch.channels_last)
+            self._shards.append((x, torch.from_numpy(labels).to(device)))
 
     def segment(self) -> None:
-        """As many steps as a round of the engine."""
+        """Take as many steps as a round of the engine."""
         for x, y in self._shards:
             for _ in range(self.work.epochs):
-                order = torch.randperm(len(y), generator=self._generator).to(self._device)
+                order = torch.randperm(len(y), generator=self._generator).to(y.device)
                 for positions in torch.split(order, self.work.batch_size):
                     self._step(x[positions], y[positions])
 
     def _step(self, x: Tensor, y: Tensor) -> None:
         self._optimizer.zero_grad()
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self.work.precision == "bf16"):
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.work.precision == "bf16"):
             loss = F.cross_entropy(self._module(x).logits, y)
         torch.autograd.backward(loss)
         self._optimizer.step()
-
-    def _make_module(self) -> nn.Module:
-        constants = info(self.work.dataset).sized(self.work.image_size)
-        made = make_module(lambda: models.make(self.work.model, constants.input_shape, constants.num_classes), 0)
-        placed: nn.Module = made.train().to(self._device, self._dtype)
-        return placed.to(memory_format=torch.channels_last)
-
-    def _shard(self, constants: DatasetInfo) -> tuple[Tensor, Tensor]:
-        pixels, labels = made_up_samples(self.work.samples, constants)
-        x = torch.from_numpy(pixels).to(self._device, self._dtype) / constants.scale - 0.5
-        return x.contiguous(memory_format=torch.channels_last), torch.from_numpy(labels).to(self._device)

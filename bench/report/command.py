@@ -64,12 +64,7 @@ def _report(arguments: argparse.Namespace) -> None:
     javascript_bundle()  # what it lacks is said before work is done
     results = read(folders_of(arguments.out), *chosen_by)
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
-    _write(target, text)
-    sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")
-
-
-def _write(target: Path, text: str) -> None:
-    """The whole page or none: what is there stays until the new one is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(target) as file:
+    with whole_file(target) as file:  # what is there stays until the new page is complete
         file.write(text.encode())
+    sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")

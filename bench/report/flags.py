@@ -1,10 +1,7 @@
-"""What a reader must know about a number before trusting it."""
+"""Flags: what a reader must know about a number before trusting it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from bench.report.html import Html, join, tag
 from bench.stored.results import Record, Run
 from leaderboards import flags
 
@@ -20,16 +17,11 @@ def flags_of(record: Record) -> tuple[tuple[str, str], ...]:
 
 
 def flags_of_run(run: Run) -> tuple[tuple[str, str], ...]:
-    """The flags of one run."""
-    found = {
+    """Return the flags of one run."""
+    holding = {
         "failed": run["status"] == "failed",
         "stopped": run["status"] == "stopped",
         "diverged": run["diverged"],
         "shortened": run["shortened"] and run["status"] == "finished",
     }
-    return tuple((key, MEANINGS[key][0]) for key, holds in found.items() if holds)
-
-
-def chips(flags: Sequence[tuple[str, str]]) -> Html:
-    """Flags as marked words."""
-    return join(*(tag("span", text, class_=f"chip {key}", title=MEANINGS[key][1]) for key, text in flags))
+    return tuple((key, MEANINGS[key][0]) for key, holds in holding.items() if holds)

@@ -55,7 +55,7 @@ function reveal() {
   const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!(target instanceof HTMLDetailsElement)) return;
   target.hidden = false;
-  target.open = true;
+  for (let part = target; part; part = part.parentElement?.closest("details")) part.open = true;
   target.scrollIntoView();
   target.querySelector("summary").focus({ preventScroll: true });
 }

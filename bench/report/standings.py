@@ -14,10 +14,8 @@ from leaderboards.stats.paired import Ranked, Seeds, rankable, shared_ranks
 
 # The three accuracies of the page: which round's model is meant. All are of the global model on the test set.
 SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
-
-
 _FROM_ALL = "separable from all"
-_ROUNDING = 1e-12  # of equal values, their means may differ by so much of them
+_ROUNDING = 1e-12  # relative difference of means of equal values
 
 
 @dataclass(frozen=True)
@@ -25,9 +23,9 @@ class Winner:
     """The best of a cell.
 
     Args:
-        algorithm: its label; empty where nothing can be ranked.
+        algorithm: its label; empty if nothing can be ranked.
         mean: over its seeds, as stored.
-        margin: over the second, as stored; None where there is none.
+        margin: over the second, as stored; None if there is none.
         verdict: whether that can be told from chance, in a few words.
         separable: whether it is separable from all others.
         equal: labels of the others with the same mean.
@@ -42,41 +40,50 @@ class Winner:
 
     @property
     def names(self) -> str:
-        """The best, and who is equal to it, as printed: `fedavg = fedprox`."""
+        """The best, and its equals, as printed: `fedavg = fedprox`."""
         if len(self.equal) < 2:
             return " = ".join([self.algorithm, *self.equal])
         return f"{self.algorithm} = {len(self.equal)} others"
 
+    def numbers(self, metric: Metric) -> str:
+        """Print mean and margin over the second: `88.58 %, +0.19 points`."""
+        if self.mean is None:
+            return ""
+        text = f"{self.mean * metric.scale:.{metric.decimals}f} %"
+        if self.margin is None:
+            return text
+        if self.equal:
+            return f"{text}, equal means"
+        margin, least = self.margin * metric.scale, 10.0**-metric.decimals
+        more = f"under {least:g} points" if margin < least / 2 else f"{margin:+.{metric.decimals}f} points"
+        return f"{text}, {more}"
+
 
 def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
-    """Label -> seed -> value of every algorithm that is ranked: selected, not diverged, no reference row."""
-    found: dict[str, Seeds] = {}
+    """Return label -> seed -> value of every algorithm that is ranked: selected, not diverged, no reference."""
+    values: dict[str, Seeds] = {}
     for record in cell.selected:
-        values = {seed: run[metric.name] for seed, run in record["run_of_seed"].items() if run[metric.name] is not None}
-        if values and not record["diverged"] and not is_reference(record):
-            found[label_of(record)] = values
-    return found
+        seeds = {seed: run[metric.name] for seed, run in record["run_of_seed"].items() if run[metric.name] is not None}
+        if seeds and not record["diverged"] and not is_reference(record):
+            values[label_of(record)] = seeds
+    return values
 
 
 def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:
-    """Label -> place, the best first; without those that have too few seeds to be ranked beside the others."""
-    return _places(values_of(cell, metric), metric)
-
-
-def _places(values: Mapping[str, Seeds], metric: Metric) -> dict[str, Ranked]:
+    """Return label -> place, the best first; without those that have too few seeds to be ranked beside the others."""
+    values = values_of(cell, metric)
     ranked = {name: values[name] for name in rankable({name: len(seeds) for name, seeds in values.items()})}
     return {one.algorithm: one for one in shared_ranks(ranked, metric.higher_is_better)}
 
 
 def winner(cell: Cell, metric: Metric) -> Winner:
-    """The best algorithm of a cell and how sure that is."""
-    values = values_of(cell, metric)
-    ranked = list(_places(values, metric).values())
+    """Return the best algorithm of a cell and how sure that is."""
+    ranked = list(standings(cell, metric).values())
     if not ranked:
         return Winner("", None, None, "no finished run to rank")
     best = max(ranked, key=lambda one: one.mean) if metric.higher_is_better else min(ranked, key=lambda one: one.mean)
     others = [one for one in ranked if one is not best]
-    left = len(values) - len(ranked)  # with too few seeds to be ranked
+    left = len(values_of(cell, metric)) - len(ranked)  # with too few seeds to be ranked
     if not others:
         verdict = f"not tested: {counted(left, 'other')} with fewer than 3 seeds" if left else "the only one here"
         return Winner(best.algorithm, best.mean, None, verdict)
@@ -87,7 +94,7 @@ def winner(cell: Cell, metric: Metric) -> Winner:
 
 
 def _verdict(best: Ranked, others: Sequence[Ranked], left: int) -> str:
-    """Whether the best of a cell can be told from the others, `left` of them not ranked."""
+    """Say whether the best can be told from the others; `left` algorithms are not ranked."""
     sharing = [one.algorithm for one in others if one.rank == best.rank]
     untested = [one.algorithm for one in others if one.untested]
     if len(untested) == len(others):

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.charts import importance, response
-from bench.report.embed import Charts, Column, figure
-from bench.report.html import Html, join, tag
+from bench.charts.importance import importance
+from bench.charts.response import response
+from bench.report.charts import Charts, Column
 from bench.report.importance import Effects, main_effects
 from bench.stored.groups import Group, hyperparameters, label_of, number
 from bench.stored.results import Record
-from bench.terminal.words import counted, in_order
+from bench.terminal.words import in_order
+
+Cells = Mapping[str, list[Record]]  # label of a cell -> records of one algorithm
 
 _DISCRETE = 12  # different values from which those of a search are on a scale
-
 _RESPONSE_TABLE = (
     Column("configuration", "configuration"),
     Column("alpha", "alpha"),
@@ -31,55 +32,61 @@ _IMPORTANCE_TABLE = (
 )
 
 
-def tuning_section(groups: Sequence[Group], charts: Charts) -> Html:
-    """Every algorithm with several configurations, group by group.
+def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, Any]]:
+    """Return every algorithm with several configurations: its `figures`, their `qualities`, how many are `left` out.
 
     Args:
         groups: of the page.
         charts: the page's; the new ones are added.
     """
-    parts = [part for group in groups for part in _of_group(group, charts, len(groups))]
-    if not parts:
-        return tag("p", "Every algorithm was run with one configuration only: there is nothing to compare.")
-    return join(*parts)
-
-
-def _of_group(group: Group, charts: Charts, groups: int) -> Iterator[Html]:
-    labels = sorted({label_of(record) for cell in group.cells for record in cell.records})
-    for label in labels:
-        cells = {cell.label: [r for r in cell.records if label_of(r) == label] for cell in group.cells}
-        names = varied([record for records in cells.values() for record in records])
-        if not names:
-            continue
-        usable = {name: [r for r in records if _usable(r)] for name, records in cells.items()}
-        effects = {cell: found for cell, own in usable.items() if (found := _effects(own, names))}
-        figures = [one for name in names if (one := _response(group, label, name, usable, charts))]
-        figures += [_importance(group, label, effects, charts)] if effects else []
-        heading = f"{label}, {group.name}" if groups > 1 else label
-        if figures:
-            grid = tag("div", *figures, class_="grid", style="--columns:3")
-            yield join(tag("h3", heading), grid, _qualities(effects, usable), _remarks(cells, usable))
+    sections = []
+    for group in groups:
+        for label in sorted({label_of(record) for cell in group.cells for record in cell.records}):
+            cells = {cell.label: [r for r in cell.records if label_of(r) == label] for cell in group.cells}
+            names = varied([record for own in cells.values() for record in own])
+            usable = {name: [r for r in own if _usable(r)] for name, own in cells.items()}
+            effects = {cell: found for cell, own in usable.items() if (found := _effects(own, names))}
+            figures = [one for name in names if (one := _response(group, label, name, usable, charts))]
+            figures += [_importance(group, label, effects, charts)] if effects else []
+            if figures:
+                sections.append(
+                    {
+                        "heading": f"{label}, {group.name}" if len(groups) > 1 else label,
+                        "figures": figures,
+                        "qualities": [(cell, *_quality(one, usable[cell])) for cell, one in effects.items()],
+                        "left": sum(map(len, cells.values())) - sum(map(len, usable.values())),
+                    }
+                )
+    return sections
 
 
 def varied(records: Sequence[Record]) -> list[str]:
-    """The hyper-parameters that have several values."""
+    """Return the hyper-parameters that have several values."""
     values: dict[str, set[str]] = {}
     for record in records:
         for name, value in hyperparameters(record).items():
             values.setdefault(name, set()).add(repr(value))
-    return [name for name, found in values.items() if len(found) > 1]
+    return [name for name, own in values.items() if len(own) > 1]
+
+
+def text_of(record: Record, names: Sequence[str]) -> str:
+    """Print the values of `names`: `gamma=0.2 buffer=5`."""
+    values = hyperparameters(record)
+    return " ".join(f"{name}={number(values[name])}" for name in names if name in values)
 
 
 def _usable(record: Record) -> bool:
     return bool(record["n"]) and not record["diverged"] and record["best_val_accuracy_mean"] is not None
 
 
-def _response(group: Group, label: str, name: str, cells: dict[str, list[Record]], charts: Charts) -> Html | None:
+def _response(group: Group, label: str, name: str, cells: Cells, charts: Charts) -> dict[str, Any] | None:
     records = [record for own in cells.values() for record in own]
     values = sorted({hyperparameters(record).get(name) for record in records}, key=in_order)
     if len(values) < 2:
         return None
-    continuous = len(values) > _DISCRETE and all(_is_number(value) for value in values)
+    continuous = len(values) > _DISCRETE and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in values
+    )
     rows = [
         {
             "value": value if continuous else number(value),
@@ -95,19 +102,20 @@ def _response(group: Group, label: str, name: str, cells: dict[str, list[Record]
     shown = values if continuous else [number(value) for value in values]
     spec = response(name, rows, group.alphas, group.participations, values=shown, continuous=continuous)
     what = f"Validation accuracy of {label} against {name}, {group.name}."
-    return figure(name, charts.plot(spec, what, _RESPONSE_TABLE))
+    return {"caption": name, "chart": charts.add(spec, what, _RESPONSE_TABLE)}
 
 
-def _importance(group: Group, label: str, found: dict[str, Effects], charts: Charts) -> Html:
+def _importance(group: Group, label: str, effects: Mapping[str, Effects], charts: Charts) -> dict[str, Any]:
     rows: list[dict[str, Any]] = [
         {"name": one.name, "cell": cell, "share": one.share, "chance": one.chance}
-        for cell, effects in found.items()
-        for one in effects.each
+        for cell, own in effects.items()
+        for one in own.each
     ]
     order = list(dict.fromkeys(row["name"] for row in sorted(rows, key=lambda row: -row["share"])))
-    what = f"Importance of the hyper-parameters of {label}, {group.name}. {_in_words(rows)}"
-    plot = charts.plot(importance(rows, order, list(found)), what, _IMPORTANCE_TABLE)
-    return figure("importance: share of the spread explained alone", plot)
+    words = "; ".join(f"{row['cell']}: {row['name']} {100 * row['share']:.0f} %" for row in rows[:12])
+    what = f"Importance of the hyper-parameters of {label}, {group.name}. {words}"
+    chart = charts.add(importance(rows, order, list(effects)), what, _IMPORTANCE_TABLE)
+    return {"caption": "importance: share of the spread explained alone", "chart": chart}
 
 
 def _effects(records: Sequence[Record], names: Sequence[str]) -> Effects | None:
@@ -115,50 +123,13 @@ def _effects(records: Sequence[Record], names: Sequence[str]) -> Effects | None:
     return main_effects([hyperparameters(record) for record in records], scores, names)
 
 
-def _qualities(found: dict[str, Effects], cells: dict[str, list[Record]]) -> Html | None:
-    """What the shares are shares of, how much of that is chance, and what is left over."""
-    if not found:
-        return None
-    head = ("cell", "spread of configurations, points", "of its variance, seeds alone give", "interactions explain")
-    rows = [
-        tag(
-            "tr",
-            tag("th", cell, scope="row"),
-            *(tag("td", text, class_="number") for text in _quality(one, cells[cell])),
-        )
-        for cell, one in found.items()
-    ]
-    body = [tag("thead", tag("tr", *(tag("th", text, scope="col") for text in head))), tag("tbody", *rows)]
-    table = tag("div", tag("table", *body), class_="scroll", tabindex=0, role="region", aria_label="What is explained")
-    return tag("details", tag("summary", "How much there is to explain"), table, class_="data")
-
-
 def _quality(effects: Effects, records: Sequence[Record]) -> Iterator[str]:
+    """Print the spread between configurations, the share of it that is chance, and the share of interactions."""
     yield f"{100 * effects.spread:.2f}"
     noise = [r["best_val_accuracy_std"] ** 2 / r["n"] for r in records if r["best_val_accuracy_std"] is not None]
-    known = len(noise) == len(records)
-    yield f"{100 * min(1.0, math.fsum(noise) / len(noise) / effects.spread**2):.0f} %" if known else "unknown: one seed"
-    rest = max(0.0, 1 - math.fsum(one.share for one in effects.each))
+    several = len(noise) == len(records)
+    yield (
+        f"{100 * min(1.0, math.fsum(noise) / len(noise) / effects.spread**2):.0f} %" if several else "unknown: one seed"
+    )
+    rest = max(0.0, 1 - math.fsum(effect.share for effect in effects.each))
     yield f"{100 * rest:.0f} %" if effects.complete else "unknown: combinations are missing, shares may overlap"
-
-
-def _remarks(cells: dict[str, list[Record]], usable: dict[str, list[Record]]) -> Html | None:
-    left = sum(len(records) - len(usable[name]) for name, records in cells.items())
-    if not left:
-        return None
-    said = f"Left out: {counted(left, 'configuration')} without a finished run, or DIVERGED."
-    return tag("p", said, class_="note")
-
-
-def _in_words(rows: Sequence[dict[str, Any]]) -> str:
-    return "; ".join(f"{row['cell']}: {row['name']} {100 * row['share']:.0f} %" for row in rows[:12])
-
-
-def text_of(record: Record, names: Sequence[str]) -> str:
-    """The values of `names`, as printed: `gamma=0.2 buffer=5`."""
-    values = hyperparameters(record)
-    return " ".join(f"{name}={number(values[name])}" for name in names if name in values)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bench.charts import winners
-from bench.report.embed import Charts, Column, figure
-from bench.report.html import Html, join, tag
-from bench.report.standings import SHOWN, Winner, values_of, winner
-from bench.stored.groups import Cell, Group
+from bench.charts.winners import winners
+from bench.report.charts import Charts, Column
+from bench.report.standings import SHOWN, values_of, winner
+from bench.stored.groups import Group
 from leaderboards.metrics import Metric
-from leaderboards.stats.aggregate import Pooled, pooled
+from leaderboards.stats.aggregate import pooled
+
+Table = dict[str, Any]
 
 _TABLE = (
     Column("metric", "metric"),
@@ -23,101 +24,61 @@ _TABLE = (
 )
 
 
-def winners_section(groups: Sequence[Group], labels: Sequence[str], charts: Charts) -> Html:
-    """The maps of all groups.
+def winners_section(groups: Sequence[Group], labels: Sequence[str], charts: Charts) -> list[dict[str, Any]]:
+    """Return `group`, `chart` and `tables` of each group.
 
     Args:
         groups: of the page.
         labels: every algorithm, in the order of the colours.
         charts: the page's; the new ones are added.
     """
-    return join(*(_of_group(group, labels, charts, len(groups)) for group in groups))
+    return [
+        {
+            "group": group,
+            "chart": _map(group, labels, charts),
+            "tables": [table for metric in SHOWN if (table := _pooled(group, metric))],
+        }
+        for group in groups
+    ]
 
 
-def _of_group(group: Group, labels: Sequence[str], charts: Charts, groups: int) -> Html:
-    rows = list(_rows(group))
-    found = [row for row in rows if row["metric"] == SHOWN[0].name]
-    words = "; ".join(
-        f"alpha {row['alpha']}, participation {row['participation']}: {row['names'] or 'none'} "
-        f"{row['numbers']}, {row['verdict']}"
-        for row in found[:12]
-    )
-    spec = winners(rows, labels, group.alphas, group.participations, SHOWN[0].name)
-    what, height = f"Best algorithm of each cell, {group.name}. {words}", f"--rows:{len(group.participations)}"
-    map_ = charts.plot(spec, what, _TABLE, class_="wide", style=height)
-    tables = [_pooled(group, metric) for metric in SHOWN] if len(group.cells) > 1 else []
-    return join(
-        tag("h3", group.name) if groups > 1 else None, figure(tag("span", group.title, class_="note"), map_), *tables
-    )
-
-
-def _rows(group: Group) -> Iterator[dict[str, Any]]:
+def _map(group: Group, labels: Sequence[str], charts: Charts) -> int:
+    rows = []
     for metric in SHOWN:
         for cell in group.cells:
             best = winner(cell, metric)
-            yield {
-                "metric": metric.name,
-                "alpha": cell.alpha_text,
-                "participation": cell.participation_text,
-                "algorithm": best.algorithm,
-                "names": best.names,
-                "numbers": _numbers(best, metric),
-                "verdict": best.verdict,
-                "separable": best.separable,
-            }
+            place = {"metric": metric.name, "alpha": cell.alpha_text, "participation": cell.participation_text}
+            words = {"names": best.names, "numbers": best.numbers(metric), "verdict": best.verdict}
+            rows.append({**place, "algorithm": best.algorithm, **words, "separable": best.separable})
+    text = "; ".join(
+        f"alpha {row['alpha']}, participation {row['participation']}: {row['names'] or 'none'} "
+        f"{row['numbers']}, {row['verdict']}"
+        for row in rows[: min(12, len(group.cells))]
+    )
+    spec = winners(rows, labels, group.alphas, group.participations, SHOWN[0].name)
+    return charts.add(spec, f"Best algorithm of each cell, {group.name}. {text}", _TABLE)
 
 
-def _numbers(best: Winner, metric: Metric) -> str:
-    """`88.58 %, +0.19 points`, the margin over the second."""
-    if best.mean is None:
-        return ""
-    text = f"{best.mean * metric.scale:.{metric.decimals}f} %"
-    if best.margin is None:
-        return text
-    if best.equal:
-        return f"{text}, equal means"
-    margin, least = best.margin * metric.scale, 10.0**-metric.decimals
-    return f"{text}, under {least:g} points" if margin < least / 2 else f"{text}, {margin:+.{metric.decimals}f} points"
-
-
-def _pooled(group: Group, metric: Metric) -> Html | None:
-    """Average rank, share of cells won and interquartile mean of those that were run in every cell."""
-    cells = {_key(cell): values_of(cell, metric) for cell in group.cells}
-    found = pooled(
+def _pooled(group: Group, metric: Metric) -> Table | None:
+    """Return the standing of the algorithms that were run in every cell: rank, share of cells won, mean."""
+    cells = {(cell.alpha, cell.participation): values_of(cell, metric) for cell in group.cells}
+    standing = pooled(
         {key: {name: own.values() for name, own in cell.items()} for key, cell in cells.items() if len(cell) > 1}
     )
-    if len(found.standings) < 2 or found.cells < 2:
+    if len(standing.standings) < 2 or standing.cells < 2:
         return None
-    head = ("algorithm", "mean rank", "cells won", f"interquartile mean, {metric.unit}", "95 % interval", "runs")
-    body = [tag("tr", *(tag("td", text) for text in line)) for line in _lines(found, metric)]
-    table = tag(
-        "table",
-        tag("caption", f"Over all {found.cells} cells, {metric.of}"),
-        tag("thead", tag("tr", *(tag("th", text, scope="col") for text in head))),
-        tag("tbody", *body),
-    )
-    return join(
-        tag(
-            "div", table, class_=f"scroll metric {metric.name}", tabindex=0, role="region", aria_label="Over all cells"
-        ),
-        _remarks(found, metric),
-    )
-
-
-def _lines(found: Pooled, metric: Metric) -> Iterator[tuple[str, ...]]:
-    for one in found.standings:
+    lines = []
+    for one in standing.standings:
         interval = one.interval
         limits = "–" if interval is None else f"{100 * interval.low:.2f} – {100 * interval.high:.2f}"
         iqm = f"{one.iqm * metric.scale:.{metric.decimals}f}"
-        yield one.algorithm, f"{one.average_rank:.2f}", f"{100 * one.win_rate:.0f} %", iqm, limits, str(one.n)
-
-
-def _remarks(found: Pooled, metric: Metric) -> Html | None:
-    if not found.remarks:
-        return None
-    text = "; ".join(found.remarks)
-    return tag("p", f"{text[0].upper()}{text[1:]}.", class_=f"note metric {metric.name}")
-
-
-def _key(cell: Cell) -> tuple[float | None, float]:
-    return cell.alpha, cell.participation
+        rates = (f"{one.average_rank:.2f}", f"{100 * one.win_rate:.0f} %")
+        lines.append((one.algorithm, *rates, iqm, limits, str(one.n)))
+    remarks = "; ".join(standing.remarks)
+    return {
+        "metric": metric.name,
+        "caption": f"Over all {standing.cells} cells, {metric.of}",
+        "head": ("algorithm", "mean rank", "cells won", f"interquartile mean, {metric.unit}", "95 % interval", "runs"),
+        "lines": lines,
+        "remarks": f"{remarks[0].upper()}{remarks[1:]}." if remarks else "",
+    }

@@ -1,0 +1,91 @@
+"""Charts of the page: specifications and data, stored once each, for the page's script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.charts.theme import Spec, config
+
+_DIGITS = 4  # of fractions: 0.01 %
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table that stands for a chart.
+
+    Args:
+        field: of the chart's rows.
+        title: as printed.
+        scale: printed number = scale x the row's.
+        decimals: after the point; None prints the value as it is.
+    """
+
+    field: str
+    title: str
+    scale: float = 1.0
+    decimals: int | None = None
+
+
+class Charts:
+    """The charts of a page; equal specifications and equal data are stored once."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, int] = {}
+        self._data: dict[str, int] = {}
+        self._charts: list[dict[str, Any]] = []
+
+    def add(self, spec: Spec, description: str, table: Sequence[Column]) -> int:
+        """Keep a chart and return its number.
+
+        Args:
+            spec: of `bench.charts`.
+            description: for screen readers.
+            table: columns of its data as a table.
+        """
+        bare = {name: part for name, part in spec.items() if name != "data"}
+        self._charts.append(
+            {
+                "spec": _index(self._specs, bare),
+                "data": _index(self._data, packed(spec["data"]["values"])),
+                "table": [[one.field, one.title, one.scale, one.decimals] for one in table],
+                "description": description,
+            }
+        )
+        return len(self._charts) - 1
+
+    def embedded(self) -> dict[str, Any]:
+        """Return all of it for the page's script."""
+        return {
+            "themes": {"light": config(dark=False), "dark": config(dark=True)},
+            "specs": [json.loads(text) for text in self._specs],
+            "data": [json.loads(text) for text in self._data],
+            "charts": self._charts,
+        }
+
+
+def packed(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """Return rows as columns `[name, values]`, or `[name, distinct values, positions]` if that is shorter."""
+    names = list(rows[0]) if rows else []
+    return [[name, *_column([_rounded(row[name]) for row in rows])] for name in names]
+
+
+def _column(values: Sequence[Hashable]) -> list[Any]:
+    position = {value: at for at, value in enumerate(dict.fromkeys(values))}
+    if len(values) < 8 or len(position) > len(values) / 4:
+        return [list(values)]
+    return [list(position), [position[value] for value in values]]
+
+
+def _rounded(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    if value.is_integer():
+        return int(value)
+    return round(value, _DIGITS) if abs(value) < 1 else float(f"{value:.5g}")
+
+
+def _index(numbers: dict[str, int], value: Any) -> int:
+    return numbers.setdefault(json.dumps(value, separators=(",", ":")), len(numbers))
