@@ -106,7 +106,7 @@ def test_asha_stops_the_weak_and_they_are_stored_and_logged_as_far_as_they_went(
     assert done.returncode == 0, done.stderr
     runs = Store(tmp_path).runs()
     assert set(runs.status) == {"finished", "stopped"}
-    assert (runs.groupby("hp_mu").status.nunique() == 1).all(), "the seeds of a configuration stop together"
+    assert (runs.groupby("hp_json").status.nunique() == 1).all(), "the seeds of a configuration stop together"
     assert_same(in_tensorboard(tmp_path), stored(tmp_path))
     assert "0 to do" in command(*asha, "--out", str(tmp_path)).stderr
 

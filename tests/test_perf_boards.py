@@ -13,7 +13,7 @@ from bench.perf.interpreter import run
 from bench.perf.options import PARTS, make_parser
 from leaderboards import Store
 from leaderboards.boards import leaderboard
-from leaderboards.validation import validate
+from leaderboards.rows.verify import validate
 
 
 def test_the_made_up_folder_is_one_of_ours(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from bench.perf.interpreter import Ran, run
 from bench.perf.measure import figure
 from bench.tuning.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, canonical_json, environment_key, run_key
-from leaderboards.compaction import write_pack
+from leaderboards.rows.segments import storage_schema, write_segment
 from search_spaces import Setting
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def write_folder(out: Path, runs: int) -> None:
         _points(keys[start : start + _GROUP], algorithms[start : start + _GROUP], files[start : start + _GROUP])
         for start in range(0, runs, _GROUP)
     )
-    write_pack(out, {"hp_x": pa.float64()}, (), [table.slice(i, 4_096) for i in range(0, runs, 4_096)], points)
+    write_segment(out, (), [table.slice(i, 4_096) for i in range(0, runs, 4_096)], points)
 
 
 def _identity(number: int) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _identity(number: int) -> dict[str, Any]:
     setting = _SETTINGS[cell]
     key = run_key(name, 1, hyperparameters, setting, seed)
     identity = {"run_key": key, "algorithm": name, "seed": seed, "hp_json": canonical_json(hyperparameters)}
-    return {**setting, **identity, "hp_x": hyperparameters["x"], "setting_json": _SETTING_TEXTS[cell]}
+    return {**setting, **identity, "setting_json": _SETTING_TEXTS[cell]}
 
 
 def _constants() -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _constants() -> dict[str, Any]:
     costs = {"communications": 100, "bytes_down": 4_000_000, "bytes_up": 2_000_000, "train_steps": 12_000.0}
     rounds = {"best_round": 90, "selected_round": 80, "peak_memory_bytes": 500_000_000, "threads": 1, "pack": 1}
     texts = {"partition_hash": "ab12", "dataset_hash": "cd34", "backend": "loop", "paper": None}
-    at = {"algorithm_version": 1, "started": now(), "finished": now()}
+    at = {"algorithm_version": 1, "started": now(), "finished": now(), "written": now(), "forced": False}
     return {**here, **state, **costs, **rounds, **texts, **at}
 
 
@@ -124,9 +124,7 @@ def _columns(rows: Sequence[dict[str, Any]], constants: dict[str, Any]) -> dict[
     import numpy as np
     import pyarrow as pa
 
-    from leaderboards.packed import packed_schema
-
-    random, schema = np.random.default_rng(0), packed_schema("runs", {"hp_x": pa.float64()})
+    random, schema = np.random.default_rng(0), storage_schema("runs")
     units, made = {column.name: column.unit for column in COLUMNS}, {}
     environment = environment_key(constants)
     constants = constants | {"accuracy_at": None, "rounds_to": None}

@@ -60,12 +60,12 @@ def _dispatch(given: argparse.Namespace, layers: Sequence[Layer], argv: list[str
         say(*pack_notes(given, resolved))
         print_dry_run(plan, given, resolved)
         return EXIT_OK
-    from bench.mirror.opening import mirror_url, mirrored
     from bench.sweep.running import run
+    from bench.sync.session import mirror_url, mirrored
 
     mirror = mirror_url(given.mirror, given.offline)
     if mirror:
         check_out(resolved.out)
     keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
-    with mirrored(mirror, resolved.out, keys, given.force):
+    with mirrored(mirror, resolved.out, keys):
         return run(plan, given, argv, resolved)

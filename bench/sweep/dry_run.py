@@ -19,8 +19,6 @@ from typing import Any
 from algorithms import entry
 from bench.data import groups, info, labels
 from bench.execution import count_gpus, cpu_count
-from bench.mirror.opening import check_place, mirror_url
-from bench.mirror.place import local_folder
 from bench.models import num_parameters
 from bench.planning.confirm import stand_ins
 from bench.planning.labels import trial_name, varied_names
@@ -32,6 +30,8 @@ from bench.planning.work import RecordedRates, Time, estimated_time
 from bench.sweep.dry_run_summary import print_summary
 from bench.sweep.paces import measured_paces
 from bench.sweep.resolve import Resolved, trial_share
+from bench.sync.place import local_folder
+from bench.sync.session import check_place, mirror_url
 from bench.terminal.console import console
 from bench.terminal.words import span
 from bench.tuning.runner import missing_units, trials_of

@@ -235,10 +235,10 @@ def _announce(plan: Plan, units: Sequence[Unit], saved: int) -> None:
 
 def _compact(store: Store) -> None:
     """Pack the small files if they are many. What prevents it is worth a note only: the runs are stored."""
-    from leaderboards.compaction import compact_if_many
+    from leaderboards.rows.segments import compact_if_many
 
     try:
-        compact_if_many(store)
+        compact_if_many(store.out)
     except (OSError, StoreError) as error:
         later = shell_command("bench.boards", "compact", store.out)
         say(f"the small files of this folder were not compacted ({error}); `{later}` does it")
