@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -306,13 +305,3 @@ def test_what_it_cannot_pack_it_leaves_alone(store, damage):
     assert path.exists()
     for ours, theirs in zip(view(store), expected, strict=True):
         pd.testing.assert_frame_equal(ours, theirs)
-
-
-def test_files_state_their_units_and_others_are_refused(store):
-    path = store.out / "runs" / names(store)[0]
-    table = pq.read_table(path)
-    assert json.loads(table.schema.metadata[b"fedkd_units"])["seconds"] == "seconds"
-    units = {**table.schema.metadata, b"fedkd_units": b'{"seconds": "hours"}'}
-    pq.write_table(table.replace_schema_metadata(units), path)
-    with pytest.raises(BrokenFileError, match="seconds in hours"):
-        store.runs()

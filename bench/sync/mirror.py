@@ -48,11 +48,9 @@ class Mirror:
 
         self.out, self.place = out, place
         self._scratch, self._folder, self._states = scratch, Folder(out), States(out, place)
-        self._there = set[str]()  # names of the mirror's files of rows
         self._held: dict[str, set[str]] = {}  # name of a segment of the mirror -> names that it stands in for
         self._names: dict[tuple[Path, int], str] = {}  # file of rows, when it was written -> its name in the mirror
         self._before = self._tracked()
-        self._settled: dict[Path, tuple[int, int]] = {}
 
     def pull(self, keys: Collection[str] | None = None) -> Moved:
         """Bring the files that the folder lacks. `keys`: runs whose states are wanted; None is all.
@@ -82,12 +80,6 @@ class Mirror:
         for folder in _FOLDERS:
             self.place.sweep(folder)
 
-    def pending(self) -> Moved:
-        """What the mirror, as far as is known, lacks."""
-        missing = [path for path, name in self._here().items() if name not in self._there]
-        tracked = sum(self._settled.get(path) != sign for path, sign in self._tracked().items())
-        return Moved(sum(map(_count, missing)), tracked, self._states.pending())
-
     def _steady(self, action: Callable[[], _T]) -> _T:
         """Call `action` again until no file vanishes that it was about to copy."""
         for _ in range(_ATTEMPTS):
@@ -115,9 +107,7 @@ class Mirror:
     def _rows_there(self) -> dict[str, int]:
         """The mirror's files of rows, by name, with their bytes."""
         files = self.place.files("runs").items()
-        there = {name: size for name, size in files if name.endswith(".parquet") and "/" not in name and name[0] != "."}
-        self._there = set(there)
-        return there
+        return {name: size for name, size in files if name.endswith(".parquet") and "/" not in name and name[0] != "."}
 
     def _stood_for(self, there: Collection[str]) -> set[str]:
         """The names that the mirror's segments stand in for; each segment is read once."""
@@ -182,7 +172,6 @@ class Mirror:
             path.stat()  # FileNotFoundError, if it was compacted with its curve
         each(partial(self._put, curves[path], f"curves/{name}") for path, name in missing.items())
         each(partial(self._put, path, f"runs/{name}") for path, name in missing.items())
-        self._there = self._there | set(here.values())
         return sum(map(_count, missing)), tracked, finished
 
     def _put(self, path: Path, name: str) -> None:
@@ -207,7 +196,7 @@ class Mirror:
             if there.get(path.name, -1) < sign[1] or self._before.get(path, sign) != sign:
                 self._put(path, f"tracked/{path.name}")
                 pushed += 1
-            self._before[path] = self._settled[path] = sign
+            self._before[path] = sign
         return pushed
 
 

@@ -138,14 +138,10 @@ class Pusher:
             self._problem = "interrupted"
         if self._problem:
             out = self._mirror.out
-            try:
-                left = str(self._mirror.pending())
-            except Exception as error:  # the folder itself cannot be read: that is said elsewhere
-                left = first_line(error)
             command = shell_command("bench.boards", "push", self._mirror.place.url, out)
             say(
-                f"not mirrored: {left} ({self._problem}); everything is in {out}; the same command, or `{command}`, "
-                "pushes it"
+                f"not all of {out} is mirrored ({self._problem}); everything is in {out}; the same command, or "
+                f"`{command}`, pushes it"
             )
 
     def _work(self) -> None:

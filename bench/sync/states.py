@@ -83,10 +83,6 @@ class States:
                 self._remove(key, there[key])
         return pushed
 
-    def pending(self) -> int:
-        """States whose last save the mirror, as far as is known, lacks."""
-        return sum((self._folder / key / MANIFEST).read_bytes() != self._written.get(key) for key in self._here())
-
     def _here(self) -> list[str]:
         keys = sorted(path.parent.name for path in self._folder.glob(f"*/{MANIFEST}"))
         return [key for key in keys if _KEY.fullmatch(key)]

@@ -90,10 +90,6 @@ class Store:
         """The keys (of `keys`, if given) that have a finished row."""
         return {key for key, status in self.status(keys).items() if status == "finished"}
 
-    def failed(self, keys: Collection[str] | None = None) -> set[str]:
-        """The keys (of `keys`, if given) whose latest row failed and that have no finished one."""
-        return {key for key, status in self.status(keys).items() if status == "failed"}
-
     @property
     def begun(self) -> bool:
         """Whether anything was stored; a plan for a new folder need not wait for pandas and pyarrow."""
