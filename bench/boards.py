@@ -19,9 +19,9 @@ from bench.terminal.console import Parser, exit_status
 from bench.terminal.values import result_folder
 
 if TYPE_CHECKING:
-    from bench.mirror.mirror import Moved
-    from leaderboards.merging import Merged
-    from leaderboards.validation import Checked
+    from bench.sync.mirror import Moved
+    from leaderboards.rows.merge import Merged
+    from leaderboards.rows.verify import Checked
 
 _EPILOG = """\
 examples:
@@ -96,7 +96,7 @@ def _folder(given: Path | None) -> Path:
 def _merge(arguments: argparse.Namespace) -> int:
     from bench import tracked
     from leaderboards import Store
-    from leaderboards.merging import merge
+    from leaderboards.rows.merge import merge
 
     sources = [_folder(source) for source in arguments.sources]
     out = result_folder(arguments.out)
@@ -117,17 +117,16 @@ def _merge(arguments: argparse.Namespace) -> int:
 def _merged(done: Merged, out: Path) -> str:
     lines = [
         f"{_count(done.files, 'file')} read, {_count(done.rows, 'row')}",
-        f"{_count(done.new, 'new row')} in {out}, {done.replaced} in the place of failed, stopped or less tracked ones",
-        f"{_count(done.collapsed, 'equal result')} left out, {done.yielded} failed or stopped",
+        f"{_count(done.new, 'new row')} in {out}, {done.replaced} in the place of others",
         f"{_count(done.replicates, 'run')} with replicates from unlike environments",
     ]
-    lines += [f"{_count(done.beside, 'result')} kept beside an unlike one of the same environment"] * bool(done.beside)
+    lines += [f"{_count(done.unlike, 'result')} kept beside an unlike one of the same environment"] * bool(done.unlike)
     return "\n".join(lines) + "\n"
 
 
 def _validate(arguments: argparse.Namespace) -> int:
     from bench.trial.results import summarise
-    from leaderboards.validation import validate
+    from leaderboards.rows.verify import validate
 
     out = _folder(arguments.folder)
     found = validate(out, summarise)
@@ -147,11 +146,10 @@ def _validated(found: Checked, out: Path) -> str:
 
 
 def _compact(arguments: argparse.Namespace) -> int:
-    from leaderboards import Store
-    from leaderboards.compaction import compact
+    from leaderboards.rows.segments import compact
 
     out = _folder(arguments.folder)
-    done = compact(Store(out))
+    done = compact(out)
     if arguments.json:
         _print_json({"out": str(out), **asdict(done)})
     else:
@@ -160,7 +158,7 @@ def _compact(arguments: argparse.Namespace) -> int:
 
 
 def _push(arguments: argparse.Namespace) -> int:
-    from bench.mirror.opening import opened, pushed
+    from bench.sync.session import opened, pushed
 
     out = _folder(arguments.folder)
     with opened(arguments.url, out) as mirror:
@@ -168,7 +166,7 @@ def _push(arguments: argparse.Namespace) -> int:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
-    from bench.mirror.opening import opened, pulled
+    from bench.sync.session import opened, pulled
     from leaderboards import Store
 
     out = result_folder(arguments.folder)
@@ -179,13 +177,13 @@ def _pull(arguments: argparse.Namespace) -> int:
     return _moved(arguments, out, "brought", found)
 
 
-def _moved(arguments: argparse.Namespace, out: Path, verb: str, found: Moved) -> int:
+def _moved(arguments: argparse.Namespace, out: Path, verb: str, moved: Moved) -> int:
     if arguments.json:
-        _print_json({"out": str(out), "url": arguments.url, **asdict(found)})
+        _print_json({"out": str(out), "url": arguments.url, **asdict(moved)})
     else:
-        sys.stdout.write("".join(f"{problem}\n" for problem in found.problems))
+        sys.stdout.write("".join(f"{problem}\n" for problem in moved.problems))
         source, target = (out, arguments.url) if verb == "pushed" else (arguments.url, out)
-        sys.stdout.write(f"{found} {verb}: {source} -> {target}\n")
+        sys.stdout.write(f"{moved} {verb}: {source} -> {target}\n")
     return EXIT_OK
 
 

@@ -5,11 +5,11 @@ by the functions that need them (and by `leaderboards.boards`).
 """
 
 from leaderboards.checks import check_curve, check_row
-from leaderboards.files import BrokenFileError, NewerSchemaError, OlderSchemaError, StoreError
+from leaderboards.files import BrokenFileError, NewerSchemaError, StoreError
 from leaderboards.identity import canonical_json, environment_key, identity_columns, run_key
 from leaderboards.metrics import METRICS, Metric, find_metric
+from leaderboards.rows.store import Store
 from leaderboards.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, STATUSES, Column
-from leaderboards.store import Store
 
 __all__ = [
     "COLUMNS",
@@ -21,7 +21,6 @@ __all__ = [
     "Column",
     "Metric",
     "NewerSchemaError",
-    "OlderSchemaError",
     "Store",
     "StoreError",
     "canonical_json",

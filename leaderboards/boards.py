@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from leaderboards.identity import HP_PREFIX
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.schema import COLUMNS, SETTING_COLUMNS, hyperparameter_columns
@@ -117,10 +119,26 @@ def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _identity(runs: pd.DataFrame, tuned: Collection[str]) -> pd.DataFrame:
-    names = [*CONFIGURATION, *hyperparameter_columns(runs.columns), *SETTING_COLUMNS, *_choice(runs)]
-    board = runs[names].drop_duplicates(CONFIGURATION)
+    board = runs[[*CONFIGURATION, *SETTING_COLUMNS, *_choice(runs)]].drop_duplicates(CONFIGURATION)
+    board = board.join(_hyperparameters(board["hp_json"]))
     cells = {text: cell_of(text, tuned) for text in board["setting_json"].unique()}
     return board.assign(cell=board["setting_json"].map(cells).astype(str)).set_index(CONFIGURATION)
+
+
+def _hyperparameters(texts: pd.Series) -> pd.DataFrame:
+    """A column `hp_<name>` of each hyper-parameter; text where some of its values are text."""
+    values = {text: json.loads(text) for text in texts.unique()}
+    columns = {}
+    for name in sorted({name for own in values.values() for name in own}):
+        column = [values[text].get(name) for text in texts]
+        kinds = {type(value) for value in column if value is not None}
+        if kinds <= {int, float} or kinds == {bool}:
+            dtype = "boolean" if bool in kinds else "float64" if float in kinds else "Int64"
+            columns[HP_PREFIX + name] = pd.Series(column, texts.index, dtype)
+        else:
+            shown = [value if isinstance(value, str | None) else json.dumps(value) for value in column]
+            columns[HP_PREFIX + name] = pd.Series(shown, texts.index)
+    return pd.DataFrame(columns, index=texts.index)
 
 
 def _choice(frame: pd.DataFrame) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.commands import printable
-from leaderboards.identity import HP_PREFIX, canonical_json
+from leaderboards.identity import canonical_json
 from leaderboards.schema import (
     COLUMNS,
     CURVE_COLUMNS,
@@ -19,7 +19,6 @@ from leaderboards.schema import (
     SETTING_COLUMNS,
     STATUSES,
     Column,
-    hyperparameter_columns,
 )
 
 if TYPE_CHECKING:
@@ -59,9 +58,9 @@ def row_problems(row: Mapping[str, Any]) -> Iterator[str]:
     missing = [column.name for column in COLUMNS if column.name not in row]
     if missing:
         yield f"missing columns {', '.join(missing)} (give None where there is no value)"
-    unknown = sorted(set(row) - known - set(hyperparameter_columns(row)))
+    unknown = sorted(set(row) - known)
     if unknown:
-        yield f"unknown columns {', '.join(unknown)}; known are those of leaderboards.COLUMNS and hp_<name>"
+        yield f"unknown columns {', '.join(unknown)}; known are those of leaderboards.COLUMNS"
     finished = row.get("status") == "finished"
     for column in COLUMNS:
         if column.name in row:
@@ -101,11 +100,7 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"run_key must be 64 lower-case hexadecimal digits, got {row['run_key']!r}"
     if row["status"] == "failed" and not row["error"]:
         yield "error is empty in a failed row: say why it failed"
-    hyperparameters = {name.removeprefix(HP_PREFIX): row[name] for name in hyperparameter_columns(row)}
-    for name, value in hyperparameters.items():
-        if not isinstance(value, bool | int | float | str | None):
-            yield f"{HP_PREFIX}{name} must be a number, string, boolean or None, got {value!r}"
-    yield from _json_problems("hp_json", row["hp_json"], hyperparameters, complete=True)
+    yield from _json_problems("hp_json", row["hp_json"], {})
     yield from _json_problems("setting_json", row["setting_json"], {name: row[name] for name in SETTING_COLUMNS})
 
 
@@ -128,8 +123,8 @@ def identity_problems(rows: pa.Table) -> Iterator[str]:
             yield from _json_problems("setting_json", setting.pop("setting_json"), setting)
 
 
-def _json_problems(name: str, text: Any, columns: Mapping[str, Any], complete: bool = False) -> Iterator[str]:
-    """Whether `text` is canonical JSON and agrees with `columns` (`complete`: has no further names either)."""
+def _json_problems(name: str, text: Any, columns: Mapping[str, Any]) -> Iterator[str]:
+    """Say where `text` is no canonical JSON, or disagrees with `columns`."""
     try:
         values = json.loads(text)
         canonical = isinstance(values, dict) and canonical_json(values) == text
@@ -143,8 +138,7 @@ def _json_problems(name: str, text: Any, columns: Mapping[str, Any], complete: b
     if not all(map(_is_plain, (*values, *values.values()))):
         yield f"{name} must hold numbers, booleans, null and text without control characters, got {text!r}"
         return
-    names = sorted(set(columns) | set(values)) if complete else columns
-    differ = [key for key in names if key not in values or columns_json.get(key) != canonical_json({key: values[key]})]
+    differ = [key for key in columns if key not in values or columns_json[key] != canonical_json({key: values[key]})]
     if differ:
         yield f"{name} and the columns disagree about {', '.join(differ)}: {name} is {text}"
 

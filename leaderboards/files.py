@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, Column
-from leaderboards.upgrades import can_upgrade, upgraded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+CURVES_HASH = b"fedkd_curves_sha256"  # in the metadata of a file of rows
 _DAY = 24 * 60 * 60
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 _COLUMNS: dict[str, tuple[Column, ...]] = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
@@ -42,10 +44,6 @@ class BrokenFileError(StoreError):
 
 class NewerSchemaError(StoreError):
     """The file was written by a newer version of this package."""
-
-
-class OlderSchemaError(StoreError):
-    """The file was written by a version of this package that this one does not know any more."""
 
 
 def remedy(path: Path) -> str:
@@ -73,7 +71,7 @@ class Groups:
     parts: Iterable[pa.Table]
 
 
-def write_together(files: Sequence[tuple[pa.Table | Groups, Path]]) -> None:
+def write_together(files: Sequence[tuple[pa.Table, Path]]) -> None:
     """Write each table to its path, in order; every file appears whole or not at all.
 
     All are written and synchronised under temporary names in their own folders first, so that a full disk is met
@@ -83,19 +81,84 @@ def write_together(files: Sequence[tuple[pa.Table | Groups, Path]]) -> None:
     Raises:
         OSError: a folder cannot be written, or the disk is full; the temporary files are removed.
     """
-    staged: list[tuple[Path, Path]] = []
-    try:
-        for table, path in files:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex}.tmp")
-            staged.append((temporary, path))
+    with ExitStack() as temporaries:
+        staged = [(temporaries.enter_context(_temporary(path.parent)), table, path) for table, path in files]
+        for temporary, table, _ in staged:
             _write_synchronised(table, temporary)
-        for temporary, path in staged:
-            temporary.replace(path)
-            _synchronise_folder(path.parent)
+        for temporary, _, path in staged:
+            _rename(temporary, path)
+
+
+def write_by_content(
+    out: Path, stem: str, rows: pa.Table | Groups, points: pa.Table | Groups, digits: int = 16
+) -> Path:
+    """Write a file of rows and its curves under a name that ends with the rows' SHA-256, which covers the curves' one.
+
+    Args:
+        out: the result folder.
+        stem: how the name begins.
+        rows: of `OUT/runs`.
+        points: of `OUT/curves`. They are in place first: a row that is seen has its curve.
+        digits: hexadecimal ones of the hash in the name.
+
+    Returns:
+        The path of the file of rows.
+
+    Raises:
+        OSError: as of `write_together`.
+    """
+    with _temporary(out / "curves") as curves, _temporary(out / "runs") as runs:
+        _write_synchronised(points, curves)
+        curve_hash = {CURVES_HASH: content_hash(curves).encode()}
+        if isinstance(rows, Groups):
+            rows = Groups(rows.schema.with_metadata({**rows.schema.metadata, **curve_hash}), rows.parts)
+        else:
+            rows = rows.replace_schema_metadata({**rows.schema.metadata, **curve_hash})
+        _write_synchronised(rows, runs)
+        name = f"{stem}-{content_hash(runs)[:digits]}.parquet"
+        _rename(curves, out / "curves" / name)
+        _rename(runs, out / "runs" / name)
+    return out / "runs" / name
+
+
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file, which appears whole or not at all. Raises OSError."""
+    with _temporary(target.parent) as temporary:
+        with source.open("rb") as file, temporary.open("xb") as copy:
+            shutil.copyfileobj(file, copy, 2**20)
+            copy.flush()
+            os.fsync(copy.fileno())
+        _rename(temporary, target)
+
+
+def content_hash(path: Path) -> str:
+    """SHA-256 of a file's content, 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    """A path in a folder, which is made; what lies there at the end is removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f".{uuid.uuid4().hex}.tmp"
+    try:
+        yield path
     finally:
-        for temporary, _ in staged:
-            _remove(temporary)
+        with suppress(OSError):  # the disk's error must reach the caller, not one about its leftovers
+            path.unlink()
+
+
+def _rename(temporary: Path, path: Path) -> None:
+    """Rename a file into place, so that it survives a power cut where the system lets folders be opened (POSIX)."""
+    temporary.replace(path)
+    if os.name != "posix":
+        return
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sweep_leftovers(folder: Path, older_than: float = _DAY) -> None:
@@ -116,40 +179,40 @@ def read_table(
     keys: Collection[str] | None = None,
     dictionaries: Sequence[str] = (),
 ) -> pa.Table:
-    """Read one of our parquet files, or some of its columns or row groups; an older schema is upgraded.
+    """Read one of our parquet files, or some of its columns or row groups.
 
     Args:
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
-        columns: names to read; None is all.
+        columns: names to read, of which it may lack those that are not in `_COLUMNS`; None is all.
         keys: run keys; row groups that cannot hold any of them are left out. What is read may hold others, too.
         dictionaries: columns of text to give as dictionaries, which repeat no value.
 
     Raises:
         BrokenFileError: it is no parquet file, is cut short, or was not written as `kind`.
         NewerSchemaError: its schema version is newer than this package's.
-        OlderSchemaError: its schema version is older, and nothing here upgrades it.
         OSError: it cannot be opened, or the file system fails.
     """
     with _opened(path, dictionaries) as file:
-        version = _check_metadata(path, kind, file.metadata.metadata or {})
+        _check(path, kind, file)
         groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
-        return _read_groups(path, kind, version, file, list(groups), columns)
+        names = None if columns is None else [*columns]
+        return file.read_row_groups([*groups], columns=names, use_threads=False)
 
 
 def read_groups(path: Path, kind: str) -> Iterator[pa.Table]:
     """As `read_table`, but one row group at a time; of a file without any, one table without rows."""
     with _opened(path) as file:
-        version = _check_metadata(path, kind, file.metadata.metadata or {})
+        _check(path, kind, file)
         for groups in [[group] for group in range(file.num_row_groups)] or [[]]:
-            yield _read_groups(path, kind, version, file, groups)
+            yield file.read_row_groups(groups, use_threads=False)
 
 
 def read_metadata(path: Path, kind: str) -> dict[bytes, bytes]:
     """What was written about one of our files as a whole. Raises as `read_table` does."""
     with _opened(path) as file:
-        metadata: dict[bytes, bytes] = file.metadata.metadata or {}
-        _check_metadata(path, kind, metadata)
+        _check(path, kind, file)
+        metadata: dict[bytes, bytes] = file.metadata.metadata
         return metadata
 
 
@@ -177,17 +240,6 @@ def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
         ) from error
 
 
-def _read_groups(
-    path: Path, kind: str, version: int, file: Any, groups: list[int], columns: Sequence[str] | None = None
-) -> pa.Table:
-    if version == SCHEMA_VERSION:
-        _check_columns(path, kind, file.schema_arrow.names)
-        return file.read_row_groups(groups, columns=None if columns is None else list(columns), use_threads=False)
-    table = upgraded(file.read_row_groups(groups, use_threads=False), kind, version)
-    _check_columns(path, kind, table.column_names)
-    return table if columns is None else table.select(list(columns))
-
-
 def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
     """The row groups that may hold one of the sorted `keys`, by their least and greatest run key."""
     if not keys:
@@ -203,11 +255,12 @@ def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
                 yield group
 
 
-def _check_metadata(path: Path, kind: str, metadata: dict[bytes, bytes]) -> int:
-    """The version of its schema, which this package can read."""
-    found, version = (metadata.get(name, b"").decode() for name in (b"fedkd_kind", b"fedkd_schema_version"))
-    if found != kind or not version.isdigit():
-        what = f"a {found!r} file" if found else "not written by fedkd-bench"
+def _check(path: Path, kind: str, file: Any) -> None:
+    """Raise StoreError unless an opened file is of this kind, version and these units, and has all columns."""
+    metadata = file.metadata.metadata or {}
+    stated, version = (metadata.get(name, b"").decode() for name in (b"fedkd_kind", b"fedkd_schema_version"))
+    if stated != kind or not version.isdigit():
+        what = f"a {stated!r} file" if stated else "not written by fedkd-bench"
         raise BrokenFileError(path, f"{path} is no file of {kind} ({what})")
     if int(version) > SCHEMA_VERSION:
         raise NewerSchemaError(
@@ -215,15 +268,11 @@ def _check_metadata(path: Path, kind: str, metadata: dict[bytes, bytes]) -> int:
             f"{path} has schema version {version}, this package reads up to {SCHEMA_VERSION}: "
             "upgrade fedkd-bench, or move the file away",
         )
-    if not can_upgrade(kind, int(version)):
-        raise OlderSchemaError(
-            path,
-            f"{path} has schema version {version}, which this package cannot upgrade to {SCHEMA_VERSION}: run "
-            "`python -m bench.boards compact` of a version between the two on its folder, or move the file away",
-        )
-    if int(version) == SCHEMA_VERSION:
-        _check_units(path, kind, metadata)
-    return int(version)
+    _check_units(path, kind, metadata)
+    names = set(file.schema_arrow.names)
+    missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names]
+    if missing:
+        raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}")
 
 
 def _check_units(path: Path, kind: str, metadata: dict[bytes, bytes]) -> None:
@@ -236,12 +285,6 @@ def _check_units(path: Path, kind: str, metadata: dict[bytes, bytes]) -> None:
 
 def _units(kind: str) -> dict[str, str]:
     return {column.name: column.unit for column in _COLUMNS.get(kind, ()) if column.unit}
-
-
-def _check_columns(path: Path, kind: str, names: Sequence[str]) -> None:
-    missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names]
-    if missing:
-        raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}")
 
 
 def _write_synchronised(content: pa.Table | Groups, path: Path) -> None:
@@ -281,22 +324,3 @@ def _with_units(schema: pa.Schema) -> pa.Schema:
     metadata = dict(schema.metadata or {})
     units = _units(metadata.get(b"fedkd_kind", b"").decode())
     return schema.with_metadata(metadata | ({b"fedkd_units": json.dumps(units).encode()} if units else {}))
-
-
-def _synchronise_folder(folder: Path) -> None:
-    """Make a rename survive a power cut, where the system lets folders be opened (POSIX)."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _remove(path: Path) -> None:
-    # The disk's error must reach the caller, not one about its leftovers; a file in place of the folder included.
-    try:
-        path.unlink()
-    except OSError:
-        return

@@ -12,8 +12,8 @@ import pandas as pd
 from leaderboards.checks import identity_problems
 from leaderboards.files import BrokenFileError, read_table
 from leaderboards.frames import to_pandas
-from leaderboards.schema import curves_schema
-from leaderboards.store import Store
+from leaderboards.rows.store import Store
+from leaderboards.schema import COLUMNS, curves_schema
 
 
 class Results(Protocol):
@@ -44,7 +44,7 @@ class RowFile:
             StoreError: the file is broken, foreign, or of a newer schema.
         """
         try:
-            table = read_table(self.out, "runs")
+            table = read_table(self.out, "runs", [column.name for column in COLUMNS])
             for problem in identity_problems(table):
                 raise BrokenFileError(self.out, f"{self.out}: {problem}")
             return to_pandas(table)

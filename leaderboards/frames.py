@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.checks import CurvePoint
 from leaderboards.commands import CONTROL, REPLACED
-from leaderboards.schema import curves_schema, hyperparameter_columns, runs_schema
+from leaderboards.schema import curves_schema, runs_schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,16 +17,10 @@ if TYPE_CHECKING:
 
 
 def run_table(row: Mapping[str, Any]) -> pa.Table:
-    """A table of one checked row; each `hp_*` column has the type of its value."""
+    """A table of one checked row; with `written` and `forced` if the row has them."""
     import pyarrow as pa
 
-    # bool before int: a bool is an int in Python.
-    kinds = ((bool, pa.bool_()), (int, pa.int64()), (float, pa.float64()), (str, pa.string()), (object, pa.null()))
-    types = {
-        name: next(arrow for kind, arrow in kinds if isinstance(row[name], kind))
-        for name in hyperparameter_columns(row)
-    }
-    return pa.Table.from_pylist([dict(row)], schema=runs_schema(types))
+    return pa.Table.from_pylist([dict(row)], schema=runs_schema(stored="written" in row))
 
 
 def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table:
@@ -42,23 +36,11 @@ def curve_table(row: Mapping[str, Any], curve: Sequence[CurvePoint]) -> pa.Table
 
 
 def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
-    """All rows of several `runs` tables, with every `hp_*` column that one of them has, empty for the others.
-
-    A hyper-parameter of unlike types becomes a float if all are numbers, else text.
-    """
+    """All rows of several `runs` tables, with the columns of `leaderboards.COLUMNS`."""
     import pyarrow as pa
 
-    types: dict[str, set[pa.DataType]] = {}
-    for table in tables:
-        for name, kind in hyperparameter_types(table.schema).items():
-            types.setdefault(name, set()).add(kind)
-    schema = runs_schema({name: _common_type(types[name] - {pa.null()}) for name in sorted(types)})
+    schema = runs_schema()
     return pa.concat_tables([schema.empty_table(), *(fit(table, schema) for table in tables)])
-
-
-def hyperparameter_types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """The type of each `hp_*` column."""
-    return {name: schema.field(name).type for name in hyperparameter_columns(schema.names)}
 
 
 def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -114,14 +96,6 @@ def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
             dict(zip(keys[begin:end], values[begin:end], strict=True)) if valid else None for begin, end, valid in parts
         ]
     return found
-
-
-def _common_type(types: set[pa.DataType]) -> pa.DataType:
-    import pyarrow as pa
-
-    if len(types) <= 1:
-        return next(iter(types), pa.null())
-    return pa.float64() if types <= {pa.int64(), pa.float64()} else pa.string()
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:

@@ -76,7 +76,7 @@ def identity_columns(
     """The identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are those of `run_key`.
 
     Raises:
-        ValueError: a hyper-parameter is called `json`, whose column would be `hp_json`.
+        ValueError: a hyper-parameter is called `json`, whose column of `leaderboard.parquet` would be `hp_json`.
     """
     from leaderboards.schema import SETTING_COLUMNS
 
@@ -87,7 +87,6 @@ def identity_columns(
         "algorithm": algorithm,
         "algorithm_version": version,
         "hp_json": canonical_json(hyperparameters),
-        **{HP_PREFIX + name: value for name, value in hyperparameters.items()},
         "setting_json": canonical_json(setting),
         **{name: setting[name] for name in SETTING_COLUMNS},
         "seed": seed,

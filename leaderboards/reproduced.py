@@ -6,7 +6,6 @@ machine without telling of the result, its name and its folders, is left out.
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -79,10 +78,9 @@ def _points(curve: pd.DataFrame) -> list[CurvePoint]:
 
 
 def stored_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of `frames.records` as it was stored, with the columns of its own hyper-parameters alone."""
+    """A row of `frames.records` as it was stored."""
     stored = {column.name: row[column.name] for column in COLUMNS}
-    stored |= {name: stored[name].to_pydatetime() for name in ("started", "finished")}
-    return stored | {f"hp_{name}": value for name, value in json.loads(stored["hp_json"]).items()}
+    return stored | {name: stored[name].to_pydatetime() for name in ("started", "finished")}
 
 
 def _without_folders(command: str) -> str:

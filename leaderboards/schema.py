@@ -1,13 +1,14 @@
 """The columns of `runs` and `curves`: names, types, units and meanings.
 
 `COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`leaderboards.checks`) and the
-documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. Besides the columns listed
-here a row has one `hp_<name>` per hyper-parameter of its algorithm, typed by its value.
+documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row also has
+`written`, when it was stored, and `forced`, whether it takes the place of all rows of its key and environment that were
+written before (`leaderboards.rows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -56,9 +57,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("algorithm", "string", "", "registry name", "identity"),
     Column("algorithm_version", "int64", "1", "in the registry; raised when its results change", "identity"),
-    Column(
-        "hp_json", "string", "", "all hyper-parameters as canonical JSON; also one hp_<name> column each", "identity"
-    ),
+    Column("hp_json", "string", "", "all hyper-parameters as canonical JSON", "identity"),
     Column("setting_json", "string", "", "every field of the setting as canonical JSON", "identity"),
     Column("dataset", "string", "", "data set", "identity"),
     Column("model", "string", "", "model; `+head`, `+bn` name its variants", "identity"),
@@ -158,14 +157,12 @@ def hyperparameter_columns(names: Iterable[str]) -> list[str]:
     return [name for name in names if name.startswith(HP_PREFIX) and name != "hp_json"]
 
 
-def runs_schema(hyperparameters: Mapping[str, pa.DataType]) -> pa.Schema:
-    """The pyarrow schema of `runs`. `hyperparameters`: type of each `hp_*` column."""
+def runs_schema(stored: bool = False) -> pa.Schema:
+    """The pyarrow schema of `runs`. `stored`: with `written` and `forced`, as files have them."""
     import pyarrow as pa
 
-    fields = _fields(COLUMNS)
-    at = [field.name for field in fields].index("hp_json") + 1
-    fields[at:at] = [pa.field(name, kind) for name, kind in hyperparameters.items()]
-    return pa.schema(fields, metadata=file_metadata("runs"))
+    added = [pa.field("written", pa.timestamp("us", tz="UTC"), False), pa.field("forced", pa.bool_(), False)]
+    return pa.schema([*_fields(COLUMNS), *added * stored], metadata=file_metadata("runs"))
 
 
 def curves_schema() -> pa.Schema:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import pandas as pd
 
 from leaderboards import SCHEMA_VERSION, identity_columns
 from search_spaces import Setting
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5), (2, "loss", 1.5)]
+
+
+def hyperparameter(runs: pd.DataFrame, name: str) -> pd.Series:
+    """A hyper-parameter of each run."""
+    return runs["hp_json"].map(lambda text: json.loads(text)[name])
 
 
 def make_row(

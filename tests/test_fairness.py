@@ -14,9 +14,9 @@ from rows import CURVE, make_row
 from bench.engine.evaluate import fairness
 from bench.sweep import main as sweep
 from leaderboards import Store
-from leaderboards.compaction import compact
 from leaderboards.fairness import client_accuracies, worst_mixture
-from leaderboards.merging import merge
+from leaderboards.rows.merge import merge
+from leaderboards.rows.segments import compact
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SPLIT = (np.arange(0, 6), np.arange(6, 8), np.empty(0, np.int64), np.arange(8, 12))
@@ -91,7 +91,7 @@ def test_the_accuracies_outlive_merging_and_compaction(tmp_path: Path) -> None:
     Store(tmp_path / "new").write(rows[2], [*CURVE, *by_client[:1]])
     store = Store(tmp_path / "all")
     merge([tmp_path / "old", tmp_path / "new"], store.out)
-    compact(store)
+    compact(store.out)
     found = client_accuracies(store.curves())
     assert list(found.columns) == [0, 10]
     assert found.loc[rows[1]["run_key"]].tolist() == [0.25, 0.75]

@@ -11,6 +11,7 @@ import pytest
 from commands import command
 from conftest import largest_gap, simulate
 from outside_world import install, place
+from rows import hyperparameter
 
 from algorithms import build, entry, plugins
 from bench.errors import LONGEST, UsageError
@@ -53,7 +54,7 @@ def test_the_command_takes_it_by_its_path(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     runs = Store(place / "o").runs().set_index("algorithm")
     assert runs.loc["fedprox", "final_accuracy"] == runs.loc["my_methods:MyProx", "final_accuracy"]
-    assert set(runs["hp_mu"]) == {0.5}
+    assert set(hyperparameter(runs, "mu")) == {0.5}
 
 
 def test_its_folder_stays_usable_when_results_are_in_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,7 @@ def test_the_rows_of_a_pack_are_those_of_lone_runs(backend: str, execution: Exec
     assert list(packed.index) == list(alone.index)
     assert (set(packed["pack"]), set(alone["pack"])) == ({4 if backend == "stacked" else 1}, {1})
     assert (packed.best_accuracy - alone.best_accuracy).abs().max() < (0.02 if backend == "stacked" else 1e-12)
-    exact = ["communications", "bytes_down", "bytes_up", "train_steps", "partition_hash", "hp_mu", "seed"]
+    exact = ["communications", "bytes_down", "bytes_up", "train_steps", "partition_hash", "hp_json", "seed"]
     assert packed[exact].equals(alone[exact])
 
 
@@ -230,7 +230,7 @@ def test_asha_in_packs_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "use --executor ray" in capsys.readouterr().err
     assert main([*options, "--pack", "8", "--backend", "stacked"]) == 0
     runs = Store(tmp_path).runs()
-    assert runs[runs.status == "finished"].hp_mu.nunique() == 1
+    assert runs[runs.status == "finished"].hp_json.nunique() == 1
     assert len(runs) == 8
     assert main([*options, "--pack", "8", "--backend", "stacked"]) == 0
     assert "0 to do" in capsys.readouterr().err

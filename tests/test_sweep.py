@@ -20,7 +20,7 @@ import optuna
 import pytest
 from commands import assert_equal_results
 from filelock import FileLock
-from rows import failed_row, make_row
+from rows import failed_row, hyperparameter, make_row
 
 from algorithms import entry
 from bench import compare, sweep
@@ -132,7 +132,7 @@ def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.Captu
     runs = Store(tmp_path).runs()
     assert first <= set(runs.run_key)
     assert len(runs) == len(first) + 2
-    assert (runs.hp_beta <= runs.hp_gamma).all()
+    assert (hyperparameter(runs, "beta") <= hyperparameter(runs, "gamma")).all()
 
 
 def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str) -> str:
@@ -182,7 +182,7 @@ def test_optuna_tries_again_what_failed_but_takes_no_other_sweeps_runs_for_its_o
     Store(tmp_path).write(failed_row() | identity_columns(*unit.identity(entry("fedprox"))), [])
     assert run(tmp_path, *search, "--seeds", "2") == 0
     runs = Store(tmp_path).runs()
-    assert (list(runs.hp_mu), set(runs.status)) == ([0.5, 0.5], {"finished"})
+    assert (list(hyperparameter(runs, "mu")), set(runs.status)) == ([0.5, 0.5], {"finished"})
 
 
 def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_without_it(tmp_path: Path) -> None:

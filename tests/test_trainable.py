@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rows import hyperparameter
 
 from bench.errors import UsageError
 from bench.executors import trainable
@@ -42,8 +43,8 @@ def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     assert {result.metrics["round"] for result in results} == {2}
     assert results.get_best_result().metrics["objective"] > 0
     runs = Store(tmp_path / "out").runs()
-    assert sorted(zip(runs.hp_beta, runs.seed, strict=True)) == [(0.0, 0), (0.0, 1), (0.3, 0), (0.3, 1)]
-    assert (runs.hp_gamma == 0.5).all()
+    assert sorted(zip(hyperparameter(runs, "beta"), runs.seed, strict=True)) == [(0.0, 0), (0.0, 1), (0.3, 0), (0.3, 1)]
+    assert (hyperparameter(runs, "gamma") == 0.5).all()
 
 
 def test_setting_fields_stand_beside_hyper_parameters(tmp_path: Path) -> None:

@@ -61,14 +61,14 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
 
     source = source_of(outs, tuned, confirmed_at)
     frame = source.runs()
-    frame = frame.drop(columns=hyperparameter_columns(frame.columns))  # `hp_json` has them
     runs = sorted(records(frame), key=lambda run: (run["finished"], run["run_key"]))
     counting = set(current(frame)["run_key"])
     members: dict[tuple[str, str, str], list[Run]] = {}
     for run in runs:
         if run["run_key"] in counting:
             members.setdefault(_configuration(run), []).append(run)
-    rows = records(leaderboard(frame, tuned=tuned))
+    table = leaderboard(frame, tuned=tuned)
+    rows = records(table.drop(columns=hyperparameter_columns(table.columns)))  # `hp_json` has them
     board = [_with_tuned(_with_runs(record, members[_configuration(record)]), tuned) for record in rows]
     return Results(source, tuple(runs), tuple(board))
 

@@ -55,12 +55,12 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         say(*pack_notes(options, resolved))
         print_dry_run(plan, options, resolved, len(confirming))
         return EXIT_OK
-    from bench.mirror.opening import mirror_url, mirrored
     from bench.sweep.running import run
+    from bench.sync.session import mirror_url, mirrored
 
     mirror = mirror_url(options.mirror, options.offline)
     if mirror:
         check_out(resolved.out)
     keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
-    with mirrored(mirror, resolved.out, keys, options.force):
+    with mirrored(mirror, resolved.out, keys):
         return run(plan, options, argv, resolved, confirming)

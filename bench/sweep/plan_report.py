@@ -20,8 +20,6 @@ from algorithms import entry
 from bench.data import groups, info, labels
 from bench.execution import count_gpus, cpu_count
 from bench.executors.runner import missing_units, trials_of
-from bench.mirror.opening import check_place, mirror_url
-from bench.mirror.place import local_folder
 from bench.models import num_parameters
 from bench.planning.confirm import confirming_seeds
 from bench.planning.labels import trial_name, varied_names
@@ -34,6 +32,8 @@ from bench.planning.work import RecordedRates, Time, estimated_time
 from bench.sweep.options import SweepOptions
 from bench.sweep.paces import measured_paces
 from bench.sweep.resolve import Resolved, trial_share
+from bench.sync.place import local_folder
+from bench.sync.session import check_place, mirror_url
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store

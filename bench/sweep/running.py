@@ -176,10 +176,10 @@ def _say_ended(outcome: Outcome, options: SweepOptions, saved: bool) -> None:
 
 def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
     """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
-    from leaderboards.compaction import compact_if_many
+    from leaderboards.rows.segments import compact_if_many
 
     try:
-        compact_if_many(store)
+        compact_if_many(store.out)
     except (OSError, StoreError) as error:
         later = shell_command("bench.boards", "compact", store.out)
         say(f"the small files of this folder were not compacted ({error}); `{later}` does it")

@@ -1,20 +1,18 @@
 """Where a mirror lies: a folder of any file system that pyarrow knows, whose files appear whole or not at all.
 
-Only a few operations are asked of a file system, so that all of them do: list, read, write, move, delete. A file is
-written under a temporary name and moved: a process killed at any point leaves nothing half-written in view.
+A file is written under a temporary name and moved: a process killed at any point leaves nothing half-written in view.
 """
 
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -26,8 +24,7 @@ from bench.whole import whole_file
 SILENT_SECONDS = 30.0  # without a byte moved, after which a mirror counts as out of reach
 _AT_ONCE = 8  # files on their way: an object store answers slowly, but many at a time
 _CHUNK = 2**22  # bytes
-FOLDERS = ("runs", "curves", "tracked", "state")  # of results
-DAY = 24 * 60 * 60  # seconds after which what has no owner is nobody's
+_DAY = 24 * 60 * 60  # seconds after which a temporary file is nobody's
 _TEMPORARY = ".tmp"
 _T = TypeVar("_T")
 
@@ -69,11 +66,13 @@ class Place:
             self._copy_out(name, target)
             return target.getvalue()
 
-    def fetch(self, name: str, target: Path) -> None:
-        """Copy a file to `target`, which appears whole. Raises as `read` does."""
+    def fetch(self, name: str, target: Path, check: Callable[[Path], None] = lambda _: None) -> None:
+        """Copy a file to `target`, which appears whole, and only if `check` accepts the copy. Raises as `read` does."""
         target.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(target) as file:
             self._copy_out(name, file)
+            file.flush()
+            check(Path(file.name))
 
     def put(self, name: str, source: bytes | BinaryIO) -> None:
         """Write a file, in the place of one of that name."""
@@ -92,34 +91,25 @@ class Place:
                 self._system.move(temporary, f"{folder}/{last}")
             except BaseException:
                 self._made.discard(folder)
-                self._forget_quietly(temporary)
+                with suppress(Exception):  # the first problem is the one to tell
+                    self._system.delete_file(temporary)
                 raise
 
-    def remove(self, names: Iterable[str]) -> None:
-        """Delete files; those that are gone already are no problem."""
-        for name in names:
-            try:
-                with self._asked(may_lack=True):
-                    self._system.delete_file(f"{self._root}/{name}")
-            except FileNotFoundError:
-                continue
-
-    def old(self, folder: str) -> dict[str, bool]:
-        """Of the files below a folder that are more than a day old: name -> whether a killed writer left it."""
-        limit = time.time() - DAY
-        return {
-            name: name.endswith(_TEMPORARY)
-            for name, info in self._listed(folder)
-            if info.mtime and info.mtime.timestamp() < limit
-        }
+    def remove(self, name: str) -> None:
+        """Delete a file, unless it is gone already."""
+        with suppress(FileNotFoundError), self._asked(may_lack=True):
+            self._system.delete_file(f"{self._root}/{name}")
 
     def sweep(self, folder: str) -> None:
         """Delete what writers that were killed more than a day ago left half-written."""
-        self.remove(f"{folder}/{name}" for name, is_left in self.old(folder).items() if is_left)
+        limit = time.time() - _DAY
+        for name, info in self._listed(folder):
+            if name.endswith(_TEMPORARY) and info.mtime and info.mtime.timestamp() < limit:
+                self.remove(f"{folder}/{name}")
 
     def check_results(self) -> None:
         """Raise MirrorProblem unless there are results here. Nothing is written."""
-        if not any(self.files(folder) for folder in FOLDERS):
+        if not any(self.files(folder) for folder in ("runs", "state")):
             raise MirrorProblem(f"there are no results at {self.url}: check it, or push to it first")
 
     def probe(self) -> None:
@@ -127,17 +117,18 @@ class Place:
         name = f"probe-{uuid.uuid4().hex}"
         self.files("runs")
         self.put(name, b"fedkd-bench")
-        self.remove([name])
+        self.remove(name)
 
     def _listed(self, folder: str) -> Iterator[tuple[str, Any]]:
         from pyarrow.fs import FileSelector, FileType
 
         base = f"{self._root}/{folder}"
         with self._asked():
-            found = self._system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
-        for info in found:
+            infos = self._system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+        for info in infos:
             if info.type == FileType.File:
-                yield info.path[len(base) + 1 :] if info.path.startswith(base) else _below(info.path, base), info
+                _, _, name = info.path.partition(base.strip("/") + "/")  # some spell the beginning otherwise
+                yield name, info
 
     def _copy_out(self, name: str, target: BinaryIO) -> None:
         with self._asked(may_lack=True):
@@ -151,12 +142,6 @@ class Place:
             chunk: bytes = stream.read(_CHUNK)
             return chunk
 
-    def _forget_quietly(self, path: str) -> None:
-        try:
-            self._system.delete_file(path)
-        except Exception:  # the first problem is the one to tell
-            return
-
     @contextmanager
     def _asked(self, may_lack: bool = False) -> Iterator[None]:
         """Around whatever the file system does: its failures become a sentence, but for a file that is not there."""
@@ -169,7 +154,7 @@ class Place:
         except (OSError, pa.ArrowException) as error:
             if may_lack and isinstance(error, FileNotFoundError):
                 raise
-            raise MirrorProblem(f"mirror {self.url}: {gist(error)}") from error
+            raise MirrorProblem(f"mirror {self.url}: {first_line(error)}") from error
         finally:
             with self._lock:
                 self._asking, self._heard = self._asking - 1, time.monotonic()
@@ -191,9 +176,9 @@ def open_place(url: str) -> Place:
         system, root = FileSystem.from_uri(where)
     except pa.ArrowInvalid as error:
         known = "a path, file:///..., s3://bucket/folder, gs://bucket/folder, hdfs://host:port/folder"
-        raise UsageError(f"mirror {url}: {gist(error)}; allowed: {known}") from None
+        raise UsageError(f"mirror {url}: {first_line(error)}; allowed: {known}") from None
     except (OSError, pa.ArrowException) as error:
-        raise MirrorProblem(f"mirror {url}: {gist(error)}") from error
+        raise MirrorProblem(f"mirror {url}: {first_line(error)}") from error
     return Place(url, system, root)
 
 
@@ -214,7 +199,7 @@ def local_folder(url: str) -> Path | None:
 
 
 def each(actions: Iterable[Callable[[], None]]) -> None:
-    """Do all, some at a time; raises the first problem, after which none is begun.
+    """Do all actions, some at a time; raises the first problem, after which none is begun.
 
     In daemon threads, unlike those of `ThreadPoolExecutor`: a process ends while they wait for a mirror that is gone.
     """
@@ -241,7 +226,7 @@ def each(actions: Iterable[Callable[[], None]]) -> None:
 
 
 def patiently(action: Callable[[], _T], url: str, silent: Callable[[], float] | None = None) -> _T:
-    """What `action` gives, so long as the mirror answers: clients of object stores try again for minutes.
+    """Call `action` and return what it gives, but give it up if a mirror is silent: clients try again for minutes.
 
     Args:
         action: talks to a mirror; it is left behind, in a thread, if no answer comes.
@@ -274,18 +259,7 @@ def await_thread(thread: threading.Thread, silent: Callable[[], float], seconds:
     return not thread.is_alive()
 
 
-def gist(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """The first line of an error, its middle left out if it is long: libraries put the cause at the end."""
     text = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
     return text if len(text) <= 400 else f"{text[:200]} ... {text[-190:]}"
-
-
-def free_of(folder: Path) -> None:
-    """Remove a folder of copies."""
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def _below(path: str, base: str) -> str:
-    """The name below a folder whose file system spells the beginning of paths otherwise."""
-    _, _, rest = path.partition(base.strip("/") + "/")
-    return rest

@@ -1,22 +1,32 @@
-"""The mirror that is asked for, found to be there, and in step with its folder around a sweep."""
+"""The mirror that is asked for: opened, found to be there, and kept in step with its folder around a sweep."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench.errors import UsageError
-from bench.mirror.mirror import Mirror, Moved
-from bench.mirror.place import MirrorProblem, local_folder, open_place, patiently, refuse_password
-from bench.mirror.pusher import Pusher
+from bench.sync.mirror import Mirror, Moved
+from bench.sync.place import (
+    MirrorProblem,
+    await_thread,
+    first_line,
+    local_folder,
+    open_place,
+    patiently,
+    refuse_password,
+)
 from bench.terminal.console import say
 from leaderboards.commands import shell_command
-from leaderboards.store import BOARD
+from leaderboards.rows.store import BOARD
 
 VARIABLE = "FEDKD_MIRROR"
+EVERY_SECONDS = 60.0
+PATIENCE = 120.0  # seconds without a byte moved, after which the last push is given up
 
 
 def mirror_url(given: str | None, offline: bool = False) -> str | None:
@@ -50,46 +60,43 @@ def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
     """The mirror of a folder, found to be readable and writable; or to have results, if it shall only be read.
 
     Raises:
-        UsageError: no such URL, or one that lies within the folder or around it, or is a result folder to be written.
+        UsageError: no such URL, or one of `check_place`.
         MirrorProblem: it cannot be reached or written.
     """
     check_place(url, out, read_only)
-    with ExitStack() as kept:
+    with tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True) as scratch:
         with _advised("there is no room for copies"):
-            folder = tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True)
-            scratch = kept.enter_context(folder)
             place = patiently(lambda: open_place(url), url)
             patiently(place.check_results if read_only else place.probe, url, lambda: place.silent)
         yield Mirror(out, place, Path(scratch))
 
 
 def pulled(mirror: Mirror, keys: Collection[str] | None = None) -> Moved:
-    """`Mirror.pull`, given up where no answer comes. Raises MirrorProblem, StoreError."""
+    """`Mirror.pull`, given up if no answer comes. Raises MirrorProblem, StoreError."""
     with _advised("what the mirror has cannot be stored here"):
         return patiently(lambda: mirror.pull(keys), mirror.place.url, lambda: mirror.place.silent)
 
 
 def pushed(mirror: Mirror) -> Moved:
-    """`Mirror.push` and `tidy`, given up where no answer comes. Raises MirrorProblem, StoreError."""
+    """`Mirror.push` and `tidy`, given up if no answer comes. Raises MirrorProblem, StoreError."""
 
     def push() -> Moved:
-        found = mirror.push()
+        moved = mirror.push()
         mirror.tidy()
-        return found
+        return moved
 
     with _advised("what is to be pushed cannot be copied"):
         return patiently(push, mirror.place.url, lambda: mirror.place.silent)
 
 
 @contextmanager
-def mirrored(url: str | None, out: Path, keys: Collection[str] | None, replace: bool = False) -> Iterator[None]:
-    """Around a sweep: first what the mirror has, then pushes, at the end what is left. Nothing without a URL.
+def mirrored(url: str | None, out: Path, keys: Collection[str] | None) -> Iterator[None]:
+    """Pull before a sweep, push every minute, and the rest at the end. Without a URL, do nothing.
 
     Args:
         url: of the mirror, or None.
         out: the result folder, writable.
         keys: of the sweep's runs, whose states are wanted; None is all.
-        replace: the sweep runs again what is stored.
 
     Raises:
         UsageError: as of `opened`.
@@ -99,23 +106,66 @@ def mirrored(url: str | None, out: Path, keys: Collection[str] | None, replace: 
         yield
         return
     with opened(url, out) as mirror:
-        found = pulled(mirror, keys)
-        for sentence in (f"mirror {url}: {found} brought", *found.problems):
-            say(sentence)
-        pusher = Pusher(mirror, replace)
+        moved = pulled(mirror, keys)
+        say(f"mirror {url}: {moved} brought", *moved.problems)
+        pusher = Pusher(mirror)
         try:
             yield
         finally:
             pusher.finish()
 
 
-@contextmanager
-def _advised(here: str) -> Iterator[None]:
-    """Around what comes before anything runs: a problem is one of the machine, with what to do.
+class Pusher:
+    """Pushes in a thread of its own while runs go on; a problem is said once, and the push tried again later.
 
     Args:
-        here: what a problem of this machine's files means.
+        mirror: what is pushed.
     """
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror, self._problem = mirror, ""
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="mirror")
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Push the rest, and say what could not be pushed."""
+        self._ending.set()
+        try:
+            if not await_thread(self._thread, lambda: self._mirror.place.silent, PATIENCE):
+                self._problem = f"no answer for {PATIENCE:g} s"
+        except KeyboardInterrupt:
+            self._problem = "interrupted"
+        if self._problem:
+            out = self._mirror.out
+            command = shell_command("bench.boards", "push", self._mirror.place.url, out)
+            say(
+                f"not all of {out} is mirrored ({self._problem}); everything is in {out}; the same command, or "
+                f"`{command}`, pushes it"
+            )
+
+    def _work(self) -> None:
+        while not self._ending.wait(EVERY_SECONDS):
+            before = self._problem
+            self._push()
+            if self._problem and not before:
+                say(f"{self._problem}; runs go on, and it is tried again every {EVERY_SECONDS:g} s")
+        self._push()
+        if not self._problem:
+            with suppress(Exception):  # tidiness can wait for the next push
+                self._mirror.tidy()
+
+    def _push(self) -> None:
+        try:
+            self._mirror.push()
+            self._problem = ""
+        except Exception as error:  # no run must end for its copy, whatever is wrong with that
+            self._problem = first_line(error)
+
+
+@contextmanager
+def _advised(here: str) -> Iterator[None]:
+    """Say what to do about a problem before anything runs. `here`: what a problem of this machine's files means."""
     try:
         yield
     except MirrorProblem as error:

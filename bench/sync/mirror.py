@@ -1,0 +1,207 @@
+"""A result folder and its mirror: which files of rows and of `--track` one side lacks, and their copying."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from bench.sync.place import MirrorProblem, Place, each
+from bench.sync.states import States
+from leaderboards import StoreError
+
+_FOLDERS = ("runs", "curves", "tracked", "state")
+_TRACKED = (".npz", ".safetensors")
+_ATTEMPTS = 5  # at reading a side that another machine or process compacts meanwhile
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """How much went one way. `problems`: sentences on what could not."""
+
+    rows: int = 0
+    tracked: int = 0
+    states: int = 0
+    problems: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        counts = ((self.rows, "row"), (self.tracked, "tracked file"), (self.states, "state"))
+        return (
+            ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count) or "nothing new"
+        )
+
+
+class Mirror:
+    """A result folder and its mirror.
+
+    Args:
+        out: the result folder.
+        place: where the mirror lies.
+        scratch: a folder for copies.
+    """
+
+    def __init__(self, out: Path, place: Place, scratch: Path) -> None:
+        from leaderboards.rows.segments import Folder
+
+        self.out, self.place = out, place
+        self._scratch, self._folder, self._states = scratch, Folder(out), States(out, place)
+        self._held: dict[str, set[str]] = {}  # name of a segment of the mirror -> names that it stands in for
+        self._names: dict[tuple[Path, int], str] = {}  # file of rows, when it was written -> its name in the mirror
+        self._before = self._tracked()
+
+    def pull(self, keys: Collection[str] | None = None) -> Moved:
+        """Bring the files that the folder lacks. `keys`: runs whose states are wanted; None is all.
+
+        Raises:
+            MirrorProblem: the mirror cannot be read.
+            StoreError: a file there is broken, foreign or of a newer schema; the message names it.
+            OSError: the folder cannot be written.
+        """
+        before = len(self._tracked())
+        rows = self._steady(self._pull_rows)
+        states, problems = self._states.pull(keys)
+        self._before = self._tracked()
+        return Moved(rows, len(self._before) - before, states, tuple(problems))
+
+    def push(self) -> Moved:
+        """Write the files that the mirror lacks. Raises as `pull` does."""
+        rows, tracked, finished = self._steady(self._push_rows)
+        return Moved(rows, tracked, self._states.push(finished))
+
+    def tidy(self) -> None:
+        """Remove the files of the mirror that its segments stand in for, and the leftovers of killed writers."""
+        held = self._stood_for(self._rows_there())
+        for kind in ("runs", "curves"):  # rows first: a curve without its row is nobody's
+            for name in sorted(held.intersection(self.place.files(kind))):
+                self.place.remove(f"{kind}/{name}")
+        for folder in _FOLDERS:
+            self.place.sweep(folder)
+
+    def _steady(self, action: Callable[[], _T]) -> _T:
+        """Call `action` again until no file vanishes that it was about to copy."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return action()
+            except FileNotFoundError:
+                continue
+        raise MirrorProblem(
+            f"mirror {self.place.url}: compacted faster than it can be read: give the same command again"
+        )
+
+    def _here(self) -> dict[Path, str]:
+        """Each file of rows of the folder, with its name in the mirror."""
+        from leaderboards.rows.segments import shared_name
+
+        files = self._folder.files()
+        names = {}
+        for path in (*files.singles, *(segment.path for segment in files.segments)):
+            version = path, path.stat().st_mtime_ns
+            if version not in self._names:
+                self._names[version] = shared_name(path)
+            names[path] = self._names[version]
+        return names
+
+    def _rows_there(self) -> dict[str, int]:
+        """The mirror's files of rows, by name, with their bytes."""
+        files = self.place.files("runs").items()
+        return {name: size for name, size in files if name.endswith(".parquet") and "/" not in name and name[0] != "."}
+
+    def _stood_for(self, there: Collection[str]) -> set[str]:
+        """The names that the mirror's segments stand in for; each segment is read once."""
+        from leaderboards.rows.segments import SEGMENT_NAME, read_segment
+
+        names = set[str]()
+        for name in filter(SEGMENT_NAME.fullmatch, there):
+            if name not in self._held:
+                path = self.out / "runs" / name
+                if not path.exists():
+                    path = self._scratch / name
+                    self._fetch_rows(name, path)
+                self._held[name] = read_segment(path).names()
+            names |= self._held[name]
+        return names
+
+    def _pull_rows(self) -> int:
+        from leaderboards.rows.segments import SEGMENT_NAME
+
+        there, count = self._rows_there(), 0
+        curves = self.place.files("curves")
+        self._pull_tracked()  # before the rows that they belong to
+        for segments in (True, False):  # files that a segment stands in for are not needed
+            have = {*self._here().values(), *self._folder.files().held()}
+            missing = sorted(name for name in there.keys() - have if bool(SEGMENT_NAME.fullmatch(name)) == segments)
+            with_curves = [name for name in missing if name in curves]
+            each(partial(self.place.fetch, f"curves/{n}", self.out / "curves" / n) for n in with_curves)
+            each(partial(self._fetch_rows, name, self.out / "runs" / name) for name in missing)
+            count += sum(_count(self.out / "runs" / name) for name in missing)
+        return count
+
+    def _fetch_rows(self, name: str, target: Path) -> None:
+        """Bring a file of rows, unless it is broken."""
+        from leaderboards.files import read_metadata
+
+        def check(path: Path) -> None:
+            try:
+                read_metadata(path, "runs")
+            except StoreError as error:
+                where = f"{self.place.url}/runs/{name}"
+                raise StoreError(Path(where), str(error).replace(str(path), where)) from error
+
+        self.place.fetch(f"runs/{name}", target, check)
+
+    def _push_rows(self) -> tuple[int, int, set[str]]:
+        """Push rows and tracked files: how many of each, and the keys of the finished rows that the mirror has."""
+        here = self._here()
+        index = self._folder.index()
+        finished = {
+            key
+            for key, status, holder in zip(
+                *(index[n].to_pylist() for n in ("run_key", "status", "holder")), strict=True
+            )
+            if status == "finished" and Path(holder) in here
+        }
+        there = self._rows_there()
+        have = self._stood_for(there) | {name for path, name in here.items() if there.get(name) == path.stat().st_size}
+        tracked = self._push_tracked()  # before the rows that they belong to
+        curves = {path: self.out / "curves" / path.name for path in here}
+        missing = {path: name for path, name in here.items() if name not in have and curves[path].exists()}
+        for path in here:
+            path.stat()  # FileNotFoundError, if it was compacted with its curve
+        each(partial(self._put, curves[path], f"curves/{name}") for path, name in missing.items())
+        each(partial(self._put, path, f"runs/{name}") for path, name in missing.items())
+        return sum(map(_count, missing)), tracked, finished
+
+    def _put(self, path: Path, name: str) -> None:
+        with path.open("rb") as file:
+            self.place.put(name, file)
+
+    def _tracked(self) -> dict[Path, tuple[int, int]]:
+        """Each tracked file of the folder, with when it was written and its bytes."""
+        paths = sorted((self.out / "tracked").glob("*"))
+        paths = [path for path in paths if path.suffix in _TRACKED and not path.name.startswith(".")]
+        return {path: ((stat := path.stat()).st_mtime_ns, stat.st_size) for path in paths}
+
+    def _pull_tracked(self) -> None:
+        there = [name for name in self.place.files("tracked") if name.endswith(_TRACKED) and "/" not in name]
+        missing = [name for name in there if not (self.out / "tracked" / name).exists()]
+        each(partial(self.place.fetch, f"tracked/{name}", self.out / "tracked" / name) for name in missing)
+
+    def _push_tracked(self) -> int:
+        """Push the tracked files that the mirror lacks, has with less in them, or that were written anew meanwhile."""
+        there, pushed = self.place.files("tracked"), 0
+        for path, sign in self._tracked().items():
+            if there.get(path.name, -1) < sign[1] or self._before.get(path, sign) != sign:
+                self._put(path, f"tracked/{path.name}")
+                pushed += 1
+            self._before[path] = sign
+        return pushed
+
+
+def _count(path: Path) -> int:
+    """The rows of a file."""
+    from leaderboards.files import read_table
+
+    return int(read_table(path, "runs", ["run_key"]).num_rows)

@@ -1,0 +1,17 @@
+"""How results are stored: immutable files of rows and curves, named by their content, that any number of writers share.
+
+    OUT/runs/<key16>-<env8>-<hash16>.parquet     one row (leaderboards.COLUMNS): its run key, environment and content
+    OUT/curves/<same name>                       its curve (leaderboards.CURVE_COLUMNS), written before the row
+    OUT/runs/packed-<hash32>.parquet             a segment: many rows; `file` is the name that each had alone
+    OUT/curves/packed-<hash32>.parquet           their points, `file` likewise
+    OUT/leaderboard.parquet                      made from the rows by `Store.rebuild`
+
+No file is ever changed, so nothing is locked: two folders are one by copying the files that one of them lacks. Of
+several rows of one run key and environment a reader keeps a finished one before a stopped before a failed one, then
+one of `--force` or with tracked accuracies, then the one written last, then the smaller name. Compaction writes a
+segment, which names the files that it stands in for, and then deletes these; a reader whose file is gone lists again.
+
+`segments` reads and writes files, `store` is what runs are written to and read from, `merge` makes one folder of
+several, `verify` says what is wrong with one. Names without a hash, and segments whose hash is random, are of earlier
+versions; they are read as they are, and copied under a name of the first kind.
+"""

@@ -1,0 +1,253 @@
+"""What is wrong with a result folder: what `python -m bench.boards validate` says, and what merging asks first.
+
+Nothing is changed. Points are held a row group or a thousand runs at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leaderboards.checks import row_problems
+from leaderboards.commands import printable, shell_command
+from leaderboards.files import CURVES_HASH, StoreError, content_hash, read_groups, read_metadata, read_table, remedy
+from leaderboards.identity import environment_key, run_key
+from leaderboards.rows.segments import HASHED_NAME, ROW_NAME, Folder, Judged, judge, read_curves, read_rows
+from leaderboards.schema import COLUMNS, curves_schema, hyperparameter_columns, runs_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Summary = Callable[[Sequence[tuple[int, str, float]]], Mapping[str, Any]]
+_AT_ONCE = 1_000  # rows, with their points, that are Python objects at a time
+_RUN_AGAIN = "delete its row and curve, and give the sweep's command again"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong. `file` is relative to the folder; `next_step` is what to do about it."""
+
+    file: str
+    problem: str
+    next_step: str
+
+    def __str__(self) -> str:
+        return printable(f"{self.file}: {self.problem}; {self.next_step}")
+
+
+@dataclass
+class Checked:
+    """What was read, and what is wrong with it.
+
+    Args:
+        files: of rows and of curves.
+        rows: in them.
+        points: of curves, if these were held against their rows.
+        findings: what is wrong.
+        index: of the rows in sound files, as of `Folder`.
+    """
+
+    files: int = 0
+    rows: int = 0
+    points: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    index: pa.Table = None
+
+
+def validate(out: Path, summarise: Summary | None = None) -> Checked:
+    """Everything that is wrong with a result folder.
+
+    Args:
+        out: the folder.
+        summarise: the result columns that a curve `(round, metric, value)` must have led to; None does not compare.
+    """
+    folder = Folder(out)
+    return folder.steady(lambda: _validated(folder, summarise))
+
+
+def examine(out: Path) -> Checked:
+    """The rows of a folder, and what of its files and rows breaks the schema; curves are not held against rows."""
+    folder = Folder(out)
+    return folder.steady(lambda: _examined(folder)[0])
+
+
+def disagreements(judged: Judged) -> list[Finding]:
+    """One finding for each run key and environment that has finished rows of unlike results, naming all of them."""
+    return [_disagreement(rows) for rows in judged.disagreeing]
+
+
+def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
+    import pyarrow as pa
+
+    rows = sorted(rows, key=lambda row: row["written"])
+    schema = {"holder": pa.string(), "row": pa.int64()}
+    index = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in schema.items()})
+    accuracies = read_rows(index, ("best_accuracy", "final_accuracy")).to_pylist()
+    shown = [", ".join(f"{name[:-9]} {_short(value)}" for name, value in row.items()) for row in accuracies]
+    each = ", ".join(
+        f"{row['holder']} ({text}, {row['finished']:%Y-%m-%d %H:%M})" for row, text in zip(rows, shown, strict=True)
+    )
+    path = Path(rows[0]["holder"])
+    command = shell_command("bench.sweep", "reproduce", rows[0]["run_key"][:16], "--out", path.parent.parent)
+    return Finding(
+        f"runs/{path.name}",
+        f"{len(rows)} results of run {rows[0]['run_key'][:16]} in one environment disagree: {each}",
+        f"`{command}` shows which one is right; run it again with --force",
+    )
+
+
+def _short(value: float | None) -> str:
+    return "none" if value is None else f"{value:.10g}"
+
+
+def _validated(folder: Folder, summarise: Summary | None) -> Checked:
+    checked, broken = _examined(folder)
+    checked.findings += disagreements(judge(checked.index))
+    for path in sorted(path for kind in ("runs", "curves") for path in (folder.out / kind).glob("*")):
+        if path.suffix != ".parquet" and not path.name.startswith("."):
+            checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "no parquet file", "move it away"))
+    checked.findings += _leaderboard(folder.out)
+    checked.findings += _curves_without_rows(folder, checked.index, broken)
+    for start in range(0, checked.index.num_rows, _AT_ONCE):
+        _check_curves(checked.index.slice(start, _AT_ONCE), broken, checked, summarise)
+    return checked
+
+
+def _examined(folder: Folder) -> tuple[Checked, set[str]]:
+    """What is read of rows and of the schemas of curves; and the names of broken files of curves."""
+    checked, broken = Checked(), {"runs": set[str](), "curves": set[str]()}
+    for kind, names in broken.items():
+        for path in sorted((folder.out / kind).glob("*.parquet")):
+            checked.files += 1
+            finding = _file_problem(path, kind)
+            if finding:
+                checked.findings.append(finding)
+                names.add(path.name)
+    files = folder.files(broken["runs"])
+    checked.index = folder.index(files=files)
+    for path in (*files.singles, *(segment.path for segment in files.segments)):
+        table = read_table(path, "runs")
+        checked.rows += table.num_rows
+        checked.findings += _hash_problems(path)
+        for start in range(0, table.num_rows, _AT_ONCE):
+            for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
+                who = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
+                problems = [f"{who}: {problem}" for problem in _row_problems(row, path.name)]
+                checked.findings += [Finding(f"runs/{path.name}", problem, _RUN_AGAIN) for problem in problems]
+    return checked, broken["curves"]
+
+
+def _file_problem(path: Path, kind: str) -> Finding | None:
+    """What keeps a file from being read."""
+    try:
+        for table in read_groups(path, kind):
+            schema = table.schema
+    except StoreError as error:
+        problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
+        return Finding(f"{kind}/{path.name}", problem, step)
+    expected = runs_schema() if kind == "runs" else curves_schema()
+    wrong = [
+        f"{f.name} is {schema.field(f.name).type}, not {f.type}"
+        for f in expected
+        if schema.field(f.name).type != f.type
+    ]
+    of_storage = {"file", "written", "forced", *hyperparameter_columns(schema.names)}  # the last of earlier versions
+    wrong += [f"{name} is no column of ours" for name in schema.names if name not in {*expected.names, *of_storage}]
+    if wrong:
+        step = f"{remedy(path)}; its runs are then run again"
+        return Finding(f"{kind}/{path.name}", f"wrong columns: {', '.join(wrong)}", step)
+    return None
+
+
+def _hash_problems(path: Path) -> Iterator[Finding]:
+    """Whether a readable file of rows and its curves are what they were when they were written."""
+    stated = read_metadata(path, "runs").get(CURVES_HASH, b"").decode()  # earlier versions stated none
+    if not HASHED_NAME.fullmatch(path.name):
+        return
+    for file, digest in ((path, path.stem.rpartition("-")[2]), (path.parent.parent / "curves" / path.name, stated)):
+        if stated and file.exists() and not content_hash(file).startswith(digest):
+            step = f"{remedy(file)}; its runs are then run again"
+            yield Finding(f"{file.parent.name}/{file.name}", "it was changed: its content has another hash", step)
+
+
+def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
+    """What is wrong with a stored row. `file`: the name of the file that holds it."""
+    name = row.get("file", file)
+    row = {column.name: row[column.name] for column in COLUMNS}
+    problems = list(row_problems(row))
+    yield from problems
+    if not problems:
+        parts = (json.loads(row["hp_json"]), json.loads(row["setting_json"]))
+        key = run_key(row["algorithm"], row["algorithm_version"], *parts, row["seed"])
+        if key != row["run_key"]:
+            yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
+        slot, stem = ROW_NAME.fullmatch(name), f"{row['run_key'][:16]}-{environment_key(row)}"
+        if slot and f"{slot[1]}-{slot[2]}" != stem:
+            yield f"it is called {name}, its key and environment are {stem}: looked for by name it is not found"
+
+
+def _leaderboard(out: Path) -> list[Finding]:
+    path = out / "leaderboard.parquet"
+    try:
+        if path.exists():
+            read_metadata(path, "leaderboard")
+    except StoreError as error:
+        problem = str(error).removeprefix(f"{path} ").rpartition(": ")[0]
+        return [Finding(path.name, problem, "delete it; the next sweep makes it anew")]
+    return []
+
+
+def _curves_without_rows(folder: Folder, index: pa.Table, broken: Collection[str]) -> Iterator[Finding]:
+    """Files of curves, and points in them, that belong to no row."""
+    keys: dict[str, set[str]] = {}
+    for holder, key in zip(index["holder"].to_pylist(), index["run_key"].to_pylist(), strict=True):
+        keys.setdefault(Path(holder).name, set()).add(key)
+    moved = folder.files().held()  # of a killed compaction: harmless
+    for path in sorted((folder.out / "curves").glob("*.parquet")):
+        if path.name in broken or path.name in moved - keys.keys():
+            continue
+        if not (folder.out / "runs" / path.name).exists():
+            yield Finding(f"curves/{path.name}", "a curve without a row", "delete it, or bring back the row's file")
+        elif path.name in keys:
+            column = read_table(path, "curves", ["run_key"], dictionaries=["run_key"])["run_key"]
+            for key in sorted({*column.unique().to_pylist()} - keys[path.name]):
+                problem = f"points of run {key[:16]}, which has no row there"
+                yield Finding(f"curves/{path.name}", problem, _RUN_AGAIN)
+
+
+def _check_curves(index: pa.Table, broken: Collection[str], checked: Checked, summarise: Summary | None) -> None:
+    """Whether finished rows have curves, and whether the curves lead to the rows' results."""
+    import pyarrow as pa
+
+    sound = [at for at, holder in enumerate(index["holder"].to_pylist()) if Path(holder).name not in broken]
+    index = index.take(pa.array(sound, pa.int64()))
+    points, _ = read_curves(index)
+    checked.points += points.num_rows
+    curves: dict[tuple[str, str], list[tuple[int, str, float]]] = {}
+    names = ("file", "run_key", "round", "metric", "value")
+    for file, key, at, metric, value in zip(*(points[name].to_pylist() for name in names), strict=True):
+        curves.setdefault((file, key), []).append((at, metric, math.nan if value is None else value))
+    results = read_rows(index, [column.name for column in COLUMNS if column.group == "results"])
+    for row, stored in zip(index.to_pylist(), results.to_pylist(maps_as_pydicts="strict"), strict=True):
+        name, who = Path(row["holder"]).name, f"run {row['run_key'][:16]}"
+        curve = curves.get((row["file"], row["run_key"]), [])
+        if not curve and row["status"] == "finished":
+            step = f"bring back curves/{name}, or {_RUN_AGAIN}"
+            checked.findings.append(Finding(f"runs/{name}", f"{who} has no curve", step))
+        elif curve and summarise and row["status"] != "failed":
+            wrong = _contradictions(stored, curve, summarise)
+            if wrong:
+                problem = f"{who} contradicts its curve: {'; '.join(wrong)}"
+                checked.findings.append(Finding(f"runs/{name}", problem, _RUN_AGAIN))
+
+
+def _contradictions(row: Mapping[str, Any], curve: Sequence[tuple[int, str, float]], summarise: Summary) -> list[str]:
+    try:
+        expected = summarise(curve)
+    except (KeyError, ValueError) as error:
+        return [f"the curve has not all metrics ({error!r})"]
+    return [f"{name} is {row[name]}, not {value}" for name, value in expected.items() if row[name] != value]
