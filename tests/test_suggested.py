@@ -157,7 +157,7 @@ def test_a_sweep_names_its_own_folder_in_what_it_suggests(
     def refuse(_: Store) -> None:
         raise StoreError(folder, "no room")
 
-    monkeypatch.setattr("leaderboards.compaction.compact_if_many", refuse)
+    monkeypatch.setattr("leaderboards.rows.segments.compact_if_many", refuse)
     assert sweep.main([*SWEEP, "--budget", "1", "-q", "--out", str(folder)]) == 0
     said, out = capsys.readouterr().err, shlex.quote(str(folder))
     assert f"`python -m bench.boards compact {out}` does it" in said
