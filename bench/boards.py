@@ -30,14 +30,13 @@ examples:
   python -m bench.boards compact all
   python -m bench.boards push s3://bucket/results all
 
-merge only reads its sources, and run twice it changes nothing the second time. Equal results of one run and one
-environment become one row; results of unlike environments stay side by side as replicates, which never count as seeds;
-unlike results of one environment are an error, for one of them is wrong (--keep-both keeps them; the leaderboard
-takes the first finished). A failed or stopped row yields to a finished one. Saved states are not merged.
-What --track kept comes along. compact changes no row. Sweeps do it by themselves when they end with more than a few
-hundred small files. push and pull are what sweeps do with --mirror (docs/cluster.md): finished rows with their curves,
-tracked files, and states of runs under way; nothing finished is overwritten on either side, but by
-equal results with more tracked.
+merge only reads its sources, and run twice it changes nothing the second time. Of equal results of one run and one
+environment one counts; results of unlike environments stay side by side as replicates, which never count as seeds;
+unlike results of one environment are an error, for one of them is wrong (--keep-both brings them; the one written last
+counts). A failed or stopped row yields to a finished one. Saved states are not merged. What --track kept comes along.
+compact drops rows that do not count, and changes none. Sweeps do it by themselves when they end with more than a few
+hundred small files. push and pull are what sweeps do with --mirror (docs/cluster.md): files of rows and curves, tracked
+files, and states of runs under way, each brought to the side that lacks it.
 exit status: 0; 2 usage or value; 3 a folder that is not in order, or cannot be read or written"""
 
 
