@@ -40,7 +40,7 @@ class ServerSteps:
         """As `algorithms.base.Fed.repeat` says."""
         _check(step)
         state, inputs, given = (tensors(tree, self._device, self._dtype) for tree in (state, inputs, given))
-        make = self._capture() if (count := _steps_of(inputs)) else None
+        make, reason = self._capture() if (count := _steps_of(inputs)) else None, ""
         if make is not None and step not in self._executors:
             self._executors[step] = make()
         if make is not None and (executor := self._executors[step]) is not None:
@@ -51,14 +51,15 @@ class ServerSteps:
             # Outside the handler, whose traceback would keep what the attempt took.
             self._executors[step] = executor = None
             give_back_gpu_memory()
+        state = detached_copy(state)  # a network in training mode writes its running statistics into what it is given
+        for one_input in unstack(inputs) if count else ():
+            state = tree_map(Tensor.detach, _checked(self._net, step, state, one_input, given))
+        if reason:  # after the steps: one that is wrong whether captured or not has raised its own error
             warnings.warn(
                 f"{step.__qualname__}: the server's steps are not captured, which makes them slower: {reason}",
                 Slower,
                 stacklevel=2,
             )
-        state = detached_copy(state)  # a network in training mode writes its running statistics into what it is given
-        for one_input in unstack(inputs) if count else ():
-            state = tree_map(Tensor.detach, _checked(self._net, step, state, one_input, given))
         return detached_copy(state)  # a part of the inputs would keep them whole
 
     def _replayed(
