@@ -93,7 +93,7 @@ def _folder(given: Path | None) -> Path:
 
 
 def _merge(arguments: argparse.Namespace) -> int:
-    from bench import tracked
+    from bench import artifacts
     from leaderboards import Store
     from leaderboards.rows.merge import merge
 
@@ -103,7 +103,7 @@ def _merge(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--out {out} is among the sources, which are only read: its own rows take part anyway")
     sources = list(dict.fromkeys(sources))
     done = merge(sources, out, arguments.keep_both)
-    tracked.bring(sources, out)
+    artifacts.bring(sources, out)
     if done.new or not (out / "leaderboard.parquet").exists():
         Store(out).rebuild()
     if arguments.json:

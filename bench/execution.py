@@ -20,7 +20,7 @@ STATE_VERSION = 2  # of saved states that this suite can go on from
 BACKENDS = ("auto", "loop", "stacked")
 AUTO_PACK = 32  # runs of a trial on a GPU; where memory does not hold all their clients, they train in parts
 UNPACKED_SHARE = 0.25  # of a GPU, of a trial that does not fill it
-# Data that a run can keep besides its row and curve of the evaluated models; `bench.tracked` has the files.
+# Data that a run can keep besides its row and curve of the evaluated models; `bench.artifacts` has the files.
 TRACKS = {
     "local": "accuracy of the clients' own models, every evaluated round",
     "classes": "accuracy by class: of the evaluated model every evaluated round, of the clients' own at the end",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 from bench import data, models
-from leaderboards.identity import canonical_json
+from leaderboards.rows.identity import canonical_json
 from search_spaces import Setting, Value, setting_fields
 
 

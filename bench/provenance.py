@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import __version__
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 
 PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "transformers", "scikit-learn")
 SOURCES = ("algorithms", "bench", "leaderboards", "search_spaces", "pyproject.toml")

@@ -28,10 +28,10 @@ from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
 from bench.models.table import MODELS
 from bench.sweep.show import tried
-from leaderboards.folders import RowFile
 from leaderboards.published import printed_cells
 from leaderboards.reproduced import REPRODUCED
-from leaderboards.schema import CURVE_COLUMNS, as_markdown
+from leaderboards.rows.folders import RowFile
+from leaderboards.rows.schema import CURVE_COLUMNS, as_markdown
 from search_spaces import PAPERS, digits, find
 
 DOCS = Path(__file__).resolve().parent
@@ -58,7 +58,7 @@ what selecting a round on validation promised beyond the test set |
 accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
 | `<metric>_count` | of metrics that a finished run may lack: how many have it; unless all do, the rest is empty |
 
-`leaderboards.boards.leaderboard` makes it of `runs`, also in memory and with further metrics. Made of
+`leaderboards.board.leaderboard` makes it of `runs`, also in memory and with further metrics. Made of
 what `leaderboards.confirmed.confirmed` leaves of them, it has a further column, `chosen_on`: the seed, and the cell if
 that is another one, on which `configurations` were tried ([sweeps.md](sweeps.md)).
 """

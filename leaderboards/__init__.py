@@ -1,15 +1,15 @@
 """What came out: the schema of results, a store that several writers may share, and leaderboards made from it.
 
 A leaf: it knows rows and columns, no algorithm and no engine. Importing it is cheap; pandas and pyarrow are imported
-by the functions that need them (and by `leaderboards.boards`).
+by the functions that need them (and by `leaderboards.board`).
 """
 
-from leaderboards.checks import check_curve, check_row
-from leaderboards.files import BrokenFileError, NewerSchemaError, StoreError
-from leaderboards.identity import canonical_json, environment_key, identity_columns, run_key
 from leaderboards.metrics import METRICS, Metric, find_metric
+from leaderboards.rows.checks import check_curve, check_row
+from leaderboards.rows.files import BrokenFileError, NewerSchemaError, StoreError
+from leaderboards.rows.identity import canonical_json, environment_key, identity_columns, run_key
+from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, STATUSES, Column
 from leaderboards.rows.store import Store
-from leaderboards.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, STATUSES, Column
 
 __all__ = [
     "COLUMNS",

@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from leaderboards.boards import CONFIGURATION, current, leaderboard
-from leaderboards.commands import typed
-from leaderboards.folders import Results
-from leaderboards.identity import canonical_json
+from leaderboards.board import CONFIGURATION, current, leaderboard
 from leaderboards.problems import base_model, setting_of
+from leaderboards.rows.folders import Results
+from leaderboards.rows.identity import canonical_json
+from leaderboards.shell_text import typed
 
 SEARCH_SEED = 0
 _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # what a chosen run and those that confirm it share

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from leaderboards.frames import by_run
 from leaderboards.metrics import METRICS, Metric, find_metric
 from leaderboards.published import PrintedMetric
+from leaderboards.rows.frames import by_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leaderboards.folders import Results
+    from leaderboards.rows.folders import Results
 
 Curve = Mapping[str, Mapping[int, float]]  # metric -> round -> value
 

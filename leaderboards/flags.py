@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leaderboards.schema import WHEN_DIVERGED
+from leaderboards.rows.schema import WHEN_DIVERGED
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.files import write_together
-from leaderboards.identity import canonical_json
 from leaderboards.published import PUBLISHED, UNITS, PrintedCell, metric_called
+from leaderboards.rows.files import write_together
+from leaderboards.rows.identity import canonical_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,15 +12,15 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.files import read_table, write_together
-from leaderboards.folders import Folders
-from leaderboards.schema import COLUMNS
+from leaderboards.rows.files import read_table, write_together
+from leaderboards.rows.folders import Folders
+from leaderboards.rows.schema import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from leaderboards.checks import CurvePoint
+    from leaderboards.rows.checks import CurvePoint
 
 REPRODUCED = Path(__file__).with_name("reproduced.parquet")
 CURVES = REPRODUCED.with_name("reproduced_curves.parquet")
@@ -45,7 +45,7 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     """
     import pyarrow as pa
 
-    from leaderboards.frames import concatenate, curve_table, records, run_table
+    from leaderboards.rows.frames import concatenate, curve_table, records, run_table
 
     source = Folders(folders)
     rows = [stored_row(row) for row in records(source.runs()) if row["status"] == "finished"]

@@ -13,10 +13,10 @@ import pytest
 
 from algorithms import plugins
 from bench import data
-from bench.data import outside as outside_data
-from bench.data import outside_partitions
+from bench.data import partition_plugins
+from bench.data import plugins as outside_data
 from bench.models import counting
-from bench.models import outside as outside_models
+from bench.models import plugins as outside_models
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
 EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
@@ -27,8 +27,8 @@ CACHES = (
     outside_data.version,
     outside_models.find,
     outside_models.version,
-    outside_partitions.find,
-    outside_partitions.version,
+    partition_plugins.find,
+    partition_plugins.version,
     counting.counted,
     data._read,
     data._labels,

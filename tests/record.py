@@ -25,7 +25,7 @@ import pandas as pd
 
 from bench.planning.tables import cells_of
 from leaderboards import Store
-from leaderboards.schema import COLUMNS, CURVE_COLUMNS
+from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS
 from search_spaces import PAPERS, TABLES
 
 SWEEPS = {

@@ -16,7 +16,8 @@ from rows import START, failed_row, make_row
 
 from bench.boards import main
 from bench.trial.results import summarise
-from leaderboards import Store, files
+from leaderboards import Store
+from leaderboards.rows import files
 from leaderboards.rows.segments import compact
 
 LATER = START + timedelta(days=1)

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from rows import START, failed_row, make_row
 
-from leaderboards import BrokenFileError, Store, files
-from leaderboards.rows import segments
+from leaderboards import BrokenFileError, Store
+from leaderboards.rows import files, segments
 from leaderboards.rows.segments import Folder, compact, compact_if_many
 from leaderboards.rows.verify import validate
 

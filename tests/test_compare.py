@@ -17,7 +17,7 @@ from rows import CURVE, failed_row, make_row
 from bench.compare import main
 from bench.terminal.render import print_leaderboard
 from leaderboards import Store
-from leaderboards.boards import leaderboard
+from leaderboards.board import leaderboard
 
 #                    alpha 0.1                     alpha 0.5
 #   algorithm        test accuracy in percent

@@ -13,9 +13,9 @@ from rows import failed_row, make_row
 from bench.compare import main
 from bench.sweep.reproduce import main as reproduce
 from leaderboards import Store
-from leaderboards.boards import leaderboard, with_seeds
-from leaderboards.folders import Folders
+from leaderboards.board import leaderboard, with_seeds
 from leaderboards.metrics import METRICS
+from leaderboards.rows.folders import Folders
 
 # Test accuracy in percent by seed 0, 1, 2 (best round; final is one less):
 #

@@ -25,7 +25,7 @@ from bench.status import main as status
 from bench.stored.results import read
 from bench.sweep import main as sweep
 from leaderboards import Store
-from leaderboards.boards import leaderboard
+from leaderboards.board import leaderboard
 from leaderboards.confirmed import confirmed
 
 SHORT = ("--dataset", "digits", "--rounds", "1", "--local-epochs", "1", "--executor", "inline", "-q")

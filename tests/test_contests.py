@@ -20,13 +20,13 @@ from bench.executors.ray_executor import ProposerSearcher
 from bench.executors.runner import group
 from bench.planning.plan import Plan, make_plan
 from bench.planning.request import Request
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from search_spaces import Range
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 
 
-def trials_of(*algorithms: str, **values: tuple[str, ...]) -> list[list[Unit]]:
+def trials_of(*algorithms: str, **values: tuple[str, ...]) -> list[list[RunSpec]]:
     """One trial for each configuration."""
     return [[unit] for unit in make_plan(Request(algorithms, values=values)).units]
 
@@ -34,7 +34,7 @@ def trials_of(*algorithms: str, **values: tuple[str, ...]) -> list[list[Unit]]:
 class Field:
     """Trials under a scheduler, each known by its place."""
 
-    def __init__(self, trials: list[list[Unit]]) -> None:
+    def __init__(self, trials: list[list[RunSpec]]) -> None:
         self._scheduler = contests_of(trials)
         self._trials: list[Any] = [
             SimpleNamespace(trial_id=str(index), config={"index": index}) for index in range(len(trials))

@@ -6,7 +6,7 @@ import pytest
 from conftest import holds
 
 from algorithms import ALGORITHMS, build
-from leaderboards.boards import REFERENCES
+from leaderboards.board import REFERENCES
 
 
 @pytest.mark.parametrize("check", ["contract", "hyperparameters", "learns", "communication", "memory"])

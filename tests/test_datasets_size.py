@@ -15,7 +15,7 @@ from bench.data.dataset import Dataset
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
 from bench.models import num_parameters
-from bench.planning.needs import supply
+from bench.planning.requirements import supply
 from bench.planning.settings import canonical
 from bench.sweep.plan_report import _memory, _model_bytes
 from search_spaces import SETTINGS

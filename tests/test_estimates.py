@@ -19,10 +19,10 @@ from bench.data import info
 from bench.engine import pace as measuring
 from bench.engine.network import Network
 from bench.errors import UsageError
-from bench.planning.needs import supply
+from bench.planning.cost_model import SPREAD, Pace, estimated_time
 from bench.planning.packs import program_of
-from bench.planning.unit import Unit
-from bench.planning.work import SPREAD, Pace, estimated_time
+from bench.planning.requirements import supply
+from bench.planning.run_spec import RunSpec
 from bench.sweep import paces
 from leaderboards import Store, identity_columns
 from search_spaces import Setting
@@ -33,10 +33,10 @@ SAMPLES, TESTS = info("digits").train_size / 10, info("digits").test_size
 STILL = Pace(0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def unit(algorithm: str, **fields: Any) -> Unit:
+def unit(algorithm: str, **fields: Any) -> RunSpec:
     """A run with default hyper-parameters."""
     found = entry(algorithm)
-    return Unit(algorithm, found.resolve({}), supply(found, replace(SETTING, **fields)), 0)
+    return RunSpec(algorithm, found.resolve({}), supply(found, replace(SETTING, **fields)), 0)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The algorithms that were measured, each at a pace of a second a step."""
     algorithms: list[str] = []
 
-    def measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | float | None]:
+    def measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
         algorithms.extend(unit.algorithm for unit in units)
         return [replace(STILL, step=1.0) for _ in units]
 
@@ -147,7 +147,7 @@ def test_a_dry_run_measures_each_program_once(
     assert asked == ["fedavg", "fedprox"]
     trials = first["trials"]
     for trial in trials:
-        alone = Unit(trial["algorithm"], trial["hyperparameters"], Setting(**trial["setting"]), 0)
+        alone = RunSpec(trial["algorithm"], trial["hyperparameters"], Setting(**trial["setting"]), 0)
         time = estimated_time(alone, replace(STILL, step=1.0))
         assert (trial["seconds_per_run_at_least"], trial["seconds_per_run_at_most"]) == (time.low, time.high)
     assert first["estimated"]
@@ -165,7 +165,7 @@ def test_a_dry_run_measures_each_program_once(
 
 def test_recorded_rates_win(tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     estimated = dry_run(tmp_path / "none", capsys)["trials"][0]
-    run = Unit("fedavg", {}, Setting(**estimated["setting"]), 5)
+    run = RunSpec("fedavg", {}, Setting(**estimated["setting"]), 5)
     Store(tmp_path).write(make_row() | identity_columns(*run.identity(entry("fedavg"))), CURVE)
     asked.clear()
     planned = dry_run(tmp_path, capsys)

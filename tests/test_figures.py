@@ -18,7 +18,7 @@ from PIL import Image
 from rows import failed_row, make_row
 from safetensors.numpy import save_file
 
-from bench import data, models, sweep, tracked
+from bench import artifacts, data, models, sweep
 from bench.charts.panels import print_config
 from bench.charts.theme import LIGHT, whole_numbers
 from bench.data.splits import split
@@ -29,9 +29,9 @@ from bench.figures.features import embedded
 from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.stored.groups import labels_of
-from leaderboards.files import write_together
-from leaderboards.frames import concatenate, curve_table, run_table
-from leaderboards.schema import WHEN_DIVERGED
+from leaderboards.rows.files import write_together
+from leaderboards.rows.frames import concatenate, curve_table, run_table
+from leaderboards.rows.schema import WHEN_DIVERGED
 from search_spaces import Setting
 
 pytest.importorskip("vl_convert", reason="figures need vl-convert-python: pip install fedkd-bench[report]")
@@ -228,7 +228,7 @@ def test_drift_is_drawn_of_tracked_arrays(tmp_path):
     pairs = [pair(seed=seed, fields={"alpha": alpha}) for alpha in (0.1, 1.0) for seed in (0, 1)]
     for seed, (row, _) in enumerate(pairs):
         values = {"rounds": [2, 4], "distance": [3.0 + seed, 1.0], "dissimilarity": [np.inf, 2.0 + seed]}
-        tracked.write_arrays(tmp_path, row["run_key"], {f"drift/{name}": own for name, own in values.items()})
+        artifacts.write_arrays(tmp_path, row["run_key"], {f"drift/{name}": own for name, own in values.items()})
     (spec,) = of(write(tmp_path, pairs), "fedgkd-drift").values()
     assert headings(spec) == [["α = 0.1", "α = 1"]] * 2
     above, below = panels(spec)
@@ -309,7 +309,7 @@ def test_accuracy_over_alpha_where_there_is_one_participation(tmp_path):
 
 
 def keep_counts(out: Path, row: dict[str, Any], counts: list[list[int]]) -> None:
-    tracked.write_arrays(out, row["run_key"], {"classes/counts": np.array(counts)})
+    artifacts.write_arrays(out, row["run_key"], {"classes/counts": np.array(counts)})
 
 
 @pytest.mark.parametrize(("figure", "mark"), [("fedkf-2", "circle"), ("fedcad-3", "rect")])
@@ -363,7 +363,7 @@ def keep_classes(out: Path, row: dict[str, Any], **changed: Any) -> None:
         "local": [[0.0, 0.876], [0.4, 0.4]],
     }
     named = {f"classes/{name}": np.array(value) for name, value in (arrays | changed).items()}
-    tracked.write_arrays(out, row["run_key"], named | {"run/notes": []})
+    artifacts.write_arrays(out, row["run_key"], named | {"run/notes": []})
 
 
 def test_classes_are_of_the_models_before_and_after_local_training(tmp_path):
@@ -422,7 +422,7 @@ def test_features_say_the_accuracy_of_the_models_that_they_are_of(runs_of_digits
     expected: list[list[str]] = [[], []]
     for record in sorted(runs.records, key=lambda record: record["algorithm"]):
         run = record["run_of_seed"][0]
-        found = tracked.arrays(runs_of_digits, run["run_key"])
+        found = artifacts.arrays(runs_of_digits, run["run_key"])
         assert found["local/clients"][-1][0] == found["features/client"]
         for row, which, value in zip(
             expected, ("global", "local"), (run["final_accuracy"], found["local/accuracy"][-1][0]), strict=True
@@ -430,7 +430,7 @@ def test_features_say_the_accuracy_of_the_models_that_they_are_of(runs_of_digits
             row.append(f"{run['algorithm']}, {which}: {100 * value:.2f} %")
     assert headings(spec) == expected
     labels = [row["class"] for row in rows(panels(spec)[1][1])]
-    assert labels == tracked.arrays(runs_of_digits, run["run_key"])["features/labels"].tolist()
+    assert labels == artifacts.arrays(runs_of_digits, run["run_key"])["features/labels"].tolist()
 
 
 def test_rectangles_are_the_grid():
@@ -649,7 +649,7 @@ def test_tracked_files_that_cannot_be_used(tmp_path, capsys):
     own = pair()
     write(tmp_path, [own])
     keep_classes(tmp_path, own[0])
-    path = tracked.path_of(tmp_path, own[0]["run_key"])
+    path = artifacts.path_of(tmp_path, own[0]["run_key"])
     buffer = io.BytesIO()
     np.savez(buffer, **{"classes/other": np.zeros(3)})
     for content, said in (
@@ -667,7 +667,7 @@ def test_tracked_files_that_cannot_be_used(tmp_path, capsys):
 def test_models_that_cannot_be_used(tmp_path, capsys):
     own = pair(fields={"dataset": "toy2d", "model": "mlp_vectors"})
     write(tmp_path, [own])
-    path = tracked.path_of(tmp_path, own[0]["run_key"], "safetensors")
+    path = artifacts.path_of(tmp_path, own[0]["run_key"], "safetensors")
     path.parent.mkdir()
     path.write_bytes(b"nothing")
     assert main(["fedgkd-5", "--out", str(tmp_path), "--to", str(tmp_path / "to")]) == 3

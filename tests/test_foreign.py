@@ -14,11 +14,11 @@ import pytest
 from rows import CURVE, failed_row, make_row
 
 import bench.boards
-from bench import compare, figures, report, status, sweep, tracked
+from bench import artifacts, compare, figures, report, status, sweep
 from bench.engine.state import StateFolder
 from bench.sweep import reproduce
 from leaderboards import Store
-from leaderboards.commands import printable
+from leaderboards.shell_text import printable
 
 KINDS = ("algorithm", "dataset", "model", "partition")
 COMMANDS: dict[str, Callable[[str, str], int]] = {
@@ -57,14 +57,14 @@ def forged(folder: Path, kind: str, name: str) -> dict[str, Any]:
     row = make_row(name if kind == "algorithm" else "fedavg", {}, setting)
     Store(folder / "out").write(row, CURVE)
     if kind == "model":
-        tracked.write_tensors(folder / "out", row["run_key"], {"weight": np.zeros(2, np.float32)}, {})
+        artifacts.write_tensors(folder / "out", row["run_key"], {"weight": np.zeros(2, np.float32)}, {})
     return row
 
 
 def test_no_run_to_start_from_has_a_module_imported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = evil(folder, "start")
     row = forged(folder, "dataset", name)
-    tracked.write_tensors(folder / "out", row["run_key"], {"weight": np.zeros(2, np.float32)}, {})
+    artifacts.write_tensors(folder / "out", row["run_key"], {"weight": np.zeros(2, np.float32)}, {})
     asked = ["--algo", "fedavg", "--dataset", "digits", "--start-from", row["run_key"][:16], "--out", "out"]
     assert sweep.main([*asked, "--dry-run"]) == 2
     assert not (folder / "ran").exists()

@@ -13,7 +13,7 @@ from algorithms import build, entry
 from algorithms.base import Algorithm
 from algorithms.losses import cross_entropy, kl
 from bench.execution import Execution
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.trial.trial import RunGroup
 from leaderboards import Store
@@ -85,8 +85,8 @@ def test_a_healthy_run_complains_of_nothing() -> None:
 
 def test_the_row_keeps_the_complaint_and_the_trial_goes_on(tmp_path: Path) -> None:
     setting = replace(SETTINGS["fedkd", "digits"], rounds=3)
-    broken = Unit("fedkf", {**entry("fedkf").defaults(), "generator_lr": 1e30, "noise_dim": 8}, setting, 0)
-    sound = Unit("fedavg", {}, setting, 0)
+    broken = RunSpec("fedkf", {**entry("fedkf").defaults(), "generator_lr": 1e30, "noise_dim": 8}, setting, 0)
+    sound = RunSpec("fedavg", {}, setting, 0)
     trial = RunGroup([broken, sound], Execution(out=str(tmp_path), provenance=of_command([])))
     while not trial.report()["done"]:
         trial.step()

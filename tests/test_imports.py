@@ -21,8 +21,20 @@ ALLOWED = {
     "bench": OURS,
 }
 # Within bench, each imports only from those before it, at whatever level.
-LAYERS = ("errors", "outside", "whole", "execution", "provenance", "terminal", "tracked", "charts", "models", "data")
-LAYERS += ("identity", "planning", "engine", "trial", "executors", "sync", "stored", "compare", "figures", "report")
+LAYERS = ("errors", "plugins", "atomic_write", "execution", "provenance", "terminal", "artifacts", "charts", "models")
+LAYERS += (
+    "data",
+    "identity",
+    "planning",
+    "engine",
+    "trial",
+    "executors",
+    "sync",
+    "stored",
+    "compare",
+    "figures",
+    "report",
+)
 LAYERS += ("boards", "sweep", "status", "selftest", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}

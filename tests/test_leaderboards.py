@@ -13,11 +13,11 @@ from rows import CURVE, START, failed_row, make_row
 from bench.stored.results import read
 from bench.terminal.render import note_superseded, print_leaderboard
 from leaderboards import METRICS, Store, find_metric
-from leaderboards.boards import leaderboard
-from leaderboards.frames import concatenate, run_table, to_pandas
+from leaderboards.board import leaderboard
 from leaderboards.papers.replication import Candidate, replications
 from leaderboards.problems import cell_of
 from leaderboards.published import printed_cells
+from leaderboards.rows.frames import concatenate, run_table, to_pandas
 from leaderboards.tables import Table, flat, tables_of
 
 # Three algorithms, three configurations x, three seeds; in 64ths, so that sums are exact. The validation accuracy is

@@ -25,7 +25,7 @@ from bench.executors.progress import Ahead, Live, Plain, Quiet, ending
 from bench.planning.labels import Varied, varied_names
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from leaderboards import Store
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")
@@ -144,7 +144,7 @@ def test_lines_are_shown_to_the_letter(capsys: pytest.CaptureFixture[str]) -> No
     assert "KeyError: 'a:key:b' [bold]at C:100:x " + 200 * "x" + "\n" in capsys.readouterr().err
 
 
-def pack_of(seeds: int, **values: tuple[str, ...]) -> tuple[Unit, ...]:
+def pack_of(seeds: int, **values: tuple[str, ...]) -> tuple[RunSpec, ...]:
     """All these runs of FedCAD."""
     return make_plan(Request(("fedcad",), values={"gamma": ("0.5",), **values}, seeds=seeds)).units
 

@@ -29,7 +29,7 @@ from filelock import FileLock
 from pyarrow import fs
 from rows import CURVE, START, failed_row, make_row
 
-from bench import boards, sweep, tracked
+from bench import artifacts, boards, sweep
 from bench.errors import UsageError
 from bench.execution import STATE_VERSION
 from bench.sync import place as mirror_place
@@ -173,7 +173,7 @@ def test_rows_curves_tracked_files_and_states_come_back_from_the_mirror_alone(tm
     store = fill(out, range(3))
     store.write(failed_row("fedprox", {"mu": 1}), [])
     store.write(make_row("other", {"gamma": "all"}), CURVE)
-    tracked.write_arrays(out, KEY, {"run/seconds": 1.0, "classes/rounds": np.arange(3)})
+    artifacts.write_arrays(out, KEY, {"run/seconds": 1.0, "classes/rounds": np.arange(3)})
     save_state(out, 5)
     done = push(out, there.as_uri())
     assert (done.rows, done.tracked, done.states) == (5, 1, 1)
@@ -185,7 +185,7 @@ def test_rows_curves_tracked_files_and_states_come_back_from_the_mirror_alone(tm
     assert listed(again / "state") == sorted([*listed(out / "state"), f"{KEY}.lock"])
     for name in listed(out / "state"):
         assert (again / "state" / name).read_bytes() == (out / "state" / name).read_bytes()
-    assert tracked.arrays(again, KEY)["classes/rounds"].tolist() == [0, 1, 2]
+    assert artifacts.arrays(again, KEY)["classes/rounds"].tolist() == [0, 1, 2]
 
 
 def test_a_second_push_and_pull_change_nothing(tmp_path: Path, there: Path) -> None:
@@ -306,7 +306,7 @@ def test_a_push_that_ends_anywhere_leaves_whole_things(steps: int, tmp_path: Pat
     out = tmp_path / "out"
     fill(out, range(2))
     save_state(out, 1)
-    tracked.write_arrays(out, KEY, {"run/seconds": 1.0})
+    artifacts.write_arrays(out, KEY, {"run/seconds": 1.0})
     push(out, there)
     fill(out, range(2, 4))
     save_state(out, 2)
@@ -404,7 +404,7 @@ def test_tracked_files_go_before_the_rows_that_they_belong_to(
     def ends(self: Mirror) -> int:
         done = push_tracked(self)
         if not (out / "tracked").exists():
-            tracked.write_arrays(out, "cd" * 32, {"run/seconds": 1.0})
+            artifacts.write_arrays(out, "cd" * 32, {"run/seconds": 1.0})
             Store(out).write(make_row(seed=8), CURVE)
         return done
 
@@ -412,7 +412,7 @@ def test_tracked_files_go_before_the_rows_that_they_belong_to(
         monkeypatch.setattr(Mirror, "_push_tracked", ends)
         assert (made.push().rows, len(listed(there / "tracked"))) == (1, 0)
         assert (made.push().rows, len(listed(there / "tracked"))) == (1, 1)
-    assert pull(again, there) == Moved(rows=2, tracked=1)
+    assert pull(again, there) == Moved(rows=2, artifacts=1)
 
 
 def test_a_folder_that_is_compacted_during_a_push_is_pushed_whole(
@@ -535,15 +535,15 @@ def test_a_damaged_state_here_keeps_no_other_from_the_mirror(content: str, tmp_p
 
 def test_the_larger_or_newer_tracked_file_stays(tmp_path: Path, there: Path) -> None:
     left, right = tmp_path / "left", tmp_path / "right"
-    tracked.write_arrays(left, KEY, {"run/seconds": 1.0, "classes/rounds": np.arange(99)})
-    tracked.write_arrays(right, KEY, {"run/seconds": 1.0})
+    artifacts.write_arrays(left, KEY, {"run/seconds": 1.0, "classes/rounds": np.arange(99)})
+    artifacts.write_arrays(right, KEY, {"run/seconds": 1.0})
     push(left, there)
     assert not push(right, there).tracked
     with of(left, there) as made:
-        tracked.path_of(left, KEY).unlink()
-        tracked.write_arrays(left, KEY, {"run/seconds": 2.0})
+        artifacts.path_of(left, KEY).unlink()
+        artifacts.write_arrays(left, KEY, {"run/seconds": 2.0})
         assert made.push().tracked == 1, "made anew by this sweep"
-    assert tracked.arrays(there, KEY)["run/seconds"] == 2.0
+    assert artifacts.arrays(there, KEY)["run/seconds"] == 2.0
 
 
 def test_a_broken_file_in_the_mirror_is_named(tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -595,7 +595,7 @@ def test_what_is_not_mirrored_at_the_end_is_said_with_what_to_do(
     out = tmp_path / "out"
     fill(out, range(2))
     save_state(out, 1)
-    tracked.write_arrays(out, KEY, {"run/seconds": 1.0})
+    artifacts.write_arrays(out, KEY, {"run/seconds": 1.0})
     before = listed(out)
     Pusher(over(Failing(0, error), out, there, tmp_path / "scratch")).finish()
     said = capsys.readouterr().err

@@ -16,7 +16,7 @@ from rows import hyperparameter
 from algorithms import build, entry, plugins
 from bench.errors import LONGEST, UsageError
 from bench.planning.request import find_algorithm
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.trial.run import describe
 from leaderboards import Store
 from search_spaces import Setting
@@ -120,11 +120,11 @@ def test_an_entry_point_gives_it_a_name(place: Path, monkeypatch: pytest.MonkeyP
 def test_an_edited_algorithm_is_another_one(place: Path) -> None:
     file = place / "edited.py"
     file.write_text(HEAD + "@dataclass(frozen=True)\nclass A(Algorithm):\n    pass\n")
-    unit = Unit("edited:A", {}, Setting(), 0)
+    unit = RunSpec("edited:A", {}, Setting(), 0)
     before = unit.rows[""]
     file.write_text(file.read_text() + "# another thought\n")
     plugins.find.cache_clear()
-    assert Unit("edited:A", {}, Setting(), 0).rows[""] != before
+    assert RunSpec("edited:A", {}, Setting(), 0).rows[""] != before
     file.write_text(file.read_text().replace("    pass", "    version = 3"))
     del sys.modules["edited"]
     plugins.find.cache_clear()
@@ -166,7 +166,7 @@ def test_a_plugin_from_outside_yields_its_rows(place: Path) -> None:
     assert found.rows == {"": "wrapped:moon_t1", "_t1": "wrapped:moon_t1_t1"}
     assert found.needs == {"projection_head"}
     assert {field.name: str(field.bounds) for field in found.fields}["mu"] == ">= 0", "the range of what is wrapped"
-    assert len(set(Unit("wrapped:moon_t1", found.defaults(), Setting(), 0).rows.values())) == 2
+    assert len(set(RunSpec("wrapped:moon_t1", found.defaults(), Setting(), 0).rows.values())) == 2
 
 
 MISTAKES = {

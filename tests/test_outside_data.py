@@ -14,12 +14,12 @@ from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
 from bench import data, models, sweep
 from bench.data.dataset import MissingData, content_hash
-from bench.data.outside import Arrays
 from bench.data.partition import partition
+from bench.data.plugins import Arrays
 from bench.data.splits import split
 from bench.errors import UsageError
 from bench.identity import identity, setting_of
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from leaderboards import Store, canonical_json, run_key
 from search_spaces import Setting
 
@@ -267,13 +267,13 @@ def test_a_source_is_taken_as_it_is(world: Path) -> None:
 def test_keys_of_this_suites_own_are_what_they_were() -> None:
     for setting in (Setting(), Setting(dataset="cifar10", model="resnet8+head", partition="iid", alpha=None)):
         assert identity(setting) == setting.as_dict()
-    assert Unit("fedavg", {}, Setting(), 0).key == run_key("fedavg", 1, {}, Setting().as_dict(), 0)
+    assert RunSpec("fedavg", {}, Setting(), 0).key == run_key("fedavg", 1, {}, Setting().as_dict(), 0)
 
 
 def key(setting: Setting = SETTING) -> str:
     forget()
     sys.modules.pop("my_world", None)
-    return Unit("fedavg", {}, setting, 0).key
+    return RunSpec("fedavg", {}, setting, 0).key
 
 
 def test_the_content_of_a_data_set_is_in_its_key(world: Path) -> None:

@@ -15,11 +15,11 @@ from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, Execution, resolve_pack
 from bench.executors.runner import group, missing_units, trials_of
-from bench.planning import shares
+from bench.planning import gpu_share
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.packs import packs_of, program_of
 from bench.planning.request import Request
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.sweep import main
 from bench.trial.halving import losers, next_rung, rungs_of
@@ -30,9 +30,9 @@ from search_spaces import SETTINGS
 SETTING = replace(SETTINGS["fedkd", "digits"], rounds=10, local_epochs=1)
 
 
-def unit(mu: float = 0.01, seed: int = 0, algorithm: str = "fedprox", **fields: Any) -> Unit:
+def unit(mu: float = 0.01, seed: int = 0, algorithm: str = "fedprox", **fields: Any) -> RunSpec:
     values = {**ALGORITHMS[algorithm].defaults(), **({"mu": mu} if algorithm == "fedprox" else {})}
-    return Unit(algorithm, values, replace(SETTING, **fields), seed)
+    return RunSpec(algorithm, values, replace(SETTING, **fields), seed)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_a_pack_goes_on_after_an_interruption(execution: Execution, tmp_path: Pa
 class Stood:
     """A run at a rung."""
 
-    unit: Unit
+    unit: RunSpec
     value: float
     round: int = 100
     status: str = "running"
@@ -256,11 +256,11 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_as_many_trials_share_a_gpu_as_their_peaks_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shares, "cpu_count", lambda: 16)
+    monkeypatch.setattr(gpu_share, "cpu_count", lambda: 16)
     gib = 2**30
-    assert shares.measured_share([10 * gib, 20 * gib], 100 * gib) == 1 / 4, "4 x 20 < 90 < 5 x 20"
-    assert shares.measured_share([gib], 100 * gib) == 1 / 16, "no more than cores"
-    assert shares.measured_share([200 * gib], 100 * gib) == 1.0
+    assert gpu_share.measured_share([10 * gib, 20 * gib], 100 * gib) == 1 / 4, "4 x 20 < 90 < 5 x 20"
+    assert gpu_share.measured_share([gib], 100 * gib) == 1 / 16, "no more than cores"
+    assert gpu_share.measured_share([200 * gib], 100 * gib) == 1.0
 
 
 def test_the_share_follows_stored_peaks_of_like_runs(
@@ -272,13 +272,13 @@ def test_the_share_follows_stored_peaks_of_like_runs(
     runs["device"], runs["peak_memory_bytes"] = "NVIDIA H200", 30 * 2**30
     assert set(runs["pack"]) == {1}
     monkeypatch.setattr(Store, "runs", lambda self, columns: runs[list(columns)])
-    monkeypatch.setattr(shares, "gpu_memory", lambda: 140 * 2**30)
-    monkeypatch.setattr(shares, "cpu_count", lambda: 16)
-    assert shares.share([unit(mu=1.0, alpha=0.1)], 1, store) == 1 / 4
-    assert shares.share([unit(batch_size=8)], 1, store) == shares.default_share(1), "none like it was measured"
-    assert shares.share([unit()], 8, store) == 1.0, "a pack takes what there is"
-    monkeypatch.setattr(shares, "gpu_memory", lambda: 0)
-    assert shares.share([unit()], 1, store) == shares.default_share(1)
+    monkeypatch.setattr(gpu_share, "gpu_memory", lambda: 140 * 2**30)
+    monkeypatch.setattr(gpu_share, "cpu_count", lambda: 16)
+    assert gpu_share.share([unit(mu=1.0, alpha=0.1)], 1, store) == 1 / 4
+    assert gpu_share.share([unit(batch_size=8)], 1, store) == gpu_share.default_share(1), "none like it was measured"
+    assert gpu_share.share([unit()], 8, store) == 1.0, "a pack takes what there is"
+    monkeypatch.setattr(gpu_share, "gpu_memory", lambda: 0)
+    assert gpu_share.share([unit()], 1, store) == gpu_share.default_share(1)
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_the_share_follows_stored_peaks_of_like_runs(
 )
 def test_as_many_trials_fit_as_the_scarcer_of_both_allows(cpus: int, gpus: float, trials: int) -> None:
     """On 16 cores and 4 GPUs; a share lies on one of them."""
-    assert shares.fitting(16, 4, cpus, gpus) == trials
+    assert gpu_share.fitting(16, 4, cpus, gpus) == trials
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_a_dry_run_knows_how_many_trials_share_the_gpu(
     for module in ("bench.execution", "bench.sweep.plan_report"):
         monkeypatch.setattr(f"{module}.count_gpus", lambda: 1)
         monkeypatch.setattr(f"{module}.cpu_count", lambda: 16)
-    monkeypatch.setattr(shares, "gpu_memory", lambda: 140 * 2**30)
+    monkeypatch.setattr(gpu_share, "gpu_memory", lambda: 140 * 2**30)
     assert main(["--algo", "fedprox", *options, "--dry-run", "--json", "--out", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["concurrent_trials"] == trials
 

@@ -26,7 +26,7 @@ from bench.perf.pfl_cnn import NAME
 from bench.perf.settings import SETTINGS, Manner, run_setting
 from bench.perf.workload import BareLoop, Workload, one_round, simulation, simulations, together
 from leaderboards import Store
-from leaderboards.boards import leaderboard
+from leaderboards.board import leaderboard
 from leaderboards.rows.verify import validate
 
 TINY = Workload("cnn_cifar", clients=2, cohort=2, samples=40, epochs=2, batch_size=16)

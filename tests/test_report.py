@@ -32,8 +32,8 @@ from bench.report.learning import cost_axis, points_per_line, thinned
 from bench.report.standings import SHOWN, standings, winner
 from bench.stored.groups import Cell
 from leaderboards import Store, identity_columns
-from leaderboards.files import write_together
-from leaderboards.frames import concatenate, curve_table, run_table
+from leaderboards.rows.files import write_together
+from leaderboards.rows.frames import concatenate, curve_table, run_table
 
 vl_convert = pytest.importorskip(
     "vl_convert", reason="the page needs vl-convert-python: pip install fedkd-bench[report]"

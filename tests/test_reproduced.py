@@ -12,10 +12,10 @@ from algorithms import entry
 from bench.compare import main as compare
 from bench.trial.results import summarise
 from leaderboards import Store, run_key
-from leaderboards.checks import check_row
-from leaderboards.folders import RowFile
-from leaderboards.frames import records
 from leaderboards.reproduced import CURVES, REPRODUCED, keep, main, stored_row
+from leaderboards.rows.checks import check_row
+from leaderboards.rows.folders import RowFile
+from leaderboards.rows.frames import records
 from search_spaces import SETTINGS
 
 CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5)]

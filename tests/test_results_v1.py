@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from commands import saved_round
 
-from bench import boards, sweep, tracked
+from bench import artifacts, boards, sweep
 from leaderboards import Store
 
 DATA = Path(__file__).with_name("data") / "results_v1"
@@ -45,7 +45,7 @@ def assert_expected(out: Path) -> None:
             assert row[name] == expected[name] or (row[name] != row[name] and expected[name] is None), name
         assert accuracies(out, key) == expected["accuracy"]
     (kept,) = runs.index[runs["local_accuracy_mean"].notna()]
-    assert "local/accuracy" in tracked.arrays(out, kept)
+    assert "local/accuracy" in artifacts.arrays(out, kept)
 
 
 def test_it_is_read_and_in_order(folder: Path) -> None:

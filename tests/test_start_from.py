@@ -13,21 +13,21 @@ from commands import assert_equal_results
 from conftest import INFO, TINY, toy_dataset, toy_split
 
 from algorithms import ALGORITHMS
-from bench import sweep, tracked
+from bench import artifacts, sweep
 from bench.engine.simulation import Simulation
 from bench.engine.tracking import fingerprint, load_model
 from bench.execution import Execution
 from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.identity import identity, setting_of
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.selftest.toy import make
 from bench.trial.trial import RunGroup
 from leaderboards import Store, run_key
-from leaderboards.boards import leaderboard
-from leaderboards.folders import RowFile
+from leaderboards.board import leaderboard
 from leaderboards.reproduced import REPRODUCED
+from leaderboards.rows.folders import RowFile
 from search_spaces import SETTINGS, Setting
 
 SETTING = replace(SETTINGS["fedkd", "digits"], rounds=3, local_epochs=1, validation_fraction=0.1)
@@ -67,7 +67,7 @@ def test_only_a_start_is_in_the_key() -> None:
     fresh, started = Setting(), Setting(start_from="a" * 64)
     assert "start_from" not in identity(fresh)
     expected = run_key("fedavg", ALGORITHMS["fedavg"].version, {}, identity(fresh) | {"start_from": "a" * 64}, 0)
-    assert Unit("fedavg", {}, started, 0).key == expected != Unit("fedavg", {}, fresh, 0).key
+    assert RunSpec("fedavg", {}, started, 0).key == expected != RunSpec("fedavg", {}, fresh, 0).key
     assert setting_of(json.dumps(identity(started))) == started
     assert started.of_program() == fresh.of_program(), "packs may hold both"
     with pytest.raises(ValueError, match="start_from must be a run key of 64 hexadecimal digits, got 'abc'"):
@@ -115,7 +115,7 @@ def test_runs_begin_with_the_stored_model(swept: Path, capsys: pytest.CaptureFix
     below = spec["vconcat"][1]["hconcat"][0]["data"]["values"]
     names = list(dict.fromkeys(row["name"] for row in below))
     assert names == ["start: fedavg, round 2", "fedavg, local, round 1", "fedlsd, local, round 1"]
-    expected = tracked.arrays(swept, start)["classes/global"][-1]
+    expected = artifacts.arrays(swept, start)["classes/global"][-1]
     assert [row["value"] for row in below[: len(expected)]] == pytest.approx(list(100 * expected))
 
 
@@ -129,18 +129,18 @@ def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
     assert sweep.main(["reproduce", key, "--out", str(swept), "--into", str(tmp_path)]) == 0
 
 
-def trial(out: Path, unit: Unit, **options: Any) -> RunGroup:
+def trial(out: Path, unit: RunSpec, **options: Any) -> RunGroup:
     return RunGroup([unit], Execution(str(out), rounds_per_report=1, provenance=of_command([]), **options))
 
 
 def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Path) -> None:
     """With `local`, whose clients begin with w_0 in whichever round they first take part."""
     start = key_of(swept, "fedavg")
-    unit = Unit("local", {}, replace(SETTING, participation=0.3, start_from=start), 0)
+    unit = RunSpec("local", {}, replace(SETTING, participation=0.3, start_from=start), 0)
     outs = [tmp_path / "whole", tmp_path / "parts"]
     for out in outs:
-        tracked.bring([swept], out, start)
-        assert tracked.path_of(out, start, "safetensors").exists()
+        artifacts.bring([swept], out, start)
+        assert artifacts.path_of(out, start, "safetensors").exists()
     begun = trial(outs[1], unit, save_seconds=-1, stop_file=str(tmp_path / "stop"))
     begun.step()
     (tmp_path / "stop").touch()

@@ -12,8 +12,8 @@ import pytest
 from rows import make_row
 from scipy import stats
 
-from leaderboards.boards import leaderboard
-from leaderboards.frames import concatenate, run_table, to_pandas
+from leaderboards.board import leaderboard
+from leaderboards.rows.frames import concatenate, run_table, to_pandas
 from leaderboards.stats.aggregate import Improvement, Standing, improvement, iqm, iqm_interval, pooled
 from leaderboards.stats.intervals import RESAMPLES, Interval, finite, t_limits
 from leaderboards.stats.paired import Comparison, Seeds, compared, corrected, holm, paired, rankable, shared_ranks

@@ -17,7 +17,7 @@ from bench.engine.state import StateFolder
 from bench.execution import STATE_VERSION, Execution
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.unit import Unit, row_entry
+from bench.planning.run_spec import RunSpec, row_entry
 from bench.terminal.words import spread
 from bench.trial.run import Run
 from leaderboards import Store, identity_columns
@@ -25,12 +25,12 @@ from leaderboards import Store, identity_columns
 MUS = ("0.01", "0.1")
 
 
-def units(**values: tuple[str, ...]) -> tuple[Unit, ...]:
+def units(**values: tuple[str, ...]) -> tuple[RunSpec, ...]:
     """Runs of FedProx with two seeds."""
     return make_plan(Request(("fedprox",), values={"mu": MUS, **values}, seeds=2)).units
 
 
-def stored(out: Path, kept: Iterable[Unit]) -> Path:
+def stored(out: Path, kept: Iterable[RunSpec]) -> Path:
     """A result folder with these runs."""
     for unit in kept:
         Store(out).write(make_row() | identity_columns(*unit.identity(entry(unit.algorithm))), CURVE)

@@ -326,7 +326,7 @@ def test_a_full_disk_leaves_nothing_half_written(store, monkeypatch, failing):
         if len(calls) == failing:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("leaderboards.files.os.fsync", fsync)
+    monkeypatch.setattr("leaderboards.rows.files.os.fsync", fsync)
     with pytest.raises(OSError, match="No space left"):
         store.write(make_row(), CURVE)
     assert [path for path in store.out.rglob("*") if path.is_file()] == []
@@ -421,7 +421,7 @@ def test_several_writers_share_a_folder(store):
 def test_rebuild_writes_what_the_runs_say(store):
     import pandas as pd
 
-    from leaderboards.boards import leaderboard
+    from leaderboards.board import leaderboard
 
     for seed in range(3):
         store.write(make_row("fedgkd", HYPERPARAMETERS, seed=seed), CURVE)

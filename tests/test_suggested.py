@@ -22,7 +22,7 @@ from bench.perf.data import preparation
 from bench.report import command as report
 from bench.sweep import reproduce
 from leaderboards import Store
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 
 AWKWARD = "my $HOME `results`, 'all' of them"
 

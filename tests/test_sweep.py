@@ -38,15 +38,15 @@ from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.runner import Outcome
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.trial.run import Run
 from bench.trial.trial import RunGroup
 from leaderboards import Store
-from leaderboards.files import write_together
-from leaderboards.frames import records, run_table
-from leaderboards.identity import identity_columns
 from leaderboards.reproduced import stored_row
+from leaderboards.rows.files import write_together
+from leaderboards.rows.frames import records, run_table
+from leaderboards.rows.identity import identity_columns
 from search_spaces import SETTINGS
 
 SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", "--rounds", "2", "--seeds", "2")
@@ -463,14 +463,14 @@ def test_asha_lets_only_like_compete_with_like(tmp_path: Path, capsys: pytest.Ca
 def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(unit: Unit, *_: object) -> None:
+    def full(unit: RunSpec, *_: object) -> None:
         tried.append(unit.seed)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     tried: list[int] = []
     monkeypatch.setattr("bench.trial.run.record_failure", full)
     setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
-    units = [Unit("fedavg", {}, setting, seed) for seed in (0, 1)]
+    units = [RunSpec("fedavg", {}, setting, seed) for seed in (0, 1)]
     watcher = Watcher(ray_executor.listed([units], [execution]), execution, Events(), outcome)
     error = tmp_path / "error"
     error.write_bytes(pickle.dumps(RuntimeError("first\nThe actor is dead because its owner has died")))
@@ -486,7 +486,7 @@ def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
 @pytest.mark.parametrize(("error", "status"), [("", "stopped"), ("round 3, client 1: ...", "failed")])
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
-    units = [Unit("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
+    units = [RunSpec("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
     watcher = Watcher(ray_executor.listed([units], [execution]), execution, Events(), outcome)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)

@@ -22,8 +22,8 @@ from bench.data import DATASETS
 from bench.planning import tables
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
+from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.tables import Cell, cells_of, table_of
-from bench.planning.unit import Unit, distinct_runs
 from bench.terminal.render import _folded
 from leaderboards import Store
 from leaderboards.papers.replication import Candidate, Replication
@@ -237,7 +237,7 @@ def cell(algorithm: str = "fedavg", paper: str = "fedgkd", table: str = "9", **w
     return found[0]
 
 
-def store_run(out: Path, unit: Unit, seed: int = 0, curve: list[Any] | None = None, **columns: Any) -> None:
+def store_run(out: Path, unit: RunSpec, seed: int = 0, curve: list[Any] | None = None, **columns: Any) -> None:
     found = entry(unit.algorithm)
     setting = columns.pop("setting", {})
     make = failed_row if columns.get("status") == "failed" else make_row

@@ -14,7 +14,7 @@ from bench import data, models
 from bench.data.splits import split
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
-from bench.planning.needs import supply
+from bench.planning.requirements import supply
 from search_spaces import SETTINGS
 
 SETTING = SETTINGS["fedkd", "toy2d"]

@@ -18,7 +18,7 @@ from torch import Tensor
 from algorithms import ALGORITHMS, entry
 from algorithms.base import Algorithm, Params
 from algorithms.feddkd import DKD
-from bench import data, models, sweep, tracked
+from bench import artifacts, data, models, sweep
 from bench.engine import tracking
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
@@ -26,8 +26,8 @@ from bench.engine.tracking import load_model
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import TRACKS, Execution
 from bench.identity import identity
+from bench.planning.run_spec import RunSpec
 from bench.planning.tables import column_of
-from bench.planning.unit import Unit
 from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
 from bench.trial.trial import RunGroup
@@ -201,14 +201,14 @@ def test_the_class_weights_that_clients_receive_are_kept(name: str, tmp_path: Pa
         expected.append([float((0.7 - 0.3) / 2 * phi[y == c].mean() + (0.7 + 0.3) / 2) for c in range(3)])
         run.advance(1)
     tracking.write(run, tmp_path, {"": KEYS[""]}, {"": "fedcad"})
-    kept = tracked.arrays(tmp_path, KEYS[""])
+    kept = artifacts.arrays(tmp_path, KEYS[""])
     np.testing.assert_allclose(kept["message/class_weights"], expected, rtol=1e-10)
     assert not kept["run/notes"].tolist()
-    long = tracked.frame(tmp_path, KEYS[""], "message/class_weights")
+    long = artifacts.frame(tmp_path, KEYS[""], "message/class_weights")
     assert list(long.columns) == ["round", "index", "value"]
     np.testing.assert_allclose(long.pivot(index="round", columns="index", values="value"), expected, rtol=1e-10)
     with pytest.raises(KeyError, match="it has message/class_weights"):
-        tracked.frame(tmp_path, KEYS[""], "drift/distances")
+        artifacts.frame(tmp_path, KEYS[""], "drift/distances")
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ def test_a_personal_model_is_asked_for_by_client(tmp_path: Path) -> None:
     tracking.write(one, tmp_path, {"": KEYS["_t1"]}, {"": "fedavg"})
     with pytest.raises(ValueError, match="client=3"):
         load_model(tmp_path, KEYS["_t1"], 3)
-    assert "fedbn" in tracked.arrays(tmp_path, KEYS[""])["run/notes"][0]
+    assert "fedbn" in artifacts.arrays(tmp_path, KEYS[""])["run/notes"][0]
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
@@ -387,8 +387,8 @@ def test_tracking_may_begin_late_and_is_not_broken_off(tmp_path: Path) -> None:
     assert third.tracker.arrays("")["classes/rounds"] == [3, 4]
 
 
-def unit(algorithm: str = "fedavg", seed: int = 0) -> Unit:
-    return Unit(algorithm, ALGORITHMS[algorithm].defaults(), SETTING, seed)
+def unit(algorithm: str = "fedavg", seed: int = 0) -> RunSpec:
+    return RunSpec(algorithm, ALGORITHMS[algorithm].defaults(), SETTING, seed)
 
 
 def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
@@ -408,28 +408,28 @@ def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(tracked, "_write_whole", full)
+        patched.setattr(artifacts, "_write_whole", full)
         assert trial(tmp_path, ALL)["status"] == "environment"
     assert not Store(tmp_path).status()
     assert trial(tmp_path, ALL)["status"] == "finished"
-    assert tracked.held(tmp_path, unit().key) == set(ALL)
+    assert artifacts.held(tmp_path, unit().key) == set(ALL)
 
 
 def test_what_an_earlier_run_tracked_stays(tmp_path: Path) -> None:
     trial(tmp_path, ("classes",))
     trial(tmp_path, ("local", "features"), force=True)
-    assert tracked.held(tmp_path, unit().key) == {"local", "classes", "features"}
+    assert artifacts.held(tmp_path, unit().key) == {"local", "classes", "features"}
 
 
 def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
     trial(tmp_path, ("classes",))
-    path = tracked.path_of(tmp_path, unit().key)
+    path = artifacts.path_of(tmp_path, unit().key)
     path.write_bytes(path.read_bytes()[:200])
-    for read in (tracked.arrays, tracked.held, tracked.cost):
+    for read in (artifacts.arrays, artifacts.held, artifacts.cost):
         with pytest.raises(EnvironmentProblem, match=rf"{path}.*delete it"):
             read(tmp_path, unit().key)
     with pytest.raises(FileNotFoundError, match="--track"):
-        tracked.arrays(tmp_path, "0" * 64)
+        artifacts.arrays(tmp_path, "0" * 64)
 
 
 def test_a_tracked_accuracy_stands_beside_figure_2(tmp_path: Path) -> None:
@@ -487,8 +487,8 @@ def test_ray_keeps_what_the_inline_executor_keeps(
     assert_equal_results(swept, tmp_path)
     assert "fedbn" in capsys.readouterr().err
     for key in Store(swept).runs().run_key:
-        assert_same_arrays(tracked.arrays(swept, key), tracked.arrays(tmp_path, key))
-        assert_same_arrays(*(load_file(tracked.path_of(out, key, "safetensors")) for out in (swept, tmp_path)))
+        assert_same_arrays(artifacts.arrays(swept, key), artifacts.arrays(tmp_path, key))
+        assert_same_arrays(*(load_file(artifacts.path_of(out, key, "safetensors")) for out in (swept, tmp_path)))
 
 
 def begin(out: Path, track: tuple[str, ...]) -> None:
@@ -506,7 +506,7 @@ def test_a_run_goes_on_tracking_and_may_begin_to(before: tuple[str, ...], now: t
     begin(tmp_path, before)
     track = ["--track", *now] if now else []
     assert run(tmp_path, "--algo", "fedavg", "--rounds", "3", "--set", "local_epochs=1", *track) == 0
-    assert tracked.held(tmp_path, unit().key) == {*before, *now}
+    assert artifacts.held(tmp_path, unit().key) == {*before, *now}
     curves = Store(tmp_path).curves()
     rounds = set(curves[curves.metric == "local_accuracy"]["round"])
     assert rounds == ({1, 2, 3} if before else {2, 3} if now else set())
@@ -522,7 +522,7 @@ def test_a_gpu_keeps_what_a_cpu_keeps(tmp_path: Path) -> None:
         )
         made.advance(4)
         tracking.write(made, tmp_path / device, {"": KEYS[""]}, {"": "fedavg"})
-        kept.append(tracked.arrays(tmp_path / device, KEYS[""]) | load_model(tmp_path / device, KEYS[""]))
+        kept.append(artifacts.arrays(tmp_path / device, KEYS[""]) | load_model(tmp_path / device, KEYS[""]))
     for name in set(kept[0]) - {"run/key", "run/algorithm", "run/notes", "run/seconds"}:
         np.testing.assert_allclose(kept[0][name], kept[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
 
@@ -542,16 +542,16 @@ def test_anyones_own_tuner_can_track(tmp_path: Path) -> None:
         continue
     made.cleanup()
     (key,) = Store(tmp_path).runs().run_key
-    assert tracked.held(tmp_path, key) == {"local", "models"}
+    assert artifacts.held(tmp_path, key) == {"local", "models"}
     with pytest.raises(UsageError, match="no way to --track 'all'"):
         trainable("fedavg", track=["all"])
 
 
 def test_merging_folders_brings_what_was_tracked(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    tracked.write_arrays(one, "a" * 16, {"run/seconds": 1.0, "local/accuracy": [[0.5]]})
-    tracked.write_arrays(two, "a" * 16, {"run/seconds": 2.0})
-    tracked.write_arrays(two, "b" * 16, {"run/seconds": 3.0})
-    tracked.bring([two], one)
-    assert float(tracked.arrays(one, "a" * 16)["run/seconds"]) == 1.0, "what is there stays"
-    assert float(tracked.arrays(one, "b" * 16)["run/seconds"]) == 3.0
+    artifacts.write_arrays(one, "a" * 16, {"run/seconds": 1.0, "local/accuracy": [[0.5]]})
+    artifacts.write_arrays(two, "a" * 16, {"run/seconds": 2.0})
+    artifacts.write_arrays(two, "b" * 16, {"run/seconds": 3.0})
+    artifacts.bring([two], one)
+    assert float(artifacts.arrays(one, "a" * 16)["run/seconds"]) == 1.0, "what is there stays"
+    assert float(artifacts.arrays(one, "b" * 16)["run/seconds"]) == 3.0

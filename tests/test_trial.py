@@ -22,7 +22,7 @@ from bench.executors import ray_executor
 from bench.executors.events import Events
 from bench.executors.ray_callback import Watcher
 from bench.executors.runner import Outcome
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.trial.halving import objective
 from bench.trial.run import record_failure
@@ -33,8 +33,8 @@ from search_spaces import SETTINGS
 SETTING = replace(SETTINGS["fedkd", "digits"], rounds=3, local_epochs=1)
 
 
-def unit(seed: int = 0, algorithm: str = "fedavg") -> Unit:
-    return Unit(algorithm, ALGORITHMS[algorithm].defaults(), SETTING, seed)
+def unit(seed: int = 0, algorithm: str = "fedavg") -> RunSpec:
+    return RunSpec(algorithm, ALGORITHMS[algorithm].defaults(), SETTING, seed)
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bench.whole import whole_file
+from bench.atomic_write import atomic_file
 
 
 def test_it_takes_the_place_of_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
     with path.open("rb") as reader:
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             file.write(b"new")
             file.flush()
             assert path.read_bytes() == b"old"
@@ -29,7 +29,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
     path.write_bytes(b"old")
 
     def half() -> None:
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             file.write(b"half")
             raise KeyError
 
@@ -42,7 +42,7 @@ def test_an_error_leaves_what_was_there(tmp_path: Path) -> None:
 def test_it_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        with whole_file(tmp_path / "file"):
+        with atomic_file(tmp_path / "file"):
             pass
     finally:
         os.umask(before)
@@ -55,7 +55,7 @@ def test_it_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
 def test_errors_name_the_file_that_was_asked_for(name: str, tmp_path: Path) -> None:
     (tmp_path / "here").write_bytes(b"")
     path = tmp_path / name
-    with pytest.raises(OSError, match=re.escape(str(path))) as caught, whole_file(path):
+    with pytest.raises(OSError, match=re.escape(str(path))) as caught, atomic_file(path):
         pass
     assert caught.value.filename == str(path)
 
@@ -67,7 +67,7 @@ def test_a_full_disk_is_named_by_the_file_and_other_errors_by_themselves(tmp_pat
         (OSError(28, "full", "x"), "x"),
         (OSError(110, "late"), None),
     ):
-        with pytest.raises(OSError, match=raised.strerror) as caught, whole_file(path):
+        with pytest.raises(OSError, match=raised.strerror) as caught, atomic_file(path):
             raise raised
         assert caught.value.filename == name
     assert not list(tmp_path.iterdir())
@@ -76,7 +76,7 @@ def test_a_full_disk_is_named_by_the_file_and_other_errors_by_themselves(tmp_pat
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_device_is_named() -> None:
     def write() -> None:
-        with whole_file(Path("/dev/full")) as file:
+        with atomic_file(Path("/dev/full")) as file:
             file.write(b"x")
 
     with pytest.raises(OSError, match="'/dev/full'"):
@@ -90,7 +90,7 @@ def test_devices_pipes_and_links_stay_what_they_are(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     for path in (link, pipe):
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             file.write(b"new")
     assert link.is_symlink()
     assert target.read_bytes() == b"new"

@@ -13,10 +13,10 @@ from rows import failed_row, make_row
 from bench.executors import progress
 from bench.executors.events import watched
 from bench.executors.progress import Ahead, Tally
+from bench.planning.cost_model import RecordedRates, samples_of
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.work import RecordedRates, samples_of
 from leaderboards import Store
 from search_spaces import SPACES
 

@@ -22,8 +22,8 @@ from bench.terminal.words import OUTS, counted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leaderboards.folders import Results
     from leaderboards.metrics import Metric
+    from leaderboards.rows.folders import Results
     from leaderboards.tables import Sheet, Table
 
 _EPILOG = """\
@@ -85,7 +85,7 @@ def _parser() -> Parser:
 
 
 def _compare(arguments: argparse.Namespace) -> None:
-    from leaderboards.boards import leaderboard, with_seeds
+    from leaderboards.board import leaderboard, with_seeds
     from leaderboards.curve_metrics import CurveMetric, add_curve_metrics
     from leaderboards.problems import BY
     from leaderboards.tables import tables_of

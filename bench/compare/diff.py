@@ -17,10 +17,10 @@ from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import PLAIN_WIDTH
 from bench.terminal.values import folders_of
 from bench.terminal.words import KEY_SHOWN
-from leaderboards.commands import typed
+from leaderboards.shell_text import typed
 
 if TYPE_CHECKING:
-    from leaderboards.folders import Folders
+    from leaderboards.rows.folders import Folders
 
 _GROUPS = ("identity", "results", "cost", "state", "provenance")
 _EPILOG = """\
@@ -54,7 +54,7 @@ def _parser() -> Parser:
 
 
 def _diff(arguments: argparse.Namespace) -> None:
-    from leaderboards.folders import Folders
+    from leaderboards.rows.folders import Folders
 
     source = Folders(folders_of(arguments.out))
     first, second = (
@@ -89,7 +89,7 @@ def _setting(name: str) -> dict[str, Any]:
 
 def _run(start: str, source: Folders) -> Fields:
     from leaderboards import COLUMNS
-    from leaderboards.frames import records
+    from leaderboards.rows.frames import records
 
     (row,) = records(run_of_key(source.runs(), start, [store.out for store in source.stores]))
     setting = json.loads(row["setting_json"])

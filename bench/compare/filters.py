@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import UsageError
 from bench.terminal.values import split_list
 from bench.terminal.words import run_keys
-from leaderboards.commands import shell_command, typed
+from leaderboards.shell_text import shell_command, typed
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:

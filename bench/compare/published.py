@@ -13,9 +13,9 @@ from bench.planning.tables import Cell, name_in_print
 from bench.terminal.formats import lines
 from bench.terminal.render import note_superseded, render
 from leaderboards import canonical_json
-from leaderboards.folders import Folders
 from leaderboards.papers.replication import Candidate, replications
 from leaderboards.papers.replication_table import records, replication_table
+from leaderboards.rows.folders import Folders
 from search_spaces import PAPERS
 
 

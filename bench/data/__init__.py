@@ -1,6 +1,6 @@
 """Data sets by name: `info` says what they are, `load` reads them, `labels` reads as much as a plan needs.
 
-`DATASETS` has this suite's own; `bench.data.outside` finds those of other packages. The table imports neither numpy nor
+`DATASETS` has this suite's own; `bench.data.plugins` finds those of other packages. The table imports neither numpy nor
 torch; a data set's loader is imported when it is asked for. `bench.data.splits` gives the samples to clients.
 
 Every function here raises UsageError if there is no data set of that name, or one from outside is not what it should
@@ -44,19 +44,19 @@ def info(name: str) -> DatasetInfo:
     """The table's entry for a data set, or that of one from outside: an entry point's name, or `module:name`."""
     if name in DATASETS:
         return DATASETS[name]
-    from bench.data import outside  # looks into installed packages, which few commands need
+    from bench.data import plugins  # looks into installed packages, which few commands need
 
-    entry = outside.find(name)
+    entry = plugins.find(name)
     if entry is None:
-        raise unknown("data set", name, [*DATASETS, *outside.KIND.names()], importable=True)
+        raise unknown("data set", name, [*DATASETS, *plugins.KIND.names()], importable=True)
     return entry
 
 
 def installed() -> tuple[str, ...]:
     """The names of this suite's data sets, then those that other packages add."""
-    from bench.data import outside
+    from bench.data import plugins
 
-    return tuple(dict.fromkeys([*DATASETS, *outside.KIND.names()]))
+    return tuple(dict.fromkeys([*DATASETS, *plugins.KIND.names()]))
 
 
 def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -> Dataset:
@@ -111,9 +111,9 @@ def source(name: str) -> Source:
     """Where a data set comes from."""
     entry = info(name)
     if name not in DATASETS:
-        from bench.data import outside
+        from bench.data import plugins
 
-        return outside.source(name)
+        return plugins.source(name)
     module, attribute = entry.loader.split(":")
     return cast(Source, getattr(import_module(module), attribute))
 
@@ -122,9 +122,9 @@ def version(name: str) -> str | None:
     """The part of a run key that stands for the data, of a data set from outside; None for this suite's own."""
     if name in DATASETS:
         return None
-    from bench.data import outside
+    from bench.data import plugins
 
-    return outside.version(name)
+    return plugins.version(name)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

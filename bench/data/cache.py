@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.atomic_write import atomic_file
 from bench.data import paths
 from bench.data.dataset import Dataset
-from bench.whole import whole_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,12 +89,12 @@ def write(folder: Path, dataset: Dataset, originals: Stamp) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         kept = [array for array in (*ARRAYS, *GROUPS) if getattr(dataset, array) is not None]
         for array in kept:
-            with whole_file(folder / f"{array}.npy") as file:
+            with atomic_file(folder / f"{array}.npy") as file:
                 np.save(file, getattr(dataset, array), allow_pickle=False)
         sums = {array: _crc(folder / f"{array}.npy") for array in kept}
         text = json.dumps({"hash": dataset.hash, "originals": originals, "crc32": sums})
         # Last, because it vouches for the others.
-        with whole_file(folder / META) as file:
+        with atomic_file(folder / META) as file:
             file.write(text.encode())
     except OSError as problem:
         _log.info("no prepared copy of %s is kept, so each process reads the originals: %s", dataset.name, problem)

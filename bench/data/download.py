@@ -21,7 +21,7 @@ from typing import IO, Protocol, cast
 
 from bench.data.dataset import MissingData
 from bench.errors import EnvironmentProblem, with_its_kind
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 
 ATTEMPTS = 3  # at one server, each going on where the last one broke off
 TIMEOUT = 60  # seconds without a byte

@@ -1,6 +1,6 @@
 """Ways to give training samples to clients, by name: `partition`.
 
-`PARTITIONS` has this suite's own; `bench.data.outside_partitions` finds those of other packages. A partition takes the
+`PARTITIONS` has this suite's own; `bench.data.partition_plugins` finds those of other packages. A partition takes the
 labels and gives, for each client, the ascending positions of its samples. Draws come from numpy's RandomState, whose
 stream numpy keeps for good, so a seed means the same clients in years to come.
 """
@@ -22,11 +22,11 @@ def partition(name: str) -> Partition:
     """
     if name in PARTITIONS:
         return PARTITIONS[name]
-    from bench.data import outside_partitions  # looks into installed packages, which few commands need
+    from bench.data import partition_plugins  # looks into installed packages, which few commands need
 
-    entry = outside_partitions.find(name)
+    entry = partition_plugins.find(name)
     if entry is None:
-        raise unknown("partition", name, [*PARTITIONS, *outside_partitions.KIND.names()], importable=True)
+        raise unknown("partition", name, [*PARTITIONS, *partition_plugins.KIND.names()], importable=True)
     return entry
 
 
@@ -34,9 +34,9 @@ def version(name: str) -> int | None:
     """A number that changes with the source of a partition from outside; None for this suite's own."""
     if name in PARTITIONS:
         return None
-    from bench.data import outside_partitions
+    from bench.data import partition_plugins
 
-    return outside_partitions.version(name)
+    return partition_plugins.version(name)
 
 
 PARTITIONS: dict[str, Partition] = {

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import data
+from bench.atomic_write import atomic_file
 from bench.charts.holdings import holdings
 from bench.charts.panels import WIDE_SIDE, picture, print_config
 from bench.data.partition import PARTITIONS, partition
@@ -22,8 +23,7 @@ from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import DATA_DIR
-from bench.whole import whole_file
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _draw(shown: dict[str, Any], path: Path) -> None:
     else:
         content = vl_convert.vegalite_to_png(spec, config=print_config(), scale=2.0)
     try:
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             file.write(content)
     except OSError as error:
         raise EnvironmentProblem(f"--plot {path} cannot be written: {error.strerror or error}; name another") from None

@@ -21,7 +21,7 @@ from bench.engine.process import prepare_process
 from bench.engine.simulation import Simulation
 from bench.errors import with_its_kind
 from bench.models.weights import WEIGHTS
-from bench.planning.work import SERVER_STEPS, Pace
+from bench.planning.cost_model import SERVER_STEPS, Pace
 from search_spaces import Setting
 
 SETTLED = 6  # rounds that do not count: later ones have all teachers of a buffer of five, and generators

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
+from bench.atomic_write import atomic_file
 from bench.errors import UnusableState
 from bench.execution import STATE_VERSION
-from bench.whole import whole_file
-from leaderboards.identity import digest
+from leaderboards.rows.identity import digest
 
 MANIFEST = "manifest.json"
 
@@ -85,7 +85,7 @@ class StateFolder:
             **({"run": dict(self._run)} if self._run else {}),
             **facts,
         }
-        with whole_file(self.path / MANIFEST) as file:
+        with atomic_file(self.path / MANIFEST) as file:
             file.write(json.dumps(manifest | {"digest": digest(manifest)}).encode())
         for other in self.path.iterdir():
             if other.name not in {MANIFEST, *named}:
@@ -110,7 +110,7 @@ class StateFolder:
 
     def _write(self, name: str, tree: Any) -> str:
         """Write a file; returns its SHA-256."""
-        with whole_file(self.path / name) as file:
+        with atomic_file(self.path / name) as file:
             torch.save(tree, file)
         return _sha256(self.path / name)
 

@@ -1,6 +1,6 @@
 """What `--track` asks a run to keep besides its curve: measured at evaluated rounds, written when the run ends.
 
-`bench.tracked` lists the arrays and reads them. A final model is loaded by its run key and used as any other:
+`bench.artifacts` lists the arrays and reads them. A final model is loaded by its run key and used as any other:
 
     params = load_model("leaderboards", run_key)          # {name: tensor}; of FedBN's and `local`, with client=3
     module = models.make("resnet8", (3, 32, 32), 10)
@@ -24,7 +24,7 @@ from torch import Tensor
 from algorithms.base import Params
 from algorithms.forward import Answers, chunk_size
 from algorithms.losses import cross_entropy, kl
-from bench import tracked
+from bench import artifacts
 from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.drift import drift
 from bench.engine.evaluate import Complete, Score, mean_measures, on_test
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bench.engine.simulation import Simulation
 
 FEATURE_SAMPLES = 1000
-_Kept = dict[str, Any]  # names of `bench.tracked` -> list or tensor
+_Kept = dict[str, Any]  # names of `bench.artifacts` -> list or tensor
 
 
 class Tracker:
@@ -143,7 +143,7 @@ class Tracker:
         self._shared, self._rows = state.get("shared", {}), state.get("rows", {})
 
     def arrays(self, suffix: str) -> dict[str, Any]:
-        """All that was kept for a row, by the names of `bench.tracked`."""
+        """All that was kept for a row, by the names of `bench.artifacts`."""
         kept = {**self._shared, **self._rows.get(suffix, {})}
         if "classes" in self.what:
             labels = self._federation.train.labels
@@ -231,8 +231,8 @@ def write(simulation: Simulation, out: Path | str, rows: Mapping[str, str], name
         if "models" in what:
             of_setting = {name: getattr(simulation.setting, name) for name in ("dataset", "model", "precision")}
             metadata = {"run_key": key, "algorithm": names[suffix], "round": str(simulation.round), **of_setting}
-            tracked.write_tensors(out, key, _tensors(simulation, row), metadata)
-        tracked.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts, "run/notes": notes})
+            artifacts.write_tensors(out, key, _tensors(simulation, row), metadata)
+        artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts, "run/notes": notes})
 
 
 def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
@@ -253,7 +253,7 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     """
     from safetensors.torch import load_file
 
-    path = tracked.path_of(out, key, "safetensors")
+    path = artifacts.path_of(out, key, "safetensors")
     if not path.exists():
         raise FileNotFoundError(f"{path}: no model was kept of run {key[:16]}; run it with --track models --force")
     tensors = load_file(path)

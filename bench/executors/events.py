@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bench.planning.labels import Varied, trial_name, varied_names
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.terminal.words import spread
 
 
@@ -16,7 +16,7 @@ class Watched:
     """A trial as observers know it: its name and its runs."""
 
     name: str
-    units: tuple[Unit, ...]
+    units: tuple[RunSpec, ...]
 
     @property
     def key(self) -> str:
@@ -93,7 +93,7 @@ class Events:
             observer.ended(trial, report)
 
 
-def watched(units: Sequence[Unit], varied: Mapping[str, Varied]) -> Watched:
+def watched(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> Watched:
     """Name the trial of these runs.
 
     Args:

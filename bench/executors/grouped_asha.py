@@ -9,7 +9,7 @@ from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from bench.executors.runner import contest
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.trial.halving import FACTOR, rungs_of
 from search_spaces import Setting
 
@@ -30,7 +30,7 @@ def asha(setting: Setting) -> ASHAScheduler:
     )
 
 
-def contests_of(trials: Sequence[Sequence[Unit]]) -> Contests:
+def contests_of(trials: Sequence[Sequence[RunSpec]]) -> Contests:
     """The contests of trials whose configuration is an `index` into these."""
     entered = [contest(units) for units in trials]
     rules = {one: asha(units[0].setting) for one, units in dict(zip(entered, trials, strict=True)).items()}

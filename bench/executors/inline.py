@@ -13,13 +13,13 @@ from bench.executors.optuna_search import Proposer, decode, histories, varied
 from bench.executors.runner import Outcome, Resources, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, units_of
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.trial.trial import RunGroup
 
 
 def run_inline(
     plan: Plan,
-    trials: Sequence[Sequence[Unit]],
+    trials: Sequence[Sequence[RunSpec]],
     execution: Execution,
     resources: Resources,
     events: Events,

@@ -23,7 +23,7 @@ from bench.executors.events import Observer, Watched
 from bench.executors.log_tools import Series, Writer, make_tools
 from bench.identity import identity_json
 from bench.planning.plan import Plan
-from bench.planning.unit import Unit, row_entry
+from bench.planning.run_spec import RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store
@@ -118,7 +118,7 @@ class LogWriter:
         for key in list(self._curves):
             self._end(key, "interrupted")
 
-    def _write(self, units: Sequence[Unit], curves: Mapping[str, Sequence[Point]]) -> None:
+    def _write(self, units: Sequence[RunSpec], curves: Mapping[str, Sequence[Point]]) -> None:
         for unit in units:
             for suffix, key in unit.rows.items():
                 if curves.get(key):
@@ -210,7 +210,7 @@ def _series(
 def logged(
     names: Sequence[str],
     plan: Plan,
-    to_do: Sequence[Unit],
+    to_do: Sequence[RunSpec],
     store: Store,
     *,
     offline: bool,
@@ -243,7 +243,7 @@ def logged(
     say(*(f"curves: {tool.look}" for tool in writer.tools.values()))
 
 
-def _stored_keys(plan: Plan, to_do: Sequence[Unit], store: Store) -> set[str]:
+def _stored_keys(plan: Plan, to_do: Sequence[RunSpec], store: Store) -> set[str]:
     """Keys of the sweep's rows that are not about to be made; some may not be stored."""
     coming = {unit.key for unit in to_do}
     keys = {key for unit in plan.units if unit.key not in coming for key in unit.rows.values()}

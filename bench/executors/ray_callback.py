@@ -14,7 +14,7 @@ from bench.execution import Execution
 from bench.executors.events import Events, Watched, watched
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.runner import Outcome
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 
 
 class Watcher(tune.Callback):
@@ -95,7 +95,7 @@ class Watcher(tune.Callback):
             self._known[trial.trial_id] = watched(self._resolved(trial)[0], self._trainable.varied)
         return self._known[trial.trial_id]
 
-    def _resolved(self, trial: Trial) -> tuple[list[Unit], Execution]:
+    def _resolved(self, trial: Trial) -> tuple[list[RunSpec], Execution]:
         return self._trainable.resolve(None, trial.config)  # type: ignore[arg-type]
 
 

@@ -25,12 +25,12 @@ from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.runner import Outcome, Resources, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, units_of
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 
 
 def run_ray(
     plan: Plan,
-    trials: Sequence[Sequence[Unit]],
+    trials: Sequence[Sequence[RunSpec]],
     execution: Execution,
     resources: Resources,
     events: Events,
@@ -60,10 +60,10 @@ def run_ray(
         ray.shutdown()
 
 
-def listed(trials: Sequence[Sequence[Unit]], how: Sequence[Execution]) -> type[SweepTrainable]:
+def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
     """Make a trainable whose configuration is an index into these trials, each with its own execution."""
 
-    def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+    def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         return list(trials[config["index"]]), how[config["index"]]
 
     differing = varied_names([unit for units in trials for unit in units])
@@ -81,7 +81,7 @@ class _Sweep:
     events: Events
     outcome: Outcome
 
-    def run_trials(self, trials: Sequence[Sequence[Unit]]) -> None:
+    def run_trials(self, trials: Sequence[Sequence[RunSpec]]) -> None:
         """Run trials side by side. Under ASHA packs compare the configurations in them, and Tune the other trials."""
         compared = self.plan.request.scheduler == "asha" and self.resources.pack == 1
         how = [scheduled(self.plan, units[0].setting, self.execution, self.resources.pack) for units in trials]
@@ -98,7 +98,7 @@ class _Sweep:
             return
         how = [scheduled(self.plan, search.setting, self.execution) for search in searches]
 
-        def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+        def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
             search = searches[config["search"]]
             return units_of(search, decode(search, config["chosen"]), request.seeds), how[config["search"]]
 

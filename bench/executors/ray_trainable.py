@@ -21,7 +21,7 @@ from bench.executors.notices import pass_on
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.terminal.names import unknown
 from bench.terminal.values import tracks_of
@@ -57,7 +57,7 @@ class FederatedTrainable(tune.Trainable):
 
         self.trial = RunGroup(units, execution)
 
-    def resolve(self, config: dict[str, Any]) -> tuple[list[Unit], Execution]:
+    def resolve(self, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
         """The runs of a configuration and how to execute them."""
         return [unit_of(self.algorithm, self.defaults, config)], execution_of({**self.defaults, **config})
 
@@ -138,7 +138,7 @@ def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[Federate
     return type(name, (FederatedTrainable,), {"algorithm": name, "defaults": bound})
 
 
-def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> Unit:
+def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
     """Make one run from flat configurations: hyper-parameters and setting fields by name, `dataset`, `paper`, `seed`.
 
     A later configuration goes over an earlier one, and within one a name over the same one in `setting`. A name that

@@ -19,7 +19,7 @@ from bench.executors.interruption import Interruption
 from bench.executors.notices import Notices
 from bench.planning.packs import packs_of
 from bench.planning.plan import Plan
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.trial.halving import rungs_of
 from leaderboards import Store
 from search_spaces import Setting
@@ -76,7 +76,7 @@ class Outcome:
         return EXIT_FAILED if "failed" in self.statuses else EXIT_OK
 
 
-def missing_units(plan: Plan, store: Store) -> list[Unit]:
+def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
     """The units whose rows are not stored yet; a scheduler's own stopped runs count as stored."""
     if plan.request.force:
         return list(plan.units)
@@ -85,7 +85,7 @@ def missing_units(plan: Plan, store: Store) -> list[Unit]:
     return [unit for unit in plan.units if not all(statuses.get(key) in enough for key in unit.rows.values())]
 
 
-def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[list[Unit]]:
+def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> list[list[RunSpec]]:
     """Group units into trials.
 
     Args:
@@ -97,22 +97,22 @@ def group(units: Sequence[Unit], by_configuration: bool, pack: int = 1) -> list[
     if not by_configuration:
         return packs_of([[unit] for unit in units], pack) if pack > 1 else [[unit] for unit in units]
 
-    def same(unit: Unit) -> str:
+    def same(unit: RunSpec) -> str:
         return replace(unit, seed=0).key
 
     trials = [list(members) for _, members in groupby(sorted(units, key=lambda u: (same(u), u.seed)), key=same)]
-    contests: dict[Hashable, list[list[Unit]]] = {}
+    contests: dict[Hashable, list[list[RunSpec]]] = {}
     for members in trials:
         contests.setdefault(contest(members), []).append(members)
     return [found for rivals in contests.values() for found in (packs_of(rivals, pack) if pack > 1 else rivals)]
 
 
-def contest(units: Sequence[Unit]) -> Hashable:
+def contest(units: Sequence[RunSpec]) -> Hashable:
     """The key of a trial's contest: ASHA compares only within an algorithm and a setting, because others differ."""
     return units[0].algorithm, units[0].setting
 
 
-def trials_of(plan: Plan, units: Sequence[Unit], pack: int) -> list[list[Unit]]:
+def trials_of(plan: Plan, units: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
     """Group the missing units. Under ASHA packs are made whole again, because stopped runs count at their rungs."""
     asha = plan.request.scheduler == "asha"
     if not asha or pack == 1:
@@ -136,7 +136,7 @@ def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1)
 
 def run_plan(
     plan: Plan,
-    units: Sequence[Unit],
+    units: Sequence[RunSpec],
     execution: Execution,
     resources: Resources,
     display: Display,

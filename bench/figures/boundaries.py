@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench import tracked
+from bench import artifacts
 from bench.charts.panels import picture
 from bench.charts.points import points
 from bench.charts.theme import Spec
@@ -80,7 +80,7 @@ def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
     try:
         module.load_state_dict(params)
     except RuntimeError as error:
-        path = tracked.path_of(folder, run["run_key"], "safetensors")
+        path = artifacts.path_of(folder, run["run_key"], "safetensors")
         raise EnvironmentProblem(f"{path} does not hold a {run['model']} for {run['dataset']}: {_AGAIN}") from error
     dtype = next(iter(params.values())).dtype
     middles = np.stack(np.meshgrid(*((edges[1:] + edges[:-1]) / 2 for edges in (xs, ys))), axis=-1)
@@ -102,7 +102,7 @@ def _is_one(runs: Runs, run: Run) -> bool:
     """Whether a run keeps one model, not one of each client."""
     from safetensors import SafetensorError, safe_open
 
-    path = tracked.path_of(runs.model_folder(run), run["run_key"], "safetensors")
+    path = artifacts.path_of(runs.model_folder(run), run["run_key"], "safetensors")
     try:
         with safe_open(path, framework="numpy") as file:
             return all("/" not in name for name in file.keys())  # noqa: SIM118

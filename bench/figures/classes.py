@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from bench.artifacts import Arrays
 from bench.charts.panels import picture
 from bench.charts.strips import DARK, Strips, label_width, strips
 from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, comparisons, file_name, further
 from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.results import Run
-from bench.tracked import Arrays
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
+from bench.atomic_write import atomic_file
 from bench.compare.filters import filters, selection, selection_options
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import default_out
@@ -22,7 +23,6 @@ from bench.terminal.console import Parser, exit_status
 from bench.terminal.names import unknown
 from bench.terminal.values import folders_of, split_list
 from bench.terminal.words import IMPORT, OUTS, counted
-from bench.whole import whole_file
 
 if TYPE_CHECKING:
     from bench.charts.theme import Spec
@@ -162,7 +162,7 @@ def _draw(drawable: Mapping[Figure, Found], target: Path, formats: Sequence[str]
             spec = sketch.spec()
             for path, form in zip(paths, formats, strict=True):
                 content = drawn(spec, form)
-                with whole_file(path) as file:
+                with atomic_file(path) as file:
                     file.write(content)
         sys.stdout.write("".join(f"{path}\n" for path in paths))
         sys.stdout.flush()

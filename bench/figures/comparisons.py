@@ -10,9 +10,9 @@ from typing import Any
 
 from bench.stored.groups import label_of
 from bench.stored.results import Record
-from leaderboards.commands import typed
 from leaderboards.flags import FLAGS, flags_of
 from leaderboards.problems import Place, differing, problems, setting_of
+from leaderboards.shell_text import typed
 from leaderboards.tables.captions import labels_of, title
 
 _SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bench.artifacts import Arrays
 from bench.charts.panels import picture
 from bench.charts.points import points
 from bench.charts.theme import Spec
@@ -16,7 +17,6 @@ from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted
-from bench.tracked import Arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

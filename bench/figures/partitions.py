@@ -20,7 +20,7 @@ from bench.figures.comparisons import Cell, Comparison, comparisons, file_name, 
 from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Run
-from leaderboards.identity import canonical_json
+from leaderboards.rows.identity import canonical_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,14 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench import tracked
+from bench import artifacts
+from bench.artifacts import Arrays
 from bench.charts.theme import Spec
 from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
 from bench.stored.groups import label_of, labels_of
 from bench.stored.results import Record, Results, Run
 from bench.stored.results import read as read_results
-from bench.tracked import Arrays
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Runs:
 
         Args:
             run: whose.
-            metric: of the run's curve, or an array of `bench.tracked` with a number for each evaluated round.
+            metric: of the run's curve, or an array of `bench.artifacts` with a number for each evaluated round.
 
         Raises:
             EnvironmentProblem: a file of tracked data is damaged.
@@ -99,7 +99,7 @@ class Runs:
         """
         key = run["run_key"]
         if key not in self._held:
-            self._held[key] = set().union(*(tracked.held(out, key) for out in self.outs))
+            self._held[key] = set().union(*(artifacts.held(out, key) for out in self.outs))
         return self._held[key]
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:
@@ -134,8 +134,8 @@ class Runs:
         """
         arrays: Arrays = {}
         for out in self.outs:
-            if tracked.path_of(out, run["run_key"]).exists():
-                arrays = {**tracked.arrays(out, run["run_key"]), **arrays}
+            if artifacts.path_of(out, run["run_key"]).exists():
+                arrays = {**artifacts.arrays(out, run["run_key"]), **arrays}
         missing = [name for name in names if name not in arrays]
         if missing:
             path = self._first(run, "npz")
@@ -150,7 +150,7 @@ class Runs:
         return self._first(run, "safetensors").parent.parent
 
     def _first(self, run: Run, ending: str) -> Path:
-        paths = [tracked.path_of(out, run["run_key"], ending) for out in self.outs]
+        paths = [artifacts.path_of(out, run["run_key"], ending) for out in self.outs]
         return next((path for path in paths if path.exists()), paths[0])
 
 

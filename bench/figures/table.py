@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 
 if TYPE_CHECKING:
     from pathlib import Path

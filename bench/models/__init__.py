@@ -1,6 +1,6 @@
 """The models by name: `info` says what they are, `make` builds one.
 
-`MODELS` has this suite's own; `bench.models.outside` finds those of other packages. A model is a *body* that turns an
+`MODELS` has this suite's own; `bench.models.plugins` finds those of other packages. A model is a *body* that turns an
 input into features (B, D); `Classifier` adds the head that gives logits, and MOON's projection head where `+head` asks
 for it.
 """
@@ -29,11 +29,11 @@ def info(name: str) -> ModelInfo:
     """
     if name in MODELS:
         return MODELS[name]
-    from bench.models import outside  # looks into installed packages, which few commands need
+    from bench.models import plugins  # looks into installed packages, which few commands need
 
-    entry = outside.find(name)
+    entry = plugins.find(name)
     if entry is None:
-        raise unknown("model", name, [*MODELS, *outside.KIND.names()], importable=True)
+        raise unknown("model", name, [*MODELS, *plugins.KIND.names()], importable=True)
     return entry
 
 
@@ -46,9 +46,9 @@ def version(name: str) -> int | None:
     base = name.partition("+")[0]
     if base in MODELS:
         return None
-    from bench.models import outside
+    from bench.models import plugins
 
-    return outside.version(base)
+    return plugins.version(base)
 
 
 def parse(name: str) -> tuple[ModelInfo, bool, bool]:

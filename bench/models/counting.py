@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bench.models import outside, parse
+from bench.models import parse, plugins
 
 BATCH = 2  # more than one, so that a body that flattens too much shows
 
@@ -39,29 +39,29 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         UsageError: it cannot be made, or is not what its entry says.
     """
     entry, _, batchnorm = parse(name)
-    factory = outside.factory_of(name, entry)
+    factory = plugins.factory_of(name, entry)
     try:
         body = factory(input_shape[0], batchnorm)
     except Exception as error:
         call = f"{entry.factory}(channels={input_shape[0]}, batchnorm={batchnorm})"
-        raise outside.problem(name, f"{call} raises {type(error).__name__}: {error}") from error
+        raise plugins.problem(name, f"{call} raises {type(error).__name__}: {error}") from error
     if not isinstance(body, nn.Module):
-        raise outside.problem(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
+        raise plugins.problem(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
     has, expected = any(isinstance(part, _BatchNorm) for part in body.modules()), batchnorm or entry.always_batchnorm
     if has and not expected:
-        raise outside.problem(
+        raise plugins.problem(
             name, "has BatchNorm layers: say always_batchnorm=True; or batchnorm_form=True, and make them for +bn alone"
         )
     if expected and not has:
         stated = "always_batchnorm" if entry.always_batchnorm else "batchnorm_form"
-        raise outside.problem(name, f"{stated} is True, and the body has no BatchNorm layer")
+        raise plugins.problem(name, f"{stated} is True, and the body has no BatchNorm layer")
     features = _features(name, body, input_shape)
     if entry.features and entry.features != features:
-        raise outside.problem(name, f"features is {entry.features}, the body gives {features}; 0 has them counted")
+        raise plugins.problem(name, f"features is {entry.features}, the body gives {features}; 0 has them counted")
     if entry.body_parameters:
         total = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if batchnorm else 0)
         if total != _trainable(body):
-            raise outside.problem(
+            raise plugins.problem(
                 name, f"body_parameters gives {total:,}, the body has {_trainable(body):,}; None has them counted"
             )
     return body
@@ -76,12 +76,12 @@ def _features(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
     try:
         out = body.eval()(x)
     except Exception as error:
-        raise outside.problem(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+        raise plugins.problem(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
     finally:
         body.train(training)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
         given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise outside.problem(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {given}")
+        raise plugins.problem(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {given}")
     return out.shape[1]
 
 

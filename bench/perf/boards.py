@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from bench.perf.measure import Record, Say, figure, run_python, seconds_of
 from bench.trial.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
-from leaderboards.files import write_together
-from leaderboards.frames import run_table
-from leaderboards.schema import curves_schema
+from leaderboards.rows.files import write_together
+from leaderboards.rows.frames import run_table
+from leaderboards.rows.schema import curves_schema
 from search_spaces import Setting
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ POINTS = (
 )
 ALGORITHMS, SEEDS = 25, 5
 CELLS = tuple(product(("cifar10", "cifar100"), (0.05, 0.1, 0.5, 1.0), (0.1, 1.0)))  # data set, alpha, participation
-_TABLE = "from leaderboards import Store; from leaderboards.boards import leaderboard; leaderboard(Store({!r}).runs())"
+_TABLE = "from leaderboards import Store; from leaderboards.board import leaderboard; leaderboard(Store({!r}).runs())"
 _BATCH = 5_000  # runs of a file
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
 from bench import provenance
+from bench.atomic_write import atomic_file
 from bench.data import data_dir, info
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, cpu_count, resolve_device
@@ -24,8 +25,7 @@ from bench.terminal import words
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.values import split_list
 from bench.trial.results import now
-from bench.whole import whole_file
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
 if TYPE_CHECKING:
@@ -317,7 +317,7 @@ def _save(target: str | None, record: Record) -> None:
     if target in (None, "-") or not any(record["parts"].values()):
         return
     try:
-        with whole_file(Path(str(target))) as content:
+        with atomic_file(Path(str(target))) as content:
             content.write((json.dumps(record) + "\n").encode())
     except OSError as error:
         raise EnvironmentProblem(f"{target} cannot be written: {error.strerror or error}") from None

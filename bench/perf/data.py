@@ -14,7 +14,7 @@ from bench.data.partition import PARTITIONS, Wanted
 from bench.data.vision import CIFAR10
 from bench.errors import EnvironmentProblem, UsageError
 from bench.perf.measure import Record, Say, seconds_of, timed
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 
 PREPARE_SECONDS, LOAD_SECONDS = 3.0, 0.5  # targets
 CLASSES = 10  # of equal size, as those of CIFAR-10

@@ -20,7 +20,7 @@ from bench.perf.device import check_precision
 from bench.perf.measure import Record, Say, figure, guarded, synchroniser, timed
 from bench.perf.pfl_cnn import NAME as PFL_CNN
 from bench.perf.workload import together
-from bench.planning.needs import supply
+from bench.planning.requirements import supply
 from search_spaces import SPACES, Setting
 
 

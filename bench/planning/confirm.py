@@ -14,10 +14,10 @@ from algorithms import entry
 from bench.errors import UsageError
 from bench.identity import setting_of
 from bench.planning.model import Plan, Search, shortened
-from bench.planning.needs import supply
 from bench.planning.request import Request
+from bench.planning.requirements import supply
+from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.settings import canonical, distinct
-from bench.planning.unit import Unit, distinct_runs
 from bench.terminal.names import unknown
 from bench.terminal.words import counted
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PLACE = ", as --confirm-at has it"
 
 
-def stand_ins(plan: Plan) -> list[Unit]:
+def stand_ins(plan: Plan) -> list[RunSpec]:
     """The runs that may follow the search, whose configurations are not chosen yet: they have none here.
 
     Raises:
@@ -36,13 +36,13 @@ def stand_ins(plan: Plan) -> list[Unit]:
             cells would be confirmed in one.
     """
     origins: dict[tuple[str, Setting], Setting] = {}
-    units: list[Unit] = []
+    units: list[RunSpec] = []
     for algorithm, tuned in _searched(plan) if plan.request.confirm else ():
         for place, seeds in _places(plan, tuned):
             setting = supply(entry(algorithm), place)
             cell, origin = (algorithm, _but_tuned(plan, setting)), _but_tuned(plan, tuned)
             if cell not in origins:
-                units += [Unit(algorithm, {}, setting, seed) for seed in seeds]
+                units += [RunSpec(algorithm, {}, setting, seed) for seed in seeds]
             if (other := origins.setdefault(cell, origin)) != origin:
                 differing = [name for name, value in other.as_dict().items() if value != origin.as_dict()[name]]
                 names = ", ".join(differing)
@@ -69,7 +69,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
     from leaderboards.confirmed import chosen
 
     asked = {(algorithm, _but_tuned(plan, setting)) for algorithm, setting in _searched(plan)}
-    units: list[Unit] = []
+    units: list[RunSpec] = []
     for row in chosen(runs, plan.tuned, tuned_at(plan)).to_dict("records"):
         algorithm, tuned = row["algorithm"], setting_of(row["setting_json"])
         if (algorithm, _but_tuned(plan, tuned)) in asked:
@@ -77,7 +77,7 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
             for place, seeds in _places(plan, tuned):
                 setting = supply(entry(algorithm), place)
                 short = plan.paper is not None and shortened(setting, SETTINGS[plan.paper, setting.dataset])
-                units += [Unit(algorithm, values, setting, seed, plan.paper, short) for seed in seeds]
+                units += [RunSpec(algorithm, values, setting, seed, plan.paper, short) for seed in seeds]
     note = f"confirming the configurations chosen on seed 0, on {confirming_seeds(plan.request, 'other seed')}"
     return replace(
         plan,
@@ -97,7 +97,7 @@ def confirming_seeds(request: Request, noun: str = "seed") -> str:
 def _searched(plan: Plan) -> Iterator[tuple[str, Setting]]:
     """Each algorithm that was asked for, in each of its settings."""
     everything = plan.request.algorithms == ("all",)
-    asked: list[Unit | Search] = [*plan.units, *plan.searches]
+    asked: list[RunSpec | Search] = [*plan.units, *plan.searches]
     for algorithm, setting in dict.fromkeys((one.algorithm, one.setting) for one in asked):
         for name in entry(algorithm).rows.values():
             if everything or name in plan.request.algorithms:

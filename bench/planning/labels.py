@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.terminal.words import text
-from leaderboards.schema import own_name
+from leaderboards.rows.schema import own_name
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Varied:
     hyperparameters: tuple[str, ...] = ()
 
 
-def varied_names(units: Sequence[Unit]) -> dict[str, Varied]:
+def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
     """By algorithm, the names in which its runs differ; the model, too, if most runs have another."""
     usual = Counter(unit.setting.model for unit in units).most_common(1)
-    by_algorithm: dict[str, list[Unit]] = {}
+    by_algorithm: dict[str, list[RunSpec]] = {}
     for unit in units:
         by_algorithm.setdefault(unit.algorithm, []).append(unit)
     names = {}
@@ -37,7 +37,7 @@ def varied_names(units: Sequence[Unit]) -> dict[str, Varied]:
     return names
 
 
-def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
+def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
     """The name of a trial that runs these seeds of one configuration, or these runs of one algorithm."""
     unit = units[0]
     parts = in_common(units, varied.get(unit.algorithm, Varied()))
@@ -49,7 +49,7 @@ def trial_name(units: Sequence[Unit], varied: Mapping[str, Varied]) -> str:
     return " ".join([unit.algorithm, *parts, f"{len(units)} runs{one_seed}"])
 
 
-def in_common(units: Sequence[Unit], varied: Varied, but: Collection[str] = ()) -> list[str]:
+def in_common(units: Sequence[RunSpec], varied: Varied, but: Collection[str] = ()) -> list[str]:
     """The varied values that runs of one algorithm have in common, by name: `alpha=0.1`.
 
     Args:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bench.planning.request import Request
+from bench.planning.run_spec import RunSpec
 from bench.planning.tables import Cell
-from bench.planning.unit import Unit
-from leaderboards.schema import SHORTENING
+from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, Range, Setting, Value
 
 
@@ -42,7 +42,7 @@ class Plan:
 
     request: Request
     paper: str | None
-    units: tuple[Unit, ...]
+    units: tuple[RunSpec, ...]
     searches: tuple[Search, ...]
     settings: tuple[Setting, ...]
     origins: Mapping[str, str]
@@ -51,10 +51,10 @@ class Plan:
     tuned: tuple[str, ...] = ()
 
 
-def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[Unit]:
+def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
     """All seeds of a configuration."""
     return [
-        Unit(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
+        RunSpec(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
         for seed in range(seeds)
     ]
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Hashable, Sequence
 
 from algorithms import entry
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 
 
-def program_of(unit: Unit) -> Hashable:
+def program_of(unit: RunSpec) -> Hashable:
     """A key that is equal for runs which one program can train: their steps differ in packable numbers only."""
     fields = entry(unit.algorithm).fields
     fixed = tuple(
@@ -18,7 +18,7 @@ def program_of(unit: Unit) -> Hashable:
     return unit.algorithm, fixed, tuple(unit.setting.of_program().items())
 
 
-def packs_of(configurations: Sequence[Sequence[Unit]], size: int) -> list[list[Unit]]:
+def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[list[RunSpec]]:
     """Configurations as packs of at most `size` runs.
 
     A seed's configurations come first, then further seeds: with one seed clients have equal samples, and a stack of
@@ -28,14 +28,14 @@ def packs_of(configurations: Sequence[Sequence[Unit]], size: int) -> list[list[U
         configurations: runs that may not be parted: single ones, or all seeds of a configuration.
         size: at least 1.
     """
-    by_program: dict[Hashable, list[Sequence[Unit]]] = {}
+    by_program: dict[Hashable, list[Sequence[RunSpec]]] = {}
     for members in configurations:
         by_program.setdefault(program_of(members[0]), []).append(members)
-    packs: list[list[Unit]] = []
+    packs: list[list[RunSpec]] = []
     for same in by_program.values():
         together = sum(map(len, same))
         even = math.ceil(together / math.ceil(together / size))  # as many packs as it takes, none of them left small
-        pack: list[Unit] = []
+        pack: list[RunSpec] = []
         for members in sorted(same, key=lambda units: units[0].seed):
             if not pack or len(pack) >= even or len(pack) + len(members) > size:
                 packs.append(pack := [])

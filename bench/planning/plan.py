@@ -14,11 +14,11 @@ from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
 from bench.planning.configurations import TUNED, configurations_of, tries
 from bench.planning.model import Plan, Search, shortened, units_of
-from bench.planning.needs import supply
 from bench.planning.request import Notes, Request, check_names, sort_values
+from bench.planning.requirements import supply
+from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.settings import choose_setting, given_grids, settings_of
 from bench.planning.table_plan import make_table_plan
-from bench.planning.unit import Unit, distinct_runs
 from bench.terminal.words import text
 from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
 
@@ -47,7 +47,7 @@ def make_plan(request: Request) -> Plan:
     settings, origins = settings_of(base, fields, entries, request, notes)
     tuned = dict.fromkeys(TUNED if request.budget else ())
     given = {*fields, *tuned}
-    units: list[Unit] = []
+    units: list[RunSpec] = []
     searches: list[Search] = []
     for setting, algorithm in product(settings, entries):
         own = _own_fields(algorithm, setting, paper, given)
@@ -95,7 +95,7 @@ def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[f
     return rates
 
 
-def _budgeted(algorithm: Entry, search: Search, rates: list[float], request: Request) -> list[Unit]:
+def _budgeted(algorithm: Entry, search: Search, rates: list[float], request: Request) -> list[RunSpec]:
     """All seeds of the configurations that `--budget` gives an algorithm."""
     if request.budget > 1 and not search.setting.validation_fraction:
         raise UsageError(
@@ -110,7 +110,7 @@ def _budgeted(algorithm: Entry, search: Search, rates: list[float], request: Req
     ]
 
 
-def _without_repeats(units: list[Unit], notes: Notes) -> list[Unit]:
+def _without_repeats(units: list[RunSpec], notes: Notes) -> list[RunSpec]:
     """The runs that give all the units' rows, and a note on those that are part of another's."""
     kept = distinct_runs(units)
     yielding = {key: unit.algorithm for unit in kept for key in unit.rows.values()}

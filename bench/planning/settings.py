@@ -9,8 +9,8 @@ from typing import Any
 from algorithms import Entry
 from bench import data
 from bench.errors import UsageError
-from bench.planning.needs import shared_supplies
 from bench.planning.request import Notes, Request
+from bench.planning.requirements import shared_supplies
 from bench.terminal.words import text
 from search_spaces import SETTINGS, Grid, Setting, cast, combinations, setting_fields
 

@@ -11,11 +11,11 @@ from algorithms import Entry, entry
 from bench.errors import UsageError
 from bench.planning.model import Plan, shortened
 from bench.planning.request import Notes, Request, sort_values
+from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.settings import distinct, given_grids
 from bench.planning.tables import Cell, cells_of, fit
-from bench.planning.unit import Unit, distinct_runs
 from bench.terminal.words import text
-from leaderboards.schema import SHORTENING
+from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, combinations, holds, setting_fields
 
 # Fields that tell a table's cells apart, with their options. A value that a table does not have is an error.
@@ -125,7 +125,7 @@ def _changed(cells: Sequence[Cell], changes: Changes) -> list[Cell]:
     return changed
 
 
-def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> tuple[list[Unit], str]:
+def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> tuple[list[RunSpec], str]:
     """The units of a cell in a setting with other values, and why they cannot run here."""
     own = cell.setting
     for name in SHORTENING:
@@ -145,7 +145,7 @@ def _variant(cell: Cell, algorithm: Entry, values: Mapping[str, Any]) -> tuple[l
     return [replace(unit, setting=fits[unit.setting][0], shortened=short) for unit in cell.units], reason
 
 
-def _with_hyperparameters(algorithm: Entry, units: Iterable[Unit], changes: Changes) -> list[Unit]:
+def _with_hyperparameters(algorithm: Entry, units: Iterable[RunSpec], changes: Changes) -> list[RunSpec]:
     """The units with the given hyper-parameters that keep the algorithm's relations."""
     kept = []
     for unit in units:

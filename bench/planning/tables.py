@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from algorithms import Entry, entry
 from bench.data import DATASETS
 from bench.errors import UsageError
-from bench.planning.needs import supply
+from bench.planning.requirements import supply
+from bench.planning.run_spec import RunSpec
 from bench.planning.settings import canonical
-from bench.planning.unit import Unit
 from bench.terminal.names import unknown
 from leaderboards.published import PrintedCell, PrintedMetric, printed_cells
 from search_spaces import (
@@ -59,7 +59,7 @@ class Cell:
     """
 
     printed: PrintedCell
-    units: tuple[Unit, ...]
+    units: tuple[RunSpec, ...]
     tried: tuple[str, ...]
     column: str
     reason: str = ""
@@ -102,7 +102,7 @@ def cells_of(paper: str, name: str) -> list[Cell]:
         UsageError: there is no such paper or table.
     """
     key, table = table_of(paper, name)
-    reproduced: dict[tuple[Setting, str, str], tuple[tuple[Unit, ...], tuple[str, ...], str]] = {}
+    reproduced: dict[tuple[Setting, str, str], tuple[tuple[RunSpec, ...], tuple[str, ...], str]] = {}
     cells = []
     for printed in printed_cells():
         if (printed.paper, printed.table) != (PAPERS[key].part_of or key, table.name):
@@ -145,7 +145,7 @@ def _setting_of(printed: PrintedCell, table: Table) -> Setting:
 
 def _reproduced(
     key: str, table: Table, setting: Setting, printed: PrintedCell
-) -> tuple[tuple[Unit, ...], tuple[str, ...], str]:
+) -> tuple[tuple[RunSpec, ...], tuple[str, ...], str]:
     """The units of a cell, the names in which they differ, and why they cannot run here."""
     algorithm, space = entry(printed.algorithm), SPACES[key, setting.dataset, printed.algorithm]
     # A BatchNorm form, say, that the paper gives to this algorithm alone.
@@ -154,7 +154,7 @@ def _reproduced(
     tuned = {name: varied[name] for name in varied if name in setting_fields()}
     configurations, tried = _configurations(algorithm, space, table, setting, printed)
     settings = crossed(fitted, **{name: grid.values for name, grid in tuned.items()})
-    units = tuple(Unit(algorithm.name, values, one, 0, key) for one in settings for values in configurations)
+    units = tuple(RunSpec(algorithm.name, values, one, 0, key) for one in settings for values in configurations)
     return units, (*tuned, *tried), reason
 
 

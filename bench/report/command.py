@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.atomic_write import atomic_file
 from bench.compare.filters import selection, selection_options
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.values import folders_of
 from bench.terminal.words import OUTS, counted
-from bench.whole import whole_file
 
 _EPILOG = """\
 examples:
@@ -65,6 +65,6 @@ def _report(arguments: argparse.Namespace) -> None:
     results = read(folders_of(arguments.out), *chosen_by)
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     target.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(target) as file:  # what is there stays until the new page is complete
+    with atomic_file(target) as file:  # what is there stays until the new page is complete
         file.write(text.encode())
     sys.stderr.write(f"{counted(len(results.runs), 'run')} in {target}: {len(text.encode()) / 1e6:.1f} MB\n")

@@ -9,8 +9,8 @@ from typing import Any
 from bench.report.flags import flags_of_run
 from bench.report.standings import SHOWN
 from bench.stored.results import Run
-from leaderboards.commands import shell_command
-from leaderboards.identity import canonical_json
+from leaderboards.rows.identity import canonical_json
+from leaderboards.shell_text import shell_command
 
 KEY_LENGTH = 16
 _ORIGIN = (

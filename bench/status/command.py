@@ -18,13 +18,13 @@ from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import make_plan
 from bench.stored.names import Named, named_runs
-from bench.stored.under_way import OTHER_VERSION, UnderWay, under_way, whose
+from bench.stored.saved_states import OTHER_VERSION, UnderWay, under_way, whose
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.request import make_request
 from bench.terminal.console import Parser, console, exit_status, say
 from bench.terminal.words import KEY_SHOWN, OUT, counted, run_keys
 from leaderboards import Store
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 
 PROG = "python -m bench.status"
 DESCRIPTION = """\
@@ -114,7 +114,7 @@ def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
     """The rows of a folder; pandas is not imported for an empty one."""
     if not store.status():
         return []
-    from leaderboards.frames import records
+    from leaderboards.rows.frames import records
 
     return records(store.runs())
 

@@ -12,8 +12,8 @@ from algorithms import ALGORITHMS
 from bench.stored.results import Record
 from bench.terminal.words import counted
 from leaderboards import problems
-from leaderboards.commands import typed
 from leaderboards.problems import BY, REFERENCES
+from leaderboards.shell_text import typed
 from leaderboards.tables.captions import local_training
 
 

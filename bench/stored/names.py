@@ -9,9 +9,9 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from bench.terminal.words import in_order
-from leaderboards.commands import printable, typed
 from leaderboards.problems import differing
-from leaderboards.schema import own_name
+from leaderboards.rows.schema import own_name
+from leaderboards.shell_text import printable, typed
 
 _PLACE = ("dataset", "model")  # said by their values
 _AXES = ("alpha", "participation")  # always said, where a run has them

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import UsageError
-from bench.stored.under_way import no_results
-from leaderboards.commands import typed
-from leaderboards.frames import by_run, records
-from leaderboards.identity import canonical_json
-from leaderboards.schema import hyperparameter_columns
+from bench.stored.saved_states import no_results
+from leaderboards.rows.frames import by_run, records
+from leaderboards.rows.identity import canonical_json
+from leaderboards.rows.schema import hyperparameter_columns
+from leaderboards.shell_text import typed
 
 if TYPE_CHECKING:
-    from leaderboards.folders import Results as Source
+    from leaderboards.rows.folders import Results as Source
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
 Record = Mapping[str, Any]  # a row of the leaderboard; likewise
@@ -57,7 +57,7 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
         UsageError: there is no run in any of them, or none that confirms.
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
     """
-    from leaderboards.boards import current, leaderboard
+    from leaderboards.board import current, leaderboard
 
     source = source_of(outs, tuned, confirmed_at)
     frame = source.runs()
@@ -85,7 +85,7 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
         UsageError: there is no run in any of them, or none that confirms.
     """
     from leaderboards.confirmed import SEARCH_SEED, Confirmed, chosen
-    from leaderboards.folders import Folders
+    from leaderboards.rows.folders import Folders
 
     folders = Folders(outs)
     if folders.runs().empty:

@@ -18,22 +18,22 @@ from pathlib import Path
 
 from algorithms import entry
 from bench import models, provenance
+from bench.atomic_write import atomic_file
 from bench.data import info
 from bench.data.paths import cache_dir
 from bench.errors import UsageError
+from bench.planning.cost_model import Pace
 from bench.planning.packs import program_of
-from bench.planning.unit import Unit
-from bench.planning.work import Pace
+from bench.planning.run_spec import RunSpec
 from bench.terminal.console import say
 from bench.terminal.words import counted
-from bench.whole import whole_file
 
 LIMIT = "FEDKD_MEASURE_SECONDS"
 LIMIT_SECONDS = 20.0
 _TOO_SHORT = "seconds_too_short"  # in the file of a program that was not measured in time
 
 
-def measured_paces(units: Iterable[Unit], threads: int) -> dict[Hashable, Pace]:
+def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pace]:
     """The pace of each unit's program on this machine's CPU; missing ones are measured now, and kept.
 
     A program that was not measured in time is tried again once it gets twice the time: from a larger limit, or because
@@ -68,7 +68,7 @@ def measured_paces(units: Iterable[Unit], threads: int) -> dict[Hashable, Pace]:
     return {program: pace for program, pace in kept.items() if isinstance(pace, Pace)}
 
 
-def _size(unit: Unit) -> int:
+def _size(unit: RunSpec) -> int:
     """Parameters of a unit's model times its batch size: what tells slow programs from fast ones, roughly."""
     data = info(unit.setting.dataset).sized(unit.setting.image_size)
     parameters = models.num_parameters(unit.setting.model, data.input_shape, data.num_classes)
@@ -86,7 +86,7 @@ def _limit() -> float:
     return limit
 
 
-def _measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | float | None]:
+def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
     """Measure units one after another, in a process of its own.
 
     Returns:
@@ -117,7 +117,7 @@ def _measured(units: Sequence[Unit], threads: int, limit: float) -> list[Pace | 
     return [None if "error" in line else Pace(**line) for line in lines] + [left] * (len(units) - len(lines))
 
 
-def _file(unit: Unit, threads: int) -> Path:
+def _file(unit: RunSpec, threads: int) -> Path:
     """The file of a pace: by processor, torch, threads and program, and versions of algorithm and model."""
     process = provenance.of_process("cpu")
     made_by = [process["cpu"], process["versions"].get("torch"), threads]
@@ -142,5 +142,5 @@ def _write(file: Path, kept: dict[str, float]) -> None:
     """Keep a pace; if the folder cannot be written it is measured again."""
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(file) as opened:
+        with atomic_file(file) as opened:
             opened.write(json.dumps(kept).encode())

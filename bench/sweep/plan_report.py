@@ -22,13 +22,13 @@ from bench.execution import count_gpus, cpu_count
 from bench.executors.runner import missing_units, trials_of
 from bench.models import num_parameters
 from bench.planning.confirm import confirming_seeds
+from bench.planning.cost_model import RecordedRates, Time, estimated_time
+from bench.planning.gpu_share import fitting
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.packs import program_of
 from bench.planning.plan import Plan
-from bench.planning.shares import fitting
+from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.tables import Cell, name_in_print
-from bench.planning.unit import Unit, distinct_runs
-from bench.planning.work import RecordedRates, Time, estimated_time
 from bench.sweep.options import SweepOptions
 from bench.sweep.paces import measured_paces
 from bench.sweep.resolve import Resolved, trial_share
@@ -37,7 +37,7 @@ from bench.sync.session import check_place, mirror_url
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store
-from leaderboards.commands import typed
+from leaderboards.shell_text import typed
 from search_spaces import Setting, setting_fields
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _concurrent(options: SweepOptions, gpus: float) -> int:
     return asked if options.address else min(fit, asked)
 
 
-def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[Unit]) -> tuple[int | None, list[Unit]]:
+def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[RunSpec]) -> tuple[int | None, list[RunSpec]]:
     """Look into a mirror that is a folder of this machine, as into the result folder; others are not asked.
 
     Returns:
@@ -177,7 +177,7 @@ def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[Unit]) -> t
     return len(missing) - len(left), missing if plan.request.force else left
 
 
-def _times(plan: Plan, options: SweepOptions, resolved: Resolved, missing: Sequence[Unit]) -> dict[str, Time]:
+def _times(plan: Plan, options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]) -> dict[str, Time]:
     """Run key -> time of each missing run: at the rate of stored runs, else by a measurement of this machine's CPU."""
     rates = RecordedRates(Store(resolved.out), resolved.device)
     times = {unit.key: Time(*[rates.seconds(unit.algorithm, unit.setting)] * 2) for unit in missing}

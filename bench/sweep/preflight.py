@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from algorithms.entry_points import names_of_rows
-from bench import data, tracked
+from bench import artifacts, data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution
 from bench.identity import identity, setting_of
 from bench.planning.plan import Plan, Search
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 
 
 def check_out(out: Path) -> None:
@@ -33,7 +33,7 @@ def check_out(out: Path) -> None:
         ) from None
 
 
-def prepare_data(plan: Plan, units: Sequence[Unit], execution: Execution) -> None:
+def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> None:
     """Fetch each data set once, before workers ask for it together, and refuse partitions that cannot be drawn.
 
     Raises:
@@ -81,7 +81,7 @@ def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
 
 def check_start(plan: Plan, out: Path) -> None:
     """Raise UsageError if a model that runs begin with is not of their architecture."""
-    asked: list[Unit | Search] = [*plan.units, *plan.searches]
+    asked: list[RunSpec | Search] = [*plan.units, *plan.searches]
     rows = {key: _row(key, out) for key in {one.setting.start_from for one in asked} if key}
     for one in asked:
         if one.setting.start_from:
@@ -100,10 +100,10 @@ def _row(start: str, out: Path) -> Mapping[str, Any]:
     from safetensors import safe_open
 
     from bench.compare.filters import run_of_key
-    from leaderboards.folders import Folders
+    from leaderboards.rows.folders import Folders
 
     row = {str(name): value for name, value in run_of_key(Folders([out]).runs(), start, [out]).iloc[0].items()}
-    path = tracked.path_of(out, row["run_key"], "safetensors")
+    path = artifacts.path_of(out, row["run_key"], "safetensors")
     if not path.exists():
         raise UsageError(
             f"--start-from {start}: no final model of that run is kept; its own command with --track models --force "

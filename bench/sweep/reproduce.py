@@ -13,13 +13,13 @@ from typing import Any
 
 from algorithms import ALGORITHMS
 from algorithms.entry_points import names_of_rows
-from bench import tracked
+from bench import artifacts
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
 from bench.identity import identity, setting_of
 from bench.planning.request import find_algorithm
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.values import result_folder, split_list
 from bench.terminal.words import DATA_DIR, IMPORT, counted
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench import provenance
     from bench.trial.trial import RunGroup
-    from leaderboards.folders import Folders
+    from leaderboards.rows.folders import Folders
 
     out = Path(arguments.out or default_out()).resolve()
     into = result_folder(arguments.into or (default_out() if out.is_file() else out) / "reproduced", "--into")
@@ -66,7 +66,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         )
     unit = unit_of_row(row)
     if unit.setting.start_from:
-        tracked.bring([out], into, unit.setting.start_from)
+        artifacts.bring([out], into, unit.setting.start_from)
     device, _ = resolve_device(arguments.device, None, remote=False)
     execution = Execution(
         out=str(into),
@@ -96,7 +96,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     return _compare(row, {str(name): value for name, value in newest.items()})
 
 
-def unit_of_row(row: Mapping[str, Any]) -> Unit:
+def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     """The run that a row came from.
 
     Raises:
@@ -105,7 +105,7 @@ def unit_of_row(row: Mapping[str, Any]) -> Unit:
     name = _algorithm_of(row["algorithm"])
     setting = setting_of(row["setting_json"])
     paper = None if _empty(row["paper"]) else row["paper"]
-    unit = Unit(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
+    unit = RunSpec(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
     if row["run_key"] not in unit.rows.values():
         then, now = json.loads(row["setting_json"]), identity(setting)
         kinds = ("dataset", "model", "partition")

@@ -9,9 +9,9 @@ from pathlib import Path
 from bench.errors import UsageError
 from bench.execution import cpu_count, packs_train_together, resolve_device, resolve_pack
 from bench.executors.runner import trials_of
+from bench.planning.gpu_share import default_share, share
 from bench.planning.plan import Plan
-from bench.planning.shares import default_share, share
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions
 from bench.terminal.values import result_folder
 from bench.terminal.words import counted
@@ -70,7 +70,7 @@ def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
         )
 
 
-def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[Unit], store: Store) -> float:
+def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec], store: Store) -> float:
     """The share of a GPU of each trial: as given, or by the most runs that one holds. `units`: those to do."""
     if resolved.gpus is not None:
         return resolved.gpus

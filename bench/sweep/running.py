@@ -16,24 +16,26 @@ from bench.execution import Execution, default_out
 from bench.executors.runner import Outcome, Resources, missing_units, run_plan, trials_of
 from bench.identity import identity_json
 from bench.planning.confirm import confirmation, tuned_at
+from bench.planning.cost_model import RecordedRates
 from bench.planning.plan import Plan
-from bench.planning.unit import Unit
-from bench.planning.work import RecordedRates
-from bench.stored.under_way import count_saved
+from bench.planning.run_spec import RunSpec
+from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
 from bench.terminal.console import UnreadError, report_problem, say
 from bench.terminal.words import counted
 from leaderboards import Store, StoreError
-from leaderboards.commands import shell_command, typed
+from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
     from bench.executors.progress import Ahead
     from search_spaces import Value
 
 
-def run(plan: Plan, options: SweepOptions, argv: Sequence[str], resolved: Resolved, confirming: Sequence[Unit]) -> int:
+def run(
+    plan: Plan, options: SweepOptions, argv: Sequence[str], resolved: Resolved, confirming: Sequence[RunSpec]
+) -> int:
     """Run what is missing, rebuild the leaderboard, print it; returns the exit status.
 
     Args:
@@ -70,7 +72,7 @@ def _train(
     options: SweepOptions,
     argv: Sequence[str],
     resolved: Resolved,
-    confirming: Sequence[Unit] = (),
+    confirming: Sequence[RunSpec] = (),
     spent: float = 0.0,
 ) -> int:
     """Run what is missing of a plan; returns the exit status. `spent`: seconds of the time budget that are over."""
@@ -120,14 +122,14 @@ def _train(
     return outcome.exit_status
 
 
-def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -> Ahead:
+def _ahead(plan: Plan, units: Sequence[RunSpec], execution: Execution, pack: int) -> Ahead:
     """The trials to come and their work, by the rates of stored runs."""
     from bench.executors.optuna_search import histories, remaining
     from bench.executors.progress import Ahead
 
     rates = RecordedRates(Store(Path(execution.out)), execution.device)
 
-    def work(units: Sequence[Unit]) -> float:
+    def work(units: Sequence[RunSpec]) -> float:
         return sum(rates.work(unit.algorithm, unit.setting) for unit in units)
 
     trials = trials_of(plan, units, pack)
@@ -141,7 +143,7 @@ def _ahead(plan: Plan, units: Sequence[Unit], execution: Execution, pack: int) -
     )
 
 
-def _announce(plan: Plan, units: Sequence[Unit], saved: int) -> None:
+def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
     """Say what there is to do; of `saved` runs only the rest."""
     say(*plan.notes)
     done = len(plan.units) - len(units)

@@ -11,11 +11,11 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from bench import tracked
+from bench import artifacts
 from bench.errors import UnusableState
 from bench.identity import identity_json
 from bench.planning.model import Plan
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.terminal.words import counted
 from leaderboards import Store
 
@@ -33,10 +33,10 @@ class Tracking:
         force: stored runs are run again.
     """
 
-    def __init__(self, plan: Plan, units: Sequence[Unit], out: Path, track: Sequence[str], force: bool) -> None:
+    def __init__(self, plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence[str], force: bool) -> None:
         self._plan, self._units, self._out = plan, units, out
         self._track, self._force = track, force
-        self._before = set() if force else {key for key in self._searched() if tracked.path_of(out, key).exists()}
+        self._before = set() if force else {key for key in self._searched() if artifacts.path_of(out, key).exists()}
 
     def before(self) -> Iterator[str]:
         """Sentences for the user, before the sweep runs."""
@@ -52,10 +52,10 @@ class Tracking:
         if not self._track and not any(self._begun.values()):
             return
         keys = {unit.key for unit in self._units} | (self._searched() - self._before)
-        costs = [cost for key in sorted(keys) if (cost := tracked.cost(self._out, key))]
+        costs = [cost for key in sorted(keys) if (cost := artifacts.cost(self._out, key))]
         if costs:
             took = f"measuring took {sum(seconds for seconds, _ in costs):.2f} s beside the runs' own seconds"
-            yield f"tracked data of {counted(len(costs), 'run')} in {self._out / tracked.FOLDER}; {took}"
+            yield f"tracked data of {counted(len(costs), 'run')} in {self._out / artifacts.FOLDER}; {took}"
         yield from dict.fromkeys(note for _, notes in costs for note in notes)
 
     def _lacking(self) -> Iterator[str]:
@@ -74,7 +74,7 @@ class Tracking:
     def _missing(self, keys: set[str]) -> list[str]:
         """The names to track that a run with rows of these keys lacks."""
         local = {key: {"local"} if key in self._measured else set() for key in keys}
-        held = [tracked.held(self._out, key) - {"local"} | local[key] for key in keys]
+        held = [artifacts.held(self._out, key) - {"local"} | local[key] for key in keys]
         return [name for name in self._track if not all(name in names for names in held)]
 
     def _dropped(self) -> Iterator[str]:

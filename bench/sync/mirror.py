@@ -141,7 +141,7 @@ class Mirror:
 
     def _fetch_rows(self, name: str, target: Path) -> None:
         """Bring a file of rows, unless it is broken."""
-        from leaderboards.files import read_metadata
+        from leaderboards.rows.files import read_metadata
 
         def check(path: Path) -> None:
             try:
@@ -202,6 +202,6 @@ class Mirror:
 
 def _count(path: Path) -> int:
     """The rows of a file."""
-    from leaderboards.files import read_table
+    from leaderboards.rows.files import read_table
 
     return int(read_table(path, "runs", ["run_key"]).num_rows)

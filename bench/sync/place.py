@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import unquote
 
+from bench.atomic_write import atomic_file
 from bench.errors import EnvironmentProblem, UsageError
-from bench.whole import whole_file
 
 SILENT_SECONDS = 30.0  # without a byte moved, after which a mirror counts as out of reach
 _AT_ONCE = 8  # files on their way: an object store answers slowly, but many at a time
@@ -69,7 +69,7 @@ class Place:
     def fetch(self, name: str, target: Path, check: Callable[[Path], None] = lambda _: None) -> None:
         """Copy a file to `target`, which appears whole, and only if `check` accepts the copy. Raises as `read` does."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(target) as file:
+        with atomic_file(target) as file:
             self._copy_out(name, file)
             file.flush()
             check(Path(file.name))

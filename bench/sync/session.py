@@ -21,8 +21,8 @@ from bench.sync.place import (
     refuse_password,
 )
 from bench.terminal.console import say
-from leaderboards.commands import shell_command
 from leaderboards.rows.store import BOARD
+from leaderboards.shell_text import shell_command
 
 VARIABLE = "FEDKD_MIRROR"
 EVERY_SECONDS = 60.0

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bench.atomic_write import atomic_file
 from bench.sync.place import Place
-from bench.whole import whole_file
 from leaderboards import Store
 
 MANIFEST = "manifest.json"
@@ -172,7 +172,7 @@ class States:
                     if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
                         raise FileNotFoundError(name)
             folder.mkdir(parents=True, exist_ok=True)
-            with whole_file(folder / MANIFEST) as manifest:
+            with atomic_file(folder / MANIFEST) as manifest:
                 manifest.write(json.dumps(content["manifest"]).encode())
         except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
             shutil.rmtree(folder, ignore_errors=True)

@@ -74,7 +74,7 @@ def say(*notes: str) -> None:
 
 def _tell(line: str) -> None:
     """Write a line to stderr without control characters, which names in files may have."""
-    from leaderboards.commands import printable  # `--version` does without
+    from leaderboards.shell_text import printable  # `--version` does without
 
     sys.stderr.write(f"{printable(line)}\n")
 

@@ -63,7 +63,7 @@ def print_leaderboard(
         leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
     """
     from leaderboards import Store, find_metric
-    from leaderboards.boards import leaderboard, matching, with_seeds
+    from leaderboards.board import leaderboard, matching, with_seeds
     from leaderboards.confirmed import confirmed
     from leaderboards.tables import tables_of
 
@@ -80,10 +80,10 @@ def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
     """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it.
 
     Args:
-        runs: as for `leaderboards.boards.leaderboard`.
+        runs: as for `leaderboards.board.leaderboard`.
         own: run keys of a command that asked for them, and that can run them again.
     """
-    from leaderboards.boards import current
+    from leaderboards.board import current
 
     kept = current(runs)
     left = runs.drop(kept.index)

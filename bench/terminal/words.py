@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from leaderboards.commands import typed
+from leaderboards.shell_text import typed
 
 # Help of options that several commands have.
 DATA_DIR = "data sets (default $FEDKD_DATA, else fedkd-bench in the XDG data folder, ~/.local/share)"

@@ -1,4 +1,4 @@
-"""From a run to its result rows: the columns that `leaderboards.schema` defines."""
+"""From a run to its result rows: the columns that `leaderboards.rows.schema` defines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from bench.planning.unit import Unit, row_entry
+from bench.planning.run_spec import RunSpec, row_entry
 from leaderboards import SCHEMA_VERSION, identity_columns
 from search_spaces import Setting
 
@@ -92,7 +92,7 @@ def at_chance(accuracy: float, num_classes: int, samples: int) -> bool:
 
 
 def rows_of(
-    unit: Unit, progress: Progress, facts: Mapping[str, Any], *, num_classes: int, test_samples: int
+    unit: RunSpec, progress: Progress, facts: Mapping[str, Any], *, num_classes: int, test_samples: int
 ) -> list[tuple[dict[str, Any], list[Point]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
@@ -117,13 +117,13 @@ def rows_of(
     return rows
 
 
-def failed_rows(unit: Unit, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+def failed_rows(unit: RunSpec, error: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Make the rows of a run that failed, without results. `facts`: as of `rows_of`."""
     empty = {**dict.fromkeys(RESULT_COLUMNS), "error": error, "diverged": False}
     return [{**_common(unit, suffix), **empty, **facts} for suffix in unit.rows]
 
 
-def _common(unit: Unit, suffix: str) -> dict[str, Any]:
+def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:
     """Identity, and the columns that plan and schema decide."""
     return {
         **identity_columns(*unit.identity(row_entry(unit.algorithm, suffix))),

@@ -25,7 +25,7 @@ from bench.engine.tracking import write as write_tracked
 from bench.errors import Waiting, in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.trial.results import failed_rows, now, rows_of, series
 from leaderboards import Store
 
@@ -50,7 +50,7 @@ class Run:
         began: the round at which it began here: of its saved state, or of its stored rows.
     """
 
-    def __init__(self, unit: Unit, execution: Execution, here: bool = True) -> None:
+    def __init__(self, unit: RunSpec, execution: Execution, here: bool = True) -> None:
         self.unit, self.execution, self._here = unit, execution, here
         self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
         self.simulation: Simulation | None = None
@@ -262,7 +262,7 @@ def describe(error: BaseException) -> str:
     return f"{type(first).__name__}: {in_a_line(error)}{place}"
 
 
-def record_failure(unit: Unit, execution: Execution, reason: str) -> None:
+def record_failure(unit: RunSpec, execution: Execution, reason: str) -> None:
     """Write the failed rows of a run whose process is gone, unless its rows are stored already.
 
     Raises:

@@ -13,7 +13,7 @@ from bench.engine.process import give_back_memory, prepare_process, release_gpu
 from bench.engine.simulation import Point
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import Execution
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
 from bench.trial.run import Run, describe
 
@@ -31,7 +31,7 @@ class RunGroup:
         problem: why the machine is not ready; empty if it is.
     """
 
-    def __init__(self, units: Sequence[Unit], execution: Execution) -> None:
+    def __init__(self, units: Sequence[RunSpec], execution: Execution) -> None:
         prepare_process(execution.threads)
         self.execution = execution
         self.runs = [Run(unit, execution) for unit in units]

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from leaderboards.boards import current
+from leaderboards.board import current
 from leaderboards.curve_metrics import Curve, value_of
-from leaderboards.frames import by_run
 from leaderboards.published import PrintedCell
-from leaderboards.schema import SHORTENING
+from leaderboards.rows.frames import by_run
+from leaderboards.rows.schema import SHORTENING
 
 if TYPE_CHECKING:
-    from leaderboards.folders import Results
+    from leaderboards.rows.folders import Results
 
 Run = Mapping[str, Any]  # a row of `runs`, its setting read as `setting`
 

@@ -8,7 +8,7 @@ from typing import Any
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.papers.replication import Replication
 from leaderboards.published import UNITS, PrintedCell
-from leaderboards.schema import WHEN_DIVERGED
+from leaderboards.rows.schema import WHEN_DIVERGED
 from leaderboards.tables.captions import SYMBOLS
 from leaderboards.tables.model import Cell, Head, Row, Table
 

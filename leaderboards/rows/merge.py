@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leaderboards.files import StoreError, copy_whole
+from leaderboards.rows.files import StoreError, copy_whole
 from leaderboards.rows.segments import Folder, counted, judge, shared_name
 from leaderboards.rows.verify import Finding, disagreements, examine
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaderboards.files import Groups, read_metadata, read_table, write_by_content
-from leaderboards.frames import fit
-from leaderboards.identity import digest, environment_key
-from leaderboards.schema import COLUMNS, curves_schema, file_metadata, runs_schema
+from leaderboards.rows.files import Groups, read_metadata, read_table, write_by_content
+from leaderboards.rows.frames import fit
+from leaderboards.rows.identity import digest, environment_key
+from leaderboards.rows.schema import COLUMNS, curves_schema, file_metadata, runs_schema
 
 if TYPE_CHECKING:
     import numpy as np

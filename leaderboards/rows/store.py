@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.checks import CurvePoint, check_curve, check_row, identity_problems
-from leaderboards.commands import shell_command
-from leaderboards.files import StoreError, sweep_leftovers, write_by_content, write_together
-from leaderboards.frames import curve_table, fit, run_table, to_pandas
-from leaderboards.identity import environment_key
+from leaderboards.rows.checks import CurvePoint, check_curve, check_row, identity_problems
+from leaderboards.rows.files import StoreError, sweep_leftovers, write_by_content, write_together
+from leaderboards.rows.frames import curve_table, fit, run_table, to_pandas
+from leaderboards.rows.identity import environment_key
+from leaderboards.rows.schema import COLUMNS, curves_schema, file_metadata
 from leaderboards.rows.segments import (
     TRACKED,
     Folder,
@@ -22,7 +22,7 @@ from leaderboards.rows.segments import (
     read_rows,
     results_digests,
 )
-from leaderboards.schema import COLUMNS, curves_schema, file_metadata
+from leaderboards.shell_text import shell_command
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +138,7 @@ class Store:
         """
         import pyarrow as pa
 
-        from leaderboards.boards import leaderboard
+        from leaderboards.board import leaderboard
 
         path = self.out / BOARD
         table = pa.Table.from_pandas(leaderboard(self.runs()), preserve_index=False)

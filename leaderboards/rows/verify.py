@@ -12,12 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.checks import row_problems
-from leaderboards.commands import printable, shell_command
-from leaderboards.files import CURVES_HASH, StoreError, content_hash, read_groups, read_metadata, read_table, remedy
-from leaderboards.identity import environment_key, run_key
+from leaderboards.rows.checks import row_problems
+from leaderboards.rows.files import (
+    CURVES_HASH,
+    StoreError,
+    content_hash,
+    read_groups,
+    read_metadata,
+    read_table,
+    remedy,
+)
+from leaderboards.rows.identity import environment_key, run_key
+from leaderboards.rows.schema import COLUMNS, curves_schema, hyperparameter_columns, runs_schema
 from leaderboards.rows.segments import HASHED_NAME, ROW_NAME, Folder, Judged, judge, read_curves, read_rows
-from leaderboards.schema import COLUMNS, curves_schema, hyperparameter_columns, runs_schema
+from leaderboards.shell_text import printable, shell_command
 
 if TYPE_CHECKING:
     import pyarrow as pa

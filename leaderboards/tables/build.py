@@ -7,13 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaderboards.commands import typed
 from leaderboards.flags import FLAGS, flags_of
-from leaderboards.frames import records as rows_of
-from leaderboards.identity import canonical_json
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import BY, Place, Problem, Record, problems, setting_of
-from leaderboards.schema import own_name
+from leaderboards.rows.frames import records as rows_of
+from leaderboards.rows.identity import canonical_json
+from leaderboards.rows.schema import own_name
+from leaderboards.shell_text import typed
 from leaderboards.stats.paired import rankable, shared_ranks
 from leaderboards.tables.captions import captions, labels_of, notes, title
 from leaderboards.tables.model import Cell, Head, Row, Table

@@ -6,10 +6,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from leaderboards.commands import typed
 from leaderboards.flags import FLAGS, STATES
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import Place, Problem, Record
+from leaderboards.shell_text import typed
 from leaderboards.stats.intervals import INTERVAL_FROM
 from leaderboards.tables.model import Head, Row
 

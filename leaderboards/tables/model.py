@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboards.flags import FLAGS, STATES
-from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
 from leaderboards.problems import BY, REFERENCES, Place, Record, label_of
+from leaderboards.rows.identity import canonical_json
 from leaderboards.stats.intervals import Interval
 
 _COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from leaderboards.identity import canonical_json
 from leaderboards.metrics import Metric
+from leaderboards.rows.identity import canonical_json
 from leaderboards.stats.aggregate import Improvement, Standing, improvement, pooled
 from leaderboards.tables.differences import named
 from leaderboards.tables.model import Sheet, Table, limits, number, sheet

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.boards import CONTEST
+from leaderboards.board import CONTEST
 from leaderboards.metrics import Metric
 from leaderboards.problems import label_of, setting_of
 from leaderboards.tables.captions import title

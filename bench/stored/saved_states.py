@@ -16,10 +16,10 @@ from bench.errors import UsageError
 from bench.execution import STATE_VERSION, default_out
 from bench.identity import setting_of
 from bench.planning.request import find_algorithm
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from bench.stored.names import named_runs
 from bench.terminal.words import counted
-from leaderboards.commands import shell_command
+from leaderboards.shell_text import shell_command
 
 OTHER_VERSION = "other version"
 
@@ -110,7 +110,7 @@ def _manifests(out: Path) -> dict[str, Any]:
 
 
 def whose(manifest: Any) -> Mapping[str, Any] | None:
-    """The columns that name a saved run (`Unit.named_by`); None where its state does not say, or is damaged."""
+    """The columns that name a saved run (`RunSpec.named_by`); None where its state does not say, or is damaged."""
     try:
         told = manifest["run"]
         run = {name: told[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(told["seed"])}
@@ -154,7 +154,7 @@ def _ours(key: str, manifest: Any) -> bool:
     try:
         with names_of_rows():
             find_algorithm(run["algorithm"])
-            unit = Unit(run["algorithm"], json.loads(run["hp_json"]), setting_of(run["setting_json"]), run["seed"])
+            unit = RunSpec(run["algorithm"], json.loads(run["hp_json"]), setting_of(run["setting_json"]), run["seed"])
             return unit.key == key
     except UsageError:
         return True

@@ -8,7 +8,7 @@ from statistics import median
 
 from algorithms import entry
 from bench.data import info
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -82,7 +82,7 @@ def _training_samples(setting: Setting) -> float:
     return (kept - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
 
 
-def estimated_time(unit: Unit, pace: Pace) -> Time:
+def estimated_time(unit: RunSpec, pace: Pace) -> Time:
     """A run's time by its counted steps and the machine's pace.
 
     The server of FedDF stops when `patience` steps brought no better validation: at least so many, at most `max_steps`.
@@ -93,7 +93,7 @@ def estimated_time(unit: Unit, pace: Pace) -> Time:
     return Time((seconds + least * server) / SPREAD, (seconds + most * server) * SPREAD)
 
 
-def _seconds(unit: Unit, pace: Pace) -> float:
+def _seconds(unit: RunSpec, pace: Pace) -> float:
     """All but the server's own steps."""
     setting = unit.setting
     clients, sharing = (1, 1) if "pooled" in entry(unit.algorithm).needs else (setting.cohort_size, setting.num_clients)
@@ -109,7 +109,7 @@ def _seconds(unit: Unit, pace: Pace) -> float:
     return setting.rounds * a_round + evaluated * pace.sample
 
 
-def _models(unit: Unit) -> int:
+def _models(unit: RunSpec) -> int:
     """Models that an evaluation measures, each on the whole test set; two rows of one run are in the pace."""
     setting = unit.setting
     if unit.algorithm not in PERSONAL or setting.partition == "by_source":  # each client has a part of the test set

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import pandas as pd
 
-from leaderboards.checks import identity_problems
-from leaderboards.files import BrokenFileError, read_table
-from leaderboards.frames import to_pandas
+from leaderboards.rows.checks import identity_problems
+from leaderboards.rows.files import BrokenFileError, read_table
+from leaderboards.rows.frames import to_pandas
+from leaderboards.rows.schema import COLUMNS, curves_schema
 from leaderboards.rows.store import Store
-from leaderboards.schema import COLUMNS, curves_schema
 
 
 class Results(Protocol):

@@ -78,7 +78,7 @@ def identity_columns(
     Raises:
         ValueError: a hyper-parameter is called `json`, whose column of `leaderboard.parquet` would be `hp_json`.
     """
-    from leaderboards.schema import SETTING_COLUMNS
+    from leaderboards.rows.schema import SETTING_COLUMNS
 
     if "json" in hyperparameters:
         raise ValueError("a hyper-parameter cannot be called 'json': its column would be hp_json; rename it")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, Column
+from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa

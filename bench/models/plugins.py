@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from algorithms.fingerprint import fingerprint
-from bench import outside
+from bench import plugins
 from bench.models.table import ModelInfo
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bench.errors import UsageError
 
-KIND = outside.MODELS
+KIND = plugins.MODELS
 
 
 @cache
@@ -33,7 +33,7 @@ def find(name: str) -> ModelInfo | None:
     path = KIND.path(name)
     if path is None:
         return None
-    entry = outside.load_info(KIND, name, path, ModelInfo)
+    entry = plugins.load_info(KIND, name, path, ModelInfo)
     if ":" not in entry.factory:
         raise problem(name, f"factory must be 'module:function', got {entry.factory!r}")
     if entry.batchnorm_form and entry.always_batchnorm:
@@ -47,7 +47,7 @@ def factory_of(name: str, entry: ModelInfo) -> Callable[..., Any]:
     Raises:
         UsageError: it cannot be imported, or called.
     """
-    factory = outside.load(KIND, name, entry.factory)
+    factory = plugins.load(KIND, name, entry.factory)
     if not callable(factory):
         raise problem(name, f"factory {entry.factory} is no class or function, but {type(factory).__name__}")
     return factory  # type: ignore[no-any-return]
@@ -59,9 +59,9 @@ def version(name: str) -> int | None:
     entry = find(name)
     if entry is None:
         return None
-    return fingerprint(dict.fromkeys(outside.module_of(path) for path in (KIND.path(name) or "", entry.factory)))
+    return fingerprint(dict.fromkeys(plugins.module_of(path) for path in (KIND.path(name) or "", entry.factory)))
 
 
 def problem(name: str, what: str) -> UsageError:
     """What is wrong with one, to be raised."""
-    return outside.problem(KIND, name, what)
+    return plugins.problem(KIND, name, what)

@@ -48,10 +48,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from bench.atomic_write import atomic_file
 from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS
-from bench.whole import whole_file
-from leaderboards.files import sweep_leftovers
+from leaderboards.rows.files import sweep_leftovers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,5 +196,5 @@ def _readable(path: Path) -> Iterator[None]:
 def _write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep_leftovers(path.parent)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         write(file)

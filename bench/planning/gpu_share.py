@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench.execution import UNPACKED_SHARE, cpu_count, gpu_memory
 from bench.planning.model import Search
-from bench.planning.unit import Unit
+from bench.planning.run_spec import RunSpec
 from leaderboards import Store
 
 USABLE = 0.9  # of a GPU's memory: each process has a context of its own, and the allocator its gaps
@@ -35,7 +35,7 @@ def measured_share(peaks: Sequence[int], memory: int) -> float:
     return 1.0 / max(1, min(together, cpu_count()))
 
 
-def share(units: Sequence[Unit | Search], runs_held: int, store: Store) -> float:
+def share(units: Sequence[RunSpec | Search], runs_held: int, store: Store) -> float:
     """`--gpus-per-trial auto`: by the peaks of stored runs that were alike and alone in their trial; else the default.
 
     Args:

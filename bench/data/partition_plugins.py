@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from algorithms.fingerprint import fingerprint
-from bench import outside
+from bench import plugins
 from bench.data.dealing import Partition, PartitionError, Wanted
 from bench.data.table import GROUPS
 from bench.errors import UsageError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.int64]
 
-KIND = outside.PARTITIONS
+KIND = plugins.PARTITIONS
 SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
 
 
@@ -40,19 +40,19 @@ def find(name: str) -> Partition | None:
     path = KIND.path(name)
     if path is None:
         return None
-    entry = outside.load(KIND, name, path)
+    entry = plugins.load(KIND, name, path)
     if not isinstance(entry, Partition):
         if not callable(entry) or isinstance(entry, type):
             wanted = f"it must be a function {SIGNATURE} or a Partition of one"
-            raise outside.problem(KIND, name, f"{path} is {type(entry).__name__}; {wanted}")
+            raise plugins.problem(KIND, name, f"{path} is {type(entry).__name__}; {wanted}")
         summary = (inspect.getdoc(entry) or path).splitlines()[0]
-        entry = Partition(entry, needs_alpha=False, summary=summary, source=outside.module_of(path))
+        entry = Partition(entry, needs_alpha=False, summary=summary, source=plugins.module_of(path))
     if entry.groups not in GROUPS:
-        raise outside.problem(KIND, name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}")
+        raise plugins.problem(KIND, name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}")
     try:
         inspect.signature(entry.function).bind(None, None)
     except (TypeError, ValueError) as error:
-        raise outside.problem(KIND, name, f"its function must take {SIGNATURE}: {error}") from None
+        raise plugins.problem(KIND, name, f"its function must take {SIGNATURE}: {error}") from None
     return replace(entry, function=Checked(name, entry.function, entry.needs_alpha))
 
 
@@ -63,7 +63,7 @@ def version(name: str) -> int | None:
     if entry is None:
         return None
     assert isinstance(entry.function, Checked), "as `find` has made it"
-    modules = [outside.module_of(KIND.path(name) or ""), getattr(entry.function.function, "__module__", None)]
+    modules = [plugins.module_of(KIND.path(name) or ""), getattr(entry.function.function, "__module__", None)]
     return fingerprint(dict.fromkeys(module for module in modules if module))
 
 
@@ -102,7 +102,7 @@ class Checked:
         except Exception as error:
             kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
             hint = "" if self.needs_alpha else "; alpha is given only to a Partition with needs_alpha=True"
-            raise outside.problem(KIND, self.name, f"its function raises {kind}{error}{hint}") from error
+            raise plugins.problem(KIND, self.name, f"its function raises {kind}{error}{hint}") from error
         if not isinstance(given, list | tuple) or len(given) != wanted.num_clients:
             count = f"{len(given)} of them" if isinstance(given, list | tuple) else type(given).__name__
             raise self._wrong(f"must give a list of {wanted.num_clients} arrays, one for each client, got {count}")
@@ -126,4 +126,4 @@ class Checked:
         return np.sort(positions).astype(np.int64)
 
     def _wrong(self, what: str) -> PartitionError:
-        return PartitionError(str(outside.problem(KIND, self.name, what)))
+        return PartitionError(str(plugins.problem(KIND, self.name, what)))

@@ -1,4 +1,4 @@
-"""`Unit`: one run, fully resolved, and the keys of the rows that it yields. Imports neither torch nor ray."""
+"""`RunSpec`: one run, fully resolved, and the keys of the rows that it yields. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from algorithms import ALGORITHMS, Entry, entry
 from bench.identity import identity
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
-from leaderboards.schema import own_name
+from leaderboards.rows.schema import own_name
 from search_spaces import Setting, Value
 
 
 @dataclass(frozen=True)
-class Unit:
+class RunSpec:
     """One run: an algorithm with its hyper-parameters in a setting, with a seed."""
 
     algorithm: str
@@ -67,7 +67,7 @@ class Unit:
         return " ".join([self.algorithm, *values, f"seed {self.seed}"])
 
 
-def distinct_runs(units: Iterable[Unit]) -> list[Unit]:
+def distinct_runs(units: Iterable[RunSpec]) -> list[RunSpec]:
     """The units, each once, without those whose row another unit yields as well."""
     by_key = {unit.key: unit for unit in units}
     beside = {key for unit in by_key.values() for key in unit.rows.values() if key != unit.key}

@@ -14,7 +14,7 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  #
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write, which takes the place of `path` when all of it is on the disk.
 
     After an error what was there stays. Whoever has the old file open or mapped keeps it. A killed writer leaves a

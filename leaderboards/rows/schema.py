@@ -1,6 +1,6 @@
 """The columns of `runs` and `curves`: names, types, units and meanings.
 
-`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`leaderboards.checks`) and the
+`COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`) and the
 documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row also has
 `written`, when it was stored, and `forced`, whether it takes the place of all rows of its key and environment that were
 written before (`leaderboards.rows`).
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from leaderboards.identity import HP_PREFIX
+from leaderboards.rows.identity import HP_PREFIX
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from algorithms.fingerprint import fingerprint
-from bench import outside
+from bench import plugins
 from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.table import GROUPS, DatasetInfo
 from bench.errors import EnvironmentProblem, UsageError
-from leaderboards.identity import digest
+from leaderboards.rows.identity import digest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bench.data.dataset import Groups, Labels
 
-KIND = outside.DATASETS
+KIND = plugins.DATASETS
 KINDS = {"images": 3, "texts": 1, "vectors": 1}  # what samples may be, and the numbers in their shape
 DTYPES: dict[str, type[np.generic]] = {"images": np.uint8, "texts": np.int32, "vectors": np.float32}
 FIXES = {
@@ -45,10 +45,10 @@ def find(name: str) -> DatasetInfo | None:
     path = KIND.path(name)
     if path is None:
         return None
-    info = replace(outside.load_info(KIND, name, path, DatasetInfo), name=name)
+    info = replace(plugins.load_info(KIND, name, path, DatasetInfo), name=name)
     for what, wrong in _mistakes(info).items():
         if wrong:
-            raise outside.problem(KIND, name, f"{what}, got {getattr(info, what.split()[0])!r}")
+            raise plugins.problem(KIND, name, f"{what}, got {getattr(info, what.split()[0])!r}")
     return info
 
 
@@ -57,14 +57,14 @@ def source(name: str) -> Source:
     """Where a data set from outside comes from."""
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
-    loaded = outside.load(KIND, name, info.loader)
+    loaded = plugins.load(KIND, name, info.loader)
     is_class = isinstance(loaded, type)
     if not is_class and all(hasattr(loaded, method) for method in ("read", "labels", "missing", "fetch")):
         return cast(Source, loaded)
     if is_class or not callable(loaded):
         what = "a class" if is_class else type(loaded).__name__
         wanted = "name a Source's instance, or a function of arrays"
-        raise outside.problem(KIND, name, f"loader {info.loader} is {what}: {wanted}")
+        raise plugins.problem(KIND, name, f"loader {info.loader} is {what}: {wanted}")
     return Arrays(info, loaded)
 
 
@@ -87,7 +87,7 @@ def version(name: str) -> str | None:
             return digest({"content": data.read(paths.data_dir()).hash, **told})[:16]
         except MissingData:
             pass  # a plan without data has runs that nobody has made
-    modules = [outside.module_of(path) for path in (KIND.path(name) or "", info.loader)]
+    modules = [plugins.module_of(path) for path in (KIND.path(name) or "", info.loader)]
     return f"{fingerprint(dict.fromkeys(modules)):08x}"
 
 
@@ -191,7 +191,7 @@ class Arrays:
         return np.array(values, np.int64)
 
     def _problem(self, what: str) -> UsageError:
-        return outside.problem(KIND, self.info.name, what)
+        return plugins.problem(KIND, self.info.name, what)
 
 
 def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:

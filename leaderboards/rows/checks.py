@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.commands import printable
-from leaderboards.identity import canonical_json
-from leaderboards.schema import (
+from leaderboards.rows.identity import canonical_json
+from leaderboards.rows.schema import (
     COLUMNS,
     CURVE_COLUMNS,
     SCHEMA_VERSION,
@@ -20,6 +19,7 @@ from leaderboards.schema import (
     STATUSES,
     Column,
 )
+from leaderboards.shell_text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa

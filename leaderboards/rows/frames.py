@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.checks import CurvePoint
-from leaderboards.commands import CONTROL, REPLACED
-from leaderboards.schema import curves_schema, runs_schema
+from leaderboards.rows.checks import CurvePoint
+from leaderboards.rows.schema import curves_schema, runs_schema
+from leaderboards.shell_text import CONTROL, REPLACED
 
 if TYPE_CHECKING:
     import pandas as pd
