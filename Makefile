@@ -1,6 +1,7 @@
-# Two commands do everything on a fresh machine with Python 3.11 or later, pip and make:
+# These commands do everything on a fresh machine with Python 3.11 or later, pip and make:
 #   make demo         runs a sweep on the embedded data set and prints its leaderboard
-#   make test         runs the tests
+#   make test         runs the tests but the slow ones, some five minutes
+#   make test-slow    runs the slow ones
 # One compares runs with those of other libraries, which it installs:
 #   make peers        fluke and Flower (docs/agreement.md)
 # One more needs a C compiler:
@@ -14,13 +15,16 @@ BIN := .venv/bin
 READY := .venv/ready
 PEERS := .venv-peers
 
-.PHONY: demo test peers pretended lint perf weight chaos clean
+.PHONY: demo test test-slow peers pretended lint perf weight chaos clean
 
 demo: $(READY)
 	$(BIN)/python -m bench.sweep --config docs/demo.toml
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m slow
 
 peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -q tests/test_peers.py

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from weight import import_circles
 
 from bench.cli import COMMANDS
 
@@ -138,3 +139,9 @@ def test_packages_of_the_users_own_hide_the_suite_from_python_m_aloud_and_not_fr
     assert "another package 'algorithms'" in hidden.stderr
     script = run("-P", "-c", "import sys; from bench.cli import main; sys.exit(main())", *asked)
     assert (script.returncode, script.stderr) == (0, "1 run, 1 to do\n")
+
+
+def test_no_modules_import_each_other() -> None:
+    """Imports within functions and for types alone count."""
+    sources = {file: file.read_text() for package in OURS for file in sorted((ROOT / package).rglob("*.py"))}
+    assert import_circles(sources) == []
