@@ -110,18 +110,6 @@ def test_information_is_light() -> None:
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
-def test_every_package_is_listed_for_distribution() -> None:
-    import tomllib
-
-    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
-    present = {
-        ".".join(folder.parent.relative_to(ROOT).parts)
-        for name in OURS
-        for folder in (ROOT / name).rglob("__init__.py")
-    }
-    assert listed == present
-
-
 def test_packages_of_the_users_own_hide_the_suite_from_python_m_aloud_and_not_from_the_console_script(
     tmp_path: Path,
 ) -> None:

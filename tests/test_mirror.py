@@ -412,7 +412,7 @@ def test_tracked_files_go_before_the_rows_that_they_belong_to(
         monkeypatch.setattr(Mirror, "_push_tracked", ends)
         assert (made.push().rows, len(listed(there / "tracked"))) == (1, 0)
         assert (made.push().rows, len(listed(there / "tracked"))) == (1, 1)
-    assert pull(again, there) == Moved(rows=2, artifacts=1)
+    assert pull(again, there) == Moved(rows=2, tracked=1)
 
 
 def test_a_folder_that_is_compacted_during_a_push_is_pushed_whole(

@@ -331,7 +331,7 @@ def test_texts_are_learnt():
     run = text_run("fedavg", lr=5e-3, rounds=8, local_epochs=4)
     run.advance(8)
     accuracy = [value for _, name, value in run.progress.curves[""] if name == "accuracy"]
-    assert accuracy[-1] > 0.8
+    assert accuracy[-1] > 0.7
 
 
 def test_a_tokens_dropout_does_not_depend_on_the_padding():
