@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +20,7 @@ from bench.engine.rng import stream
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 
-SIZES = [(32, 32), (28, 28), (24, 40), (40, 24), (9, 7), (8, 6)]
+SIZES = [(32, 32), (24, 40), (9, 7)]
 
 
 def random_images(count: int, channels: int, height: int, width: int) -> Tensor:
@@ -48,20 +47,6 @@ def by_torchvision(image: Tensor, row: int, column: int, mirror: int, angle: int
     window = theirs.crop(theirs.pad(image, [PADDING]), row, column, height, width)
     window = theirs.hflip(window) if mirror else window
     return theirs.rotate(window, degrees(angle), fill=[0.0] * channels)
-
-
-def coordinates(height: int, width: int) -> Tensor:
-    """(ANGLES, 2, H, W) float64: the row and column in the window that each pixel of the turned one comes from."""
-    angle = torch.tensor([math.radians(degrees(angle)) for angle in range(ANGLES)], dtype=torch.float64)[:, None, None]
-    y = torch.arange(height)[:, None] - (height - 1) / 2
-    x = torch.arange(width) - (width - 1) / 2
-    row = angle.cos() * y + angle.sin() * x + (height - 1) / 2
-    return torch.stack([row, angle.cos() * x - angle.sin() * y + (width - 1) / 2], dim=1)
-
-
-def from_tie(at: Tensor) -> Tensor:
-    """How far each pixel's nearer coordinate is from the middle between two pixels."""
-    return (at - at.floor() - 0.5).abs().amin(1)
 
 
 def turned_positions(height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -91,8 +76,8 @@ def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_crop_flip_and_rotation_are_torchvisions_to_the_bit(height: int, width: int, channels: int) -> None:
     images = random_images(20, channels, height, width)
-    index = torch.arange(400) % 20
-    draws = draw_crops(torch.Generator().manual_seed(height), 1, 400)[0]
+    index = torch.arange(200) % 20
+    draws = draw_crops(torch.Generator().manual_seed(height), 1, 200)[0]
     found = crops_of(images, "flip_crop_rotate")(index, draws).permute(0, 3, 1, 2)
     expected = [by_torchvision(images[i], *draw) for i, draw in zip(index.tolist(), draws.tolist(), strict=True)]
     assert torch.equal(found, torch.stack(expected))
@@ -103,12 +88,6 @@ def test_every_angle_turns_every_pixel_as_torchvision_does(height: int, width: i
     ours, other = turned_positions(height, width)
     assert torch.equal(ours, other)
     assert torch.equal(ours[DEGREES * PER_DEGREE].flatten(), torch.arange(1, height * width + 1)), "0 degrees"
-
-
-@pytest.mark.parametrize(("height", "width"), [*SIZES, (64, 64)])
-def test_no_angle_brings_a_pixel_to_a_tie(height: int, width: int) -> None:
-    """So float64 rounds each pixel alike on every machine."""
-    assert from_tie(coordinates(height, width)).min() > 1e-9
 
 
 def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
@@ -167,12 +146,12 @@ def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_pa
 
     whole, upright = run("loop", dkd_augmented=True), run("loop")
     stacked, begun = run("stacked", dkd_augmented=True), run("loop", StateFolder(tmp_path), dkd_augmented=True)
-    for simulation, rounds in ((whole, 4), (upright, 4), (stacked, 4), (begun, 2)):
+    for simulation, rounds in ((whole, 2), (upright, 2), (stacked, 2), (begun, 1)):
         simulation.advance(rounds)
     begun.save()
     resumed = run("loop", StateFolder(tmp_path), dkd_augmented=True)
     assert resumed.load()
-    resumed.advance(2)
+    resumed.advance(1)
     assert identical(resumed, whole)
     assert largest_gap(whole, stacked) < 1e-10
     assert largest_gap(whole, upright) > 1e-4

