@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 import torchvision.transforms.functional as theirs
-from conftest import identical, largest_gap, simulate, toy_dataset, toy_split
+from conftest import identical, largest_gap, simulate
 from torch import Tensor
 
 from algorithms import build
-from algorithms.base import Batch
-from bench.engine.crops import ANGLES, DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
+from bench.engine.crops import DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
 from bench.engine.rng import stream
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
@@ -49,16 +47,6 @@ def by_torchvision(image: Tensor, row: int, column: int, mirror: int, angle: int
     return theirs.rotate(window, degrees(angle), fill=[0.0] * channels)
 
 
-def turned_positions(height: int, width: int) -> tuple[Tensor, Tensor]:
-    """(ANGLES, H, W) twice, by us and by torchvision: the place each pixel comes from, counted from 1, 0 outside."""
-    place = torch.arange(1, height * width + 1).view(1, height, width)
-    image = torch.cat([place // 256, place % 256]).byte()
-    draws = torch.tensor([[PADDING, PADDING, 0, angle] for angle in range(ANGLES)])
-    ours = crops_of(image[None], "flip_crop_rotate")(torch.zeros(ANGLES, dtype=torch.int64), draws).long()
-    other = torch.stack([by_torchvision(image, *draw) for draw in draws.tolist()]).long()
-    return ours[..., 0] * 256 + ours[..., 1], other[:, 0] * 256 + other[:, 1]
-
-
 @pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect"])
 def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
     images = random_images(5, 3, 8, 6)
@@ -81,13 +69,6 @@ def test_crop_flip_and_rotation_are_torchvisions_to_the_bit(height: int, width: 
     found = crops_of(images, "flip_crop_rotate")(index, draws).permute(0, 3, 1, 2)
     expected = [by_torchvision(images[i], *draw) for i, draw in zip(index.tolist(), draws.tolist(), strict=True)]
     assert torch.equal(found, torch.stack(expected))
-
-
-@pytest.mark.parametrize(("height", "width"), SIZES)
-def test_every_angle_turns_every_pixel_as_torchvision_does(height: int, width: int) -> None:
-    ours, other = turned_positions(height, width)
-    assert torch.equal(ours, other)
-    assert torch.equal(ours[DEGREES * PER_DEGREE].flatten(), torch.arange(1, height * width + 1)), "0 degrees"
 
 
 def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
@@ -114,30 +95,6 @@ def test_both_backends_turn_alike(model: str) -> None:
         run.advance(2)
     assert largest_gap(loop, stacked) < 1e-9
     assert largest_gap(loop, upright) > 1e-3
-
-
-def test_an_augmented_request_is_the_window_that_was_drawn() -> None:
-    simulation, seen = simulate("fedavg", participation=1.0, augmentation="flip_crop_rotate"), []
-
-    def loss(net: Any, params: Any, local: Any, batch: Batch) -> torch.Tensor:
-        seen.append(batch)
-        return net(params, batch.x).logits.square().sum(-1)
-
-    params = simulation.server.params
-    cohort = simulation._cohort([SimpleNamespace(client=k, params=params) for k in range(4)], 0.1)  # type: ignore[arg-type]
-    cohort.gradients(loss, params, 8)
-    cohort.gradients(loss, params, 8, augmented=True)
-    data = toy_dataset()
-    for client, held in enumerate(toy_split().clients):
-        order = torch.randperm(len(held), generator=stream(0, "gradient", 1, 2, client))[:8]
-        draws = draw_crops(stream(0, "augment", "gradient", 1, 2, client), 1, len(order))[0]
-        images = torch.tensor(data.train_x)[held[order]]
-        windows = [by_torchvision(image, *draw) for image, draw in zip(images, draws.tolist(), strict=True)]
-        torch.testing.assert_close(seen[4 + client].x, (torch.stack(windows).double() / 255 - 0.5) / 0.25)
-        assert seen[4 + client].y.tolist() == data.train_y[held[order]].tolist()
-        upright = torch.randperm(len(held), generator=stream(0, "gradient", 1, 1, client))[:8]
-        raw = torch.tensor(data.train_x)[held[upright]]
-        torch.testing.assert_close(seen[client].x, (raw.double() / 255 - 0.5) / 0.25)
 
 
 def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_path: Path) -> None:

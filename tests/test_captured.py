@@ -13,14 +13,13 @@ import torch
 from conftest import largest_gap, simulate
 from torch import Tensor
 
-from algorithms.base import Algorithm, Params, hyper
+from algorithms.base import Algorithm, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
-from algorithms.losses import cross_entropy, kl
+from algorithms.losses import cross_entropy
 from bench.engine.pack import Pack
-from bench.engine.stacked.backend import KEPT_EXECUTORS, Stacked
+from bench.engine.stacked.backend import Stacked
 from bench.engine.stacked.cuda_graphs import Act, traced
-from bench.engine.stacked.static_buffers import StaticBuffers
 from bench.engine.stacked.step_executors import Captured
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
@@ -110,12 +109,6 @@ def test_a_step_is_captured_for_few_sizes_of_the_stack_and_then_replayed() -> No
     assert largest_gap(alone, stacked) < 1e-12
 
 
-def test_rounds_may_be_shorter_than_a_warm_up() -> None:
-    """Two steps a round, three to warm up, of which nothing shows."""
-    options = {"sizes": EQUAL_SIZES, "local_epochs": 1, "batch_size": 6, "participation": 1.0}
-    check([(FedAvg(), options)], on_traces(warm_ups=3))
-
-
 @dataclass(frozen=True)
 class Shrinks(Algorithm):
     """A part of its message is shorter in each round."""
@@ -125,22 +118,6 @@ class Shrinks(Algorithm):
 
     def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
         return cross_entropy(net(local["params"], batch.x).logits, batch.y) / message["votes"].sum()
-
-
-@dataclass(frozen=True)
-class EveryOtherRound(Algorithm):
-    """Distils in rounds 2, 4, ... alone."""
-
-    def broadcast(self, fed: Any, server: Any) -> Any:
-        return {"params": server.params, "distils": float(server.round % 2)}
-
-    def teachers(self, message: Any, memory: Any) -> dict[str, Params]:
-        return {"global": message["params"]} if message["distils"] else {}
-
-    def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
-        student = net(local["params"], batch.x).logits
-        loss = cross_entropy(student, batch.y)
-        return loss + kl(batch.teacher["global"].logits, student) if "global" in batch.teacher else loss
 
 
 def test_members_of_a_later_part_keep_their_own_weight_decay() -> None:
@@ -164,11 +141,6 @@ def test_members_of_unlike_form_do_not_replay_each_other() -> None:
 
 def test_a_message_may_shrink() -> None:
     check([(Shrinks(), {"seed": seed}) for seed in range(2)])
-
-
-def test_teachers_may_come_and_go() -> None:
-    options = {"model": "cnn_digits", "augmentation": "flip_crop", "local_epochs": 1}
-    check([(EveryOtherRound(), {**options, "seed": seed}) for seed in range(2)])
 
 
 @dataclass(frozen=True)
@@ -209,13 +181,6 @@ def test_a_part_of_the_state_may_become_another(trainer: Any, algorithm: Any) ->
     assert largest_gap(alone, other) < 1e-12
 
 
-def test_unused_captures_are_let_go() -> None:
-    run = simulate(Shrinks(), "stacked", rounds=5)
-    trainer = run.trainer = on_traces()
-    run.advance(5)
-    assert len(trainer._executors) == KEPT_EXECUTORS
-
-
 def test_a_step_that_cannot_be_captured_is_executed_as_it_comes() -> None:
     def refuse(step: Act) -> Act:
         raise RuntimeError("it asks for a value")
@@ -239,24 +204,6 @@ def test_a_capture_without_room_is_out_of_memory() -> None:
         executor.run((), fail, 1, None)
 
 
-def test_buffers_keep_addresses_until_something_does_not_fit() -> None:
-    buffers = StaticBuffers()
-    first = buffers.place("x", {"a": torch.ones(2, 3), "b": torch.zeros(2)})
-    again = buffers.place("x", {"b": torch.full((1,), 5.0), "a": torch.full((1, 3), 7.0)})
-    assert again is first
-    assert again["a"].tolist() == [[7, 7, 7], [1, 1, 1]]
-    assert again["b"].tolist() == [5, 0]
-    assert buffers.generation == 1
-    larger = buffers.place("x", {"a": torch.full((4, 3), 2.0), "b": torch.zeros(1)})
-    assert (larger["a"].shape, larger["b"].shape) == ((4, 3), (2,))
-    assert buffers.generation == 2
-    shorter = buffers.place("x", {"a": torch.ones(4, 2), "b": torch.zeros(1)})
-    assert shorter["a"].shape == (4, 2), "a step cuts off the first axis only; what stood behind would be read"
-    assert buffers.generation == 3
-    buffers.place("steps", torch.ones(5, 4, 3), axes=2)
-    assert buffers.place("steps", torch.zeros(2, 3, 3), axes=2).shape == (5, 4, 3)
-
-
 def test_memories_that_differ_in_structure_are_refused() -> None:
     @dataclass(frozen=True)
     class Keeps(Algorithm):
@@ -265,18 +212,6 @@ def test_memories_that_differ_in_structure_are_refused() -> None:
 
     with pytest.raises(RuntimeError, match="structure"):
         simulate(Keeps(), "stacked", participation=0.5).advance(ROUNDS)
-
-
-def test_numbers_that_are_drawn_have_to_be_tensors() -> None:
-    """A stack computes all clients' steps with one number: it must not be the first client's for everybody."""
-
-    @dataclass(frozen=True)
-    class Draws(Algorithm):
-        def noise(self, fed: Any, generator: torch.Generator, batch_size: int) -> Any:
-            return {"scale": float(torch.rand((), generator=generator))}
-
-    with pytest.raises(RuntimeError, match="structure"):
-        simulate(Draws(), "stacked").advance(1)
 
 
 @dataclass(frozen=True)

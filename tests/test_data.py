@@ -71,8 +71,8 @@ def test_unknown_names_are_answered_with_the_nearest():
 def test_the_table_needs_no_numpy_and_neither_lists_nor_prepared_data_need_torch(small, folder):
     prepared = small.source.read(folder)
     program = (
-        "import json, sys; from pathlib import Path; import bench.data; assert 'numpy' not in sys.modules\n"
-        "bench.data.main(['list', '--data-dir', sys.argv[1]])\n"
+        "import json, sys; from pathlib import Path; import bench.data.command; assert 'numpy' not in sys.modules\n"
+        "bench.data.command.main(['list', '--data-dir', sys.argv[1]])\n"
         "from bench.data import cache\n"
         "place, originals = Path(sys.argv[2]), json.loads(sys.argv[3])\n"
         "assert cache.read(place, 'cifar10', originals).hash == sys.argv[4]\n"
@@ -113,13 +113,6 @@ def test_digits_are_those_of_scikit_learn_and_never_change():
     assert ((digits.train_x / 16).mean(), (digits.train_x / 16).std()) == pytest.approx((mean, std), abs=1e-4)
     tested, trained = np.bincount(digits.test_y), np.bincount(digits.train_y)
     np.testing.assert_array_equal(tested, np.floor(0.2 * (tested + trained) + 0.5))
-
-
-def test_loading_twice_gives_the_same_object_and_nobody_can_change_it():
-    digits = data.load("digits")
-    assert data.load("digits", offline=True) is digits
-    with pytest.raises(ValueError, match="read-only"):
-        digits.train_x[0] = 0
 
 
 # --- files that are here, and their prepared copies

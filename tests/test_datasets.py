@@ -74,24 +74,6 @@ def test_idx_files_are_read_and_letters_counted_from_zero(folder, source, classe
     same(source.read(folder), train, test)
 
 
-@pytest.mark.parametrize(
-    ("number", "damage"),
-    [
-        (0, lambda blob: blob[:-1]),
-        (1, lambda blob: b"<html>" + blob[6:]),
-        (1, lambda blob: blob[:-1] + b"\x1b"),
-        (2, lambda blob: formats.idx(np.ones((39, 28, 28)))),
-        (2, lambda blob: bytes((0, 0, 8, 3)) + b"\xff" * 12),
-    ],
-    ids=["cut", "page", "label", "fewer images", "huge"],
-)
-def test_damaged_letters_are_refused(folder, number, damage):
-    source, _, _ = small_idx(vision.EMNIST_LETTERS, folder, classes=26)
-    file = folder / source.files[number].path
-    file.write_bytes(damage(file.read_bytes()))
-    refused(source, folder, str(file.parent))
-
-
 def small_usps(folder: Path) -> tuple[vision.Vision, list[Part]]:
     rng = np.random.RandomState(3)
     parts = [(rng.randint(-1000, 1001, (count, 256)) / 1000, np.arange(count) % 10) for count in (30, 20)]
@@ -196,17 +178,6 @@ def test_mnist_m_has_the_validation_part_behind_the_training_part(folder):
     source, parts = small_mnist_m(folder)
     x, y = (np.concatenate([parts[part][array] for part in ("train", "valid")]) for array in (0, 1))
     same(source.read(folder), channels_first((x, y)), channels_first(parts["test"]))
-
-
-def test_damaged_mnist_m_is_refused(folder):
-    source, parts = small_mnist_m(folder)
-    file, (x, y) = folder / source.files[0].path, parts["test"]
-    refused(formats.small(source, 61, 30), folder, str(file))
-    lacking = {name: part for name, part in parts.items() if name != "valid"}
-    wrong = [{**parts, "test": (x, y + 9)}, {**parts, "test": (x[:, :27], y)}]
-    for blob in (b"<html>", file.read_bytes()[:1000], *map(formats.mnist_m, (lacking, *wrong))):
-        file.write_bytes(blob)
-        refused(source, folder, str(file))
 
 
 # --- Digits-5
@@ -379,18 +350,6 @@ def test_damaged_leaf_files_are_refused(folder, blob):
     refused(femnist.FEMNIST, folder, str(file.parent))
 
 
-def test_damaged_tables_of_femnist_are_refused(folder, incomplete):
-    rows = hub_femnist(folder)
-    file = folder / "femnist/data/train-00001-of-00002.parquet"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-5])
-    refused(small_femnist(), folder, file.name)
-    formats.images_table(file, [rows[0][1][:50]], writer_id=["a"], character=[1])
-    refused(small_femnist(), folder, str(folder / "femnist/data"))
-    formats.images_table(file, [rows[0][1]], character=["c"])
-    refused(small_femnist(), folder, file.name)
-
-
 # --- Tiny-ImageNet
 
 
@@ -438,17 +397,6 @@ def test_the_three_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_pa
     formats.images_table(file, blobs, label=[1] * len(blobs))
     with pytest.raises(EnvironmentProblem, match="1 of 3 classes"):
         source.read(tmp_path / "nothing")
-
-
-def test_an_unpacked_folder_with_images_by_class_is_passed_over(folder, tiny, tmp_path):
-    """Many tools sort the images of `val` into folders of classes."""
-    source, files = tiny
-    expected, sorted_by_class = source.read(folder), tmp_path / "sorted"
-    for path, blob in files.items():
-        formats.put(sorted_by_class / path.replace("val/images", "val/n01/images"), blob)
-    assert source.missing(sorted_by_class) == ["tiny-imagenet-200.zip"]
-    shutil.copy(folder / "tiny-imagenet-200.zip", sorted_by_class)
-    assert source.read(sorted_by_class).hash == expected.hash
 
 
 def test_damaged_tiny_imagenet_is_refused(folder, tiny, tmp_path):

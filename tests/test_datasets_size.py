@@ -32,13 +32,6 @@ def test_resizing_is_pillows_to_the_bit(old, new, channels):
         np.testing.assert_array_equal(found.transpose(1, 2, 0).squeeze(), np.asarray(pillow))
 
 
-def test_resizing_in_chunks_changes_nothing(monkeypatch):
-    pixels = np.random.RandomState(0).randint(0, 256, (11, 3, 28, 20)).astype(np.uint8)
-    whole = sizing.resized(pixels, 32)
-    monkeypatch.setattr(sizing, "CHUNK", 2 * 3 * 32 * 32)
-    np.testing.assert_array_equal(sizing.resized(pixels, 32), whole)
-
-
 def test_padding_puts_the_image_in_the_middle():
     pixels = np.random.RandomState(0).randint(1, 256, (3, 1, 28, 28)).astype(np.uint8)
     found = sizing.padded(pixels, 32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dirichlet import Pool, _turns, acceptance, draw, propose
+from bench.data.dirichlet import Pool, _turns, draw, propose
 
 
 def rng(seed=0):
@@ -69,24 +69,6 @@ def test_a_draw_agrees_with_a_naive_one(alpha, balanced):
         assert accepted[0] == (expected is not None and expected.sum(axis=0).min() >= 40)
         if expected is not None:
             np.testing.assert_array_equal(counts[:, 0], expected)
-
-
-@pytest.mark.parametrize(
-    ("alpha", "rate"), [(1.0, 0.91), (0.5, 0.63), (0.1, 0.069), (0.01, 0.009)], ids=lambda value: str(value)
-)
-def test_fedgkd_groups_accept_as_often_as_was_simulated(alpha, rate):
-    # A group of ten clients of CIFAR-10's 45,000 samples; 50 shuffles, because a group's classes are not quite equal.
-    pools = [
-        Pool(tuple(np.bincount(rng(seed).permutation(np.repeat(np.arange(10), 4500))[:22_500])), 10, 1125)
-        for seed in range(50)
-    ]
-    found = np.mean([acceptance(pool, alpha, rng(seed), 1000) for seed, pool in enumerate(pools)])
-    assert found == pytest.approx(rate, rel=0.15)
-
-
-@pytest.mark.parametrize(("alpha", "rate"), [(0.05, 0.068), (0.1, 0.30)])
-def test_fedgen_accepts_as_often_as_was_simulated(alpha, rate):
-    assert acceptance(Pool((480,) * 26, 20, 260), alpha, rng(), 20_000) == pytest.approx(rate, rel=0.06)
 
 
 @pytest.mark.filterwarnings("error")

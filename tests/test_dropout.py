@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +11,7 @@ import torch
 from conftest import identical, largest_gap, simulate
 from test_backends import naive_fedavg
 from torch import Tensor, nn
-from torch.func import vmap
 
-from algorithms.base import Algorithm
-from algorithms.losses import cross_entropy
 from bench.engine.dropout import Dropout, Masks, mix, replace_dropout, step_keys
 from bench.engine.state import StateFolder
 from bench.models.table import MODELS, ModelInfo
@@ -135,22 +131,6 @@ def test_without_a_key_or_in_evaluation_nothing_is_dropped() -> None:
             assert torch.equal(module.train()(x), x)
 
 
-def test_a_vmapped_key_gives_each_client_its_own_mask() -> None:
-    module = nn.Sequential(nn.Dropout(0.5), nn.Unflatten(1, (4, 2, 2)), nn.Dropout2d(0.5))
-    masks = replace_dropout(module)
-    assert masks is not None
-
-    def forward(x: Tensor, key: Tensor) -> Tensor:
-        with masks.under(key):
-            return module(x)
-
-    x, given = torch.randn(3, 5, 16), keys(3)
-    together = vmap(forward, randomness="error")(x, given)
-    assert all(torch.equal(together[k], forward(x[k], given[k])) for k in range(3))
-    same = vmap(forward, randomness="error")(x[:1].expand(3, 5, 16), given)
-    assert len({tuple(row.flatten().tolist()) for row in same}) == 3
-
-
 def test_replacing_finds_every_layer_and_refuses_what_it_cannot_repeat() -> None:
     module = nn.Sequential(nn.Dropout(0.1), nn.Sequential(nn.Linear(2, 2), nn.Dropout2d(0.2)), nn.ReLU()).eval()
     assert replace_dropout(module) is not None
@@ -215,31 +195,6 @@ def test_a_naive_run_gives_the_same(dropping: str, backend: str) -> None:
     assert max(float((simulation.server.params[n] - expected[n]).abs().max()) for n in expected) < 1e-12
     without = naive_fedavg(rounds=2, model=dropping)
     assert max(float((simulation.server.params[n] - without[n]).abs().max()) for n in without) > 1e-3
-
-
-@dataclass(frozen=True)
-class Asking(Algorithm):
-    """The server asks twice for gradients of a loss in training mode."""
-
-    def loss(self, net, params, local_params, batch):
-        return cross_entropy(net(params, batch.x).logits, batch.y)
-
-    def server_step(self, fed, server, uploads, cohort):
-        params = cohort.mean(uploads["params"])
-        for _ in range(2):
-            slopes = cohort.gradients(self.loss, params, 8)
-            params = {n: w - 0.1 * slopes[n].mean(0) if n in slopes else w for n, w in params.items()}
-        return server.next(params)
-
-
-def test_gradients_asked_for_drop_by_key_too(dropping: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [simulate(Asking(), backend, model=dropping) for backend in ("loop", "stacked", "loop")]
-    for run in runs[:2]:
-        run.advance(2)
-    assert largest_gap(*runs[:2]) < 1e-10
-    monkeypatch.setattr("bench.engine.cohort.ClientCohort._dropout_key", lambda *_: None)
-    runs[2].advance(2)
-    assert largest_gap(runs[0], runs[2]) > 1e-4
 
 
 @pytest.mark.gpu

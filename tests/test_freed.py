@@ -10,7 +10,6 @@ import pytest
 from conftest import simulate
 
 from bench.engine.pack import Pack
-from bench.engine.stacked.cuda_graphs import _without_garbage_collection
 
 
 @pytest.fixture
@@ -39,14 +38,3 @@ def test_a_pack_that_is_done_with_is_gone() -> None:
     held = [weakref.ref(pack), weakref.ref(pack.trainer), *(weakref.ref(member) for member in pack.members)]
     del pack
     assert [found() for found in held] == [None] * 4
-
-
-def test_nothing_is_collected_in_a_capture() -> None:
-    def fail() -> None:
-        with _without_garbage_collection():
-            assert not gc.isenabled()
-            raise RuntimeError("failed")
-
-    with pytest.raises(RuntimeError, match="failed"):
-        fail()
-    assert gc.isenabled()

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from torch.func import vmap
 
-from bench import data as bench_data
 from bench import models
-from bench.engine.dropout import step_keys
+from bench.data.command import main as data_command
 from bench.engine.network import Network, initial_params, make_module
 from bench.errors import EnvironmentProblem, UsageError
 from bench.models import distilbert, weights
@@ -84,15 +82,6 @@ def test_sizes_are_the_printed_ones(case: tuple[str, tuple[int, ...], int], size
         module = models.make(*case)
     assert sum(p.numel() for p in module.parameters()) == size
     assert models.num_parameters(*case) == size
-
-
-def test_batchnorm_of_the_digits_model_is_as_printed() -> None:
-    with torch.device("meta"):
-        module = models.make("cnn_digits5", (3, 28, 28), 10)
-    net = Network(module, (3, 28, 28), 10)
-    tensors = dict([*module.named_parameters(), *module.named_buffers()])
-    assert sum(tensors[name].numel() for name in net.batchnorm & set(net.trainable)) == 5_632
-    assert sum(tensors[name].numel() for name in net.trainable if name not in net.batchnorm) == 14_213_578
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -200,33 +189,6 @@ def test_distilbert_is_that_of_transformers() -> None:
     torch.testing.assert_close(net.eval(params, ids).features, expected, rtol=0, atol=1e-12)
 
 
-def test_padding_changes_nothing() -> None:
-    net, params = network("distilbert_tiny", "fp64")
-    ids = padded(2)  # at most 6 of 12 tokens
-    short = net.eval(params, ids[:, :6]).logits
-    torch.testing.assert_close(net.eval(params, ids).logits, short, rtol=0, atol=1e-12)
-
-
-def test_distilbert_stacks_with_dropout_and_gradients() -> None:
-    net, params = network("distilbert_tiny", "fp64")
-    stacked = {
-        n: torch.stack([value * (1 + 0.1 * k) for k in range(3)]).requires_grad_() for n, value in params.items()
-    }
-    ids = torch.stack([padded().roll(k, 0) for k in range(3)])
-    keys = step_keys(torch.Generator().manual_seed(0), 3)
-
-    def loss(w: dict[str, torch.Tensor], x: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        with net.dropout(key):
-            return net(w, x).logits.logsumexp(1).mean()
-
-    together = vmap(loss, randomness="error")(stacked, ids, keys)
-    alone = torch.stack([loss({n: w[k] for n, w in stacked.items()}, ids[k], keys[k]) for k in range(3)])
-    torch.testing.assert_close(together, alone, rtol=0, atol=1e-12)
-    slopes = [torch.autograd.grad(value.sum(), list(stacked.values())) for value in (together, alone)]
-    for ours, theirs in zip(*slopes, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-
-
 @pytest.fixture
 def small_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """`distilbert` is as small as `distilbert_tiny`; the folder where its weights are looked for."""
@@ -285,9 +247,9 @@ def test_weights_are_fetched_into_the_folder(small_base: Path, monkeypatch: pyte
         part.write_bytes(b"weights")
 
     monkeypatch.setattr("bench.data.download._stream", stream)
-    assert bench_data.main(["prepare", "distilbert"]) == 0
+    assert data_command(["prepare", "distilbert"]) == 0
     assert (small_base / "model.safetensors").read_bytes() == b"weights"
-    assert bench_data.main(["prepare", "distilbert"]) == 0
+    assert data_command(["prepare", "distilbert"]) == 0
     assert asked == ["https://huggingface.co/distilbert/distilbert-base-uncased/resolve/main/model.safetensors"]
 
 

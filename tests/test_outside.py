@@ -44,41 +44,30 @@ def test_the_readmes_example_is_fedprox(place: Path) -> None:
     assert len([line for line in readme_example().splitlines() if line.strip()]) <= 20
 
 
-def test_the_command_takes_it_by_its_path(place: Path) -> None:
+def test_the_command_takes_it_by_its_path(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDKD_OUT", raising=False)
     (place / "my_methods.py").write_text(readme_example())
     names = ["fedprox", "my_methods:MyProx"]
-    options = ("--rounds", "2", "--set", "mu=0.5", "--executor", "inline", "--out", "o")
+    options = ("--rounds", "2", "--set", "mu=0.5", "--executor", "inline")
     done = command("--algo", *names, *options, cwd=place)
     assert done.returncode == 0, done.stderr
-    runs = Store(place / "o").runs().set_index("algorithm")
+    assert command(module="bench.compare", cwd=place).returncode == 0, "results in ./leaderboards are no package"
+    runs = Store(place / "leaderboards").runs().set_index("algorithm")
     assert runs.loc["fedprox", "final_accuracy"] == runs.loc["my_methods:MyProx", "final_accuracy"]
     assert set(hyperparameter(runs, "mu")) == {0.5}
 
 
-def test_its_folder_stays_usable_when_results_are_in_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FEDKD_OUT", raising=False)
-    (place / "my_methods.py").write_text(readme_example())
-    for _ in range(2):
-        done = command("--algo", "my_methods:MyProx", "--rounds", "1", "--executor", "inline", cwd=place)
-        assert done.returncode == 0, done.stderr
-    assert (place / "leaderboards" / "runs").is_dir()
-    assert command(module="bench.compare", cwd=place).returncode == 0, "./leaderboards is no package"
-
-
-@pytest.mark.parametrize("executor", ["inline", "ray"])
-def test_workers_find_it_and_a_failing_hook_is_shown_with_its_traceback_on_request(executor: str, place: Path) -> None:
+def test_a_failing_hook_is_shown_with_its_traceback_on_request(place: Path) -> None:
     wrong = "    def local_loss(self, net, local, batch, message, memory, plan):\n        return batch.labels\n"
     (place / "wrong.py").write_text(f"{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{wrong}")
     (place / "my_methods.py").write_text(readme_example())
-    options = ("--rounds", "1", "--seeds", "2", "--executor", executor, "--out", "o")
+    options = ("--rounds", "1", "--seeds", "2", "--executor", "inline", "--out", "o")
     short = command("--algo", "wrong:Wrong", "my_methods:MyProx", *options, cwd=place)
     assert short.returncode == 1
     ended = Store(place / "o").runs().groupby("algorithm").status.agg(list).to_dict()
     assert ended == {"wrong:Wrong": ["failed"] * 2, "my_methods:MyProx": ["finished"] * 2}
     assert "(wrong.py:6)" in short.stderr
     assert "Traceback" not in short.stderr
-    if executor == "ray":
-        return  # one start of Ray is enough
     long = command("--algo", "wrong:Wrong", *options, "--verbose", cwd=place)
     assert long.returncode == 1
     assert re.search(r"Traceback .*wrong\.py\", line 6, in local_loss.*AttributeError", long.stderr, re.DOTALL)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,6 @@ from bench.errors import UsageError
 from bench.models import counting
 
 __all__ = ["place", "world"]
-ROOT = Path(__file__).resolve().parent.parent
 SHAPE = (1, 8, 8)
 HEAD = "from torch import nn\nfrom bench.models import ModelInfo\n"
 NORMED = """\
@@ -58,15 +55,6 @@ def test_a_bn_form_is_there_where_it_is_said(world: Path) -> None:
         models.parse("my_world:NET+bn")
 
 
-def test_both_backends_train_it(world: Path) -> None:
-    name = write(world, "normed", NORMED + "OWN = ModelInfo('normed:body', '', size=8, batchnorm_form=True)\n")
-    for model in ("my_world:NET", name + "+bn"):
-        loop, stacked = (simulate("fedgkd", backend, model=model) for backend in ("loop", "stacked"))
-        loop.advance(2)
-        stacked.advance(2)
-        assert largest_gap(loop, stacked) < 1e-10
-
-
 TIED = """\
 class Body(nn.Module):
     def __init__(self, channels, batchnorm):
@@ -86,16 +74,13 @@ OWN = ModelInfo("tied:Body", "", size=8, batchnorm_form=True)
 """
 
 
-@pytest.mark.parametrize(("precision", "most"), [("fp64", 1e-10), ("bf16", 0.05)])
-def test_layers_may_share_parameters(world: Path, precision: str, most: float) -> None:
+def test_layers_may_share_parameters(world: Path) -> None:
     name = write(world, "tied", TIED)
     for model in (name, name + "+bn"):
-        loop, stacked = (
-            simulate("fedcad", backend, model=model, precision=precision) for backend in ("loop", "stacked")
-        )
+        loop, stacked = (simulate("fedcad", backend, model=model) for backend in ("loop", "stacked"))
         loop.advance(2)
         stacked.advance(2)
-        assert largest_gap(loop, stacked) < most
+        assert largest_gap(loop, stacked) < 1e-10
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedbn"])
@@ -107,22 +92,6 @@ def test_kept_models_are_loaded_by_all_names(algorithm: str, world: Path) -> Non
     module = models.make(run.setting.model, SHAPE, 3).double()
     module.load_state_dict(tracking.load_model(world, "a" * 64, client=1 if algorithm == "fedbn" else None))
     assert torch.equal(module.body.third.weight, run.server.params["body.second.weight"])
-
-
-def test_stated_figures_need_no_torch(world: Path) -> None:
-    (world / "light.py").write_text(
-        "from bench.models import ModelInfo\n"
-        "OWN = ModelInfo('my_world:Net', '', 32, lambda channels: (64 * channels + 1) * 32, size=8)\n"
-    )
-    program = (
-        "import sys; from bench import models\n"
-        "models.check_model('light:OWN', (1, 8, 8)); models.version('light:OWN')\n"
-        "print(models.num_parameters('light:OWN', (1, 8, 8), 3)); assert 'torch' not in sys.modules"
-    )
-    paths = {"PYTHONPATH": f"{ROOT}:{world}"}
-    done = subprocess.run([sys.executable, "-c", program], cwd=world, env=paths, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == trainable(models.make("light:OWN", SHAPE, 3)) == 65 * 32 + 33 * 3
 
 
 def test_an_entry_point_gives_it_a_name(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.batched_hparams import constants, differing, packable_numbers, with_numbers
 from bench.engine.stacked.stack import Stack
+from bench.errors import Slower
 from bench.selftest.candidate import candidate
 
 ROUNDS = 3
@@ -95,7 +95,7 @@ class Asks(Algorithm):
 
 def test_what_cannot_share_a_program_trains_one_by_one() -> None:
     pack = Pack([simulate(Asks(weight), "stacked") for weight in (0.1, 0.5)])
-    with pytest.warns(UserWarning, match="train one by one"):
+    with pytest.warns(Slower):
         pack.advance(1)
     with warnings.catch_warnings(action="error"):  # said once, and tried once
         pack.advance(ROUNDS - 1)
@@ -169,17 +169,6 @@ def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(torch.OutOfMemoryError):
         run.advance(1)
     assert run.round == 0
-
-
-def test_numbers_that_differ_and_constants_that_must_not() -> None:
-    one, other = candidate("fedprox_t1").build(mu=0.1), candidate("fedprox_t1").build(mu=0.2)
-    assert packable_numbers(one) == {(1, "mu"): 0.1}
-    assert differing([one, other]) == ((1, "mu"),)
-    assert constants(one) == constants(other)
-    assert constants(one) != constants(candidate("fedprox_t1").build(prox_reduction="mean_per_tensor"))
-    changed = with_numbers(one, [(1, "mu")], torch.tensor([0.5]))
-    assert changed.base.mu == 0.5  # type: ignore[attr-defined]
-    assert one.base.mu == 0.1  # type: ignore[attr-defined]
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, clients: int, error: Exception = ERRORS[0]) -> list[int]:

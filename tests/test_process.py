@@ -59,3 +59,17 @@ def test_settings_of_the_users_own_stay(environment: dict[str, str]) -> None:
     kept, pages, _ = steps(**environment)
     assert not kept
     assert pages > 20 * 8192
+
+
+@glibc
+@pytest.mark.parametrize("environment", [{"MALLOC_ARENA_MAX": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}])
+def test_settings_of_other_things_do_not_prevent_it(environment: dict[str, str]) -> None:
+    assert steps(**environment)[0]
+
+
+def test_elsewhere_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    process.keep_freed_memory.cache_clear()
+    monkeypatch.setattr(process, "_glibc", lambda: None)
+    assert not process.keep_freed_memory()
+    process.give_back_memory()
+    process.keep_freed_memory.cache_clear()

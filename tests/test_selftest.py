@@ -18,7 +18,6 @@ from bench import cli
 from bench.selftest import main
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import CHECKS, run_check
-from bench.selftest.communication import amount
 from bench.selftest.contract import HOOKS
 
 HEAD = """
@@ -234,12 +233,8 @@ def test_an_error_of_the_algorithms_own_is_told_once(
 
 @pytest.mark.parametrize(
     ("distance", "weight", "failing"),
-    [
-        (SQUARED + ".sqrt()", "self.mu / 2", "equations"),
-        (SQUARED, "self.mu", "equations"),
-        (SQUARED, "(self.mu + 0.01) / 2", "reductions"),
-    ],
-    ids=["not squared", "not halved", "not off at 0"],
+    [(SQUARED, "self.mu", "equations"), (SQUARED, "(self.mu + 0.01) / 2", "reductions")],
+    ids=["not halved", "not off at 0"],
 )
 def test_a_wrong_copy_of_a_built_in_is_found_out(
     distance: str,
@@ -264,39 +259,6 @@ def test_a_declaration_that_is_not_kept_is_told_in_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ({"keeps": "its model, P"}, "keeps"),
-        ({"down": "P + X"}, "'P + X'"),
-    ],
-    ids=["keeps", "letters"],
-)
-def test_an_entry_that_is_wrong_is_told(entry: dict, words: str) -> None:
-    candidate = Candidate.of("fedcad")
-    wrong = replace(candidate, entry=replace(candidate.entry, **entry))
-    outcomes = [run_check(wrong, check) for check in ("contract", "communication", "memory")]
-    assert words in " ".join(problem for outcome in outcomes for problem in outcome.problems)
-
-
-LETTERS = {"P": 10.0, "Pn": 8.0, "C": 3.0, "G": 7.0, "M": 5.0, "J": 2.0}
-
-
-@pytest.mark.parametrize(
-    ("words", "round_", "value"),
-    [
-        ("P + C^2 + C", 1, 22),
-        ("(1 + J) P without BatchNorm", 1, 24),
-        ("P; 2P from round 3 if M > 1", 2, 10),
-        ("P; 2P from round 3 if M > 1", 3, 20),
-        ("P in round 1, then min(t-1, M) (P + 1)", 1, 10),
-        ("P in round 1, then min(t-1, M) (P + 1)", 9, 55),
-    ],
-)
-def test_the_registrys_words_are_read_as_numbers(words: str, round_: int, value: float) -> None:
-    assert amount(words, LETTERS, round_) == value
-
-
-@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ([], "--all"),
@@ -310,18 +272,6 @@ def test_the_registrys_words_are_read_as_numbers(words: str, round_: int, value:
 def test_a_wrong_request_is_refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
     assert words in capsys.readouterr().err
-
-
-def test_certificates_read_well_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fedprox", "--only", "contract", "learns"]) == 0
-    out = capsys.readouterr().out
-    assert "Certified" in out
-    assert main(["fedavg,centralized", "--only", "contract", "learns"]) == 0
-    table = capsys.readouterr().out
-    for text in (out, table):
-        assert all(len(line) <= 80 and line == line.rstrip() for line in text.splitlines()), text
-    row = next(line for line in table.splitlines() if line.startswith("fedavg"))
-    assert row.split()[1:3] == ["ok", "ok"]
 
 
 def test_it_is_a_command_and_a_sub_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,27 +108,6 @@ def test_a_step_that_belongs_to_one_round_is_refused() -> None:
             steps_of("as they come").repeat(step, torch.zeros(2), torch.ones(3, 2), {})
 
 
-def heavy_ball(net: Any, state: Any, one: Any, given: Any) -> Any:
-    """What was the state becomes another part of it, and a part of what all steps read."""
-    x = state["x"] - 0.5 * one + 0.25 * (state["x"] - state["before"])
-    return {"x": x, "before": state["x"], "first": state["before"].flip(0), "same": state["same"], "goal": given}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_step_may_give_a_part_back_as_another(way: str) -> None:
-    server, x, before, first = steps_of(way), 1.0, 2.0, 0.0
-    state = {name: torch.full((2,), value) for name, value in (("x", x), ("before", before), ("first", first))}
-    state |= {"same": torch.arange(2.0), "goal": torch.zeros(2)}
-    for _ in range(2):
-        state = server.repeat(heavy_ball, state, torch.ones(3, 2), torch.full((2,), 7.0))
-        for _ in range(3):
-            x, before, first = x - 0.5 + 0.25 * (x - before), x, before
-        assert [state[name].tolist() for name in ("x", "before", "first")] == [[x, x], [before, before], [first, first]]
-        assert (state["same"].tolist(), state["goal"].tolist()) == ([0, 1], [7, 7])
-    alone = {tensor.untyped_storage().data_ptr() for tensor in state.values()}
-    assert len(alone) == len(state), "each has a place of its own"
-
-
 def scribbles(net: Any, state: Any, one: Any, given: Any) -> Any:
     given["x"].add_(1)
     return state + given["x"]
@@ -147,15 +126,6 @@ def test_a_step_that_writes_into_what_it_is_given_is_refused(way: str, step: Any
 
 def to_mean(net: Any, state: Any, one: Any, given: Any) -> Any:
     return state + one * given.mean(0)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_given_and_the_state_may_shrink_and_grow(way: str) -> None:
-    server, state, sum_ = steps_of(way), torch.zeros(()), 0.0
-    for rows in (4, 2, 3, 6, 1):
-        state = server.repeat(to_mean, state.mean().expand(rows), torch.ones(2), torch.arange(float(rows)))
-        sum_ += 2 * (rows - 1) / 2
-        assert state.tolist() == [sum_] * rows
 
 
 def test_short_of_memory_steps_are_made_as_they_come() -> None:

@@ -8,18 +8,17 @@ from itertools import product
 import paper_tables
 import pytest
 
-import search_spaces
 from algorithms import ALGORITHMS, entry
 from bench.data import DATASETS
 from bench.data.partition import PARTITIONS
 from bench.data.splits import share_of
 from bench.models import check_model
-from bench.planning.plan import Request, make_plan
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
 from search_spaces import (
     PAPERS,
     SETTINGS,
     SPACES,
-    TABLES,
     Bounds,
     Grid,
     Range,
@@ -114,24 +113,12 @@ def test_the_reported_value_follows_alpha(key: tuple[str, str, str], values: dic
     assert SPACES[key].reported() == SPACES[key].reported(own)
 
 
-def test_resnet50_has_batchnorm_for_projection_heads_alone() -> None:
-    models = {name: SPACES["fedgkd", "tiny_imagenet", name].setting.model for name in TABLES["fedgkd", "3"].algorithms}
-    assert {name for name, model in models.items() if model == "resnet50+bn"} == {"moon", "fedgkd_plus"}
-    assert set(models.values()) == {"resnet50", "resnet50+bn"}
-
-
 @pytest.mark.parametrize("space", SPACES.values(), ids=lambda space: f"{space.algorithm}-{space.setting.dataset}")
 def test_what_a_paper_reports_with_is_among_what_it_tried(space: Space) -> None:
     assert not set(space.grid) & set(space.fixed)
     for values in (space.chosen, *space.chosen_at.values()):
         assert all(value in space.grid[name] for name, value in values.items())
     assert all(getattr(space.setting, name) in grid for name, grid in space.tuned.items())
-
-
-def test_no_two_entries_have_one_key() -> None:
-    for name, table in (("SETTINGS", SETTINGS), ("SPACES", SPACES), ("TABLES", TABLES)):
-        assert len(table) == sum(len(getattr(module, name)) for module in search_spaces._MODULES)
-    assert len(PAPERS) == len(search_spaces._MODULES)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +164,7 @@ def test_casting_and_relations() -> None:
     check("x", None, Bounds(0, 1))
     assert holds("a <= b", {"a": 1, "b": 1})
     assert not holds("a < b", {"a": 1, "b": 1})
-    with pytest.raises(ValueError, match="name op name"):
+    with pytest.raises(ValueError, match="a is b"):
         holds("a is b", {"a": 1, "b": 1})
 
 
@@ -186,7 +173,7 @@ def test_ranges_and_grids_refuse_nonsense() -> None:
         Range(1, 1)
     with pytest.raises(ValueError, match="low > 0"):
         Range(0, 1, log=True)
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="value"):
         Grid()
     assert str(Grid(0.1, 1)) == "{0.1, 1}"
     assert str(Range(0.001, 1, log=True)) == "[0.001, 1] log"

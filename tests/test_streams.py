@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.errors import EnvironmentProblem
-from bench.terminal.console import exit_status, guarded
 from leaderboards import Store
 
 PYTHON = sys.executable
@@ -56,19 +54,3 @@ def test_a_failure_stays_one_though_nobody_reads_on(tmp_path: Path) -> None:
     )
     options = "--algo wrong:Wrong --rounds 1 --executor inline --out o"
     assert shell(f"{PYTHON} -m bench.sweep {options} | true", tmp_path).returncode == 1
-
-
-def test_streams_are_given_back() -> None:
-    before = sys.stdout, sys.stderr
-    with guarded():
-        assert sys.stdout is not before[0]
-    assert (sys.stdout, sys.stderr) == before
-
-
-def test_pipes_of_a_command_itself_are_no_reader() -> None:
-    def act() -> None:
-        raise BrokenPipeError("a worker's pipe")
-
-    assert exit_status(act) == 3
-    with pytest.raises(EnvironmentProblem, match="x"), guarded():
-        raise EnvironmentProblem("x")

@@ -206,14 +206,6 @@ def real(name: str) -> Dataset:
     return data.load(name, folder, offline=True)
 
 
-def test_the_real_sst5_has_its_published_counts():
-    found = real("sst5")
-    assert found.train_x.shape == (9_645, 66)
-    assert np.bincount(found.train_y[:8_544]).tolist() == [1092, 2218, 1624, 2322, 1288]
-    assert np.bincount(found.train_y[8_544:]).tolist() == [139, 289, 229, 279, 165]
-    assert np.bincount(found.test_y).tolist() == [279, 633, 389, 510, 399]
-
-
 def test_the_tokenizer_is_that_of_transformers():
     from transformers import DistilBertTokenizer
 

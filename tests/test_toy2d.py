@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from conftest import largest_gap
 
 from algorithms import build, entry
@@ -36,13 +35,6 @@ def test_points_fill_the_square_and_classes_are_its_quadrants():
         np.testing.assert_array_equal(np.sign(x), corners[y])
     assert not np.array_equal(found.train_x, found.test_x)
     assert not found.train_x.flags.writeable
-
-
-def test_inputs_are_the_points_themselves():
-    simulation, dataset = run("fedavg", precision="fp64"), data.load("toy2d")
-    index = simulation.federation.clients[0]
-    x = simulation.federation.source(0, torch.tensor([[1, 0]]), None).take(0, 2)
-    np.testing.assert_array_equal(x.numpy(), dataset.train_x[index[[1, 0]]].astype(np.float64))
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "fedgkd", "fedgen"])

@@ -23,7 +23,7 @@ from bench.engine import tracking
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.tracking import load_model
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS, Execution
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
@@ -97,37 +97,26 @@ def assert_same_arrays(left: dict[str, Any], right: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("backend", ["loop", "stacked"])
-def test_local_accuracy_is_the_mean_of_the_clients_own_models(backend: str) -> None:
-    run, expected, clients = toy(Keeper(), ("local",), backend), [], []
+def test_accuracies_of_local_models_and_of_classes_are_those_of_plain_passes(backend: str) -> None:
+    run, local, classes, clients = toy(Keeper(), ("local", "classes"), backend), [], [], []
     for number in range(1, 5):
         run.advance(1)
         clients.append(run.participants(number))
-        expected.append([float(hits(run, run.memories[client]["own"]).mean()) for client in clients[-1]])
-    assert len({value for values in expected for value in values}) > 2, "the models differ, or nothing is tested"
-    means = {number: sum(values) / 3 for number, values in enumerate(expected, start=1)}
-    assert curve(run, "local_accuracy") == pytest.approx(means)
+        local.append([float(hits(run, run.memories[client]["own"]).mean()) for client in clients[-1]])
+        classes.append(by_class(run, run.server.params))
+    assert len({value for values in local for value in values}) > 2, "the models differ, or nothing is tested"
+    assert curve(run, "local_accuracy") == pytest.approx({at: sum(values) / 3 for at, values in enumerate(local, 1)})
     kept = run.tracker.arrays("")
-    assert kept["local/rounds"] == [1, 2, 3, 4]
+    assert kept["local/rounds"] == kept["classes/rounds"] == [1, 2, 3, 4]
     assert kept["local/clients"] == clients
-    np.testing.assert_allclose(kept["local/accuracy"], expected)
-
-
-@pytest.mark.parametrize("backend", ["loop", "stacked"])
-def test_classes_are_those_of_a_plain_pass(backend: str) -> None:
-    run, expected = toy(Keeper(), ("classes",), backend), []
-    for _ in range(4):
-        run.advance(1)
-        expected.append(by_class(run, run.server.params))
-    kept, clients = run.tracker.arrays(""), run.participants(4)
-    assert kept["classes/rounds"] == [1, 2, 3, 4]
-    np.testing.assert_allclose(kept["classes/global"], expected)
-    np.testing.assert_allclose(np.mean(expected, 1), list(curve(run, "accuracy").values()))  # classes of one size
-    assert kept["classes/clients"] == clients
-    np.testing.assert_allclose(kept["classes/local"], [by_class(run, run.memories[c]["own"]) for c in clients])
+    np.testing.assert_allclose(kept["local/accuracy"], local)
+    np.testing.assert_allclose(kept["classes/global"], classes)
+    np.testing.assert_allclose(np.mean(classes, 1), list(curve(run, "accuracy").values()))  # classes of one size
+    assert kept["classes/clients"] == clients[-1]
+    np.testing.assert_allclose(kept["classes/local"], [by_class(run, run.memories[c]["own"]) for c in clients[-1]])
     labels = toy_dataset().train_y
     counts = [np.bincount(labels[index], minlength=3) for index in toy_split().clients]
     np.testing.assert_array_equal(kept["classes/counts"], counts)
-    assert not curve(run, "local_accuracy")
 
 
 def plain_gradient(run: Simulation, params: Params, client: int) -> np.ndarray[Any, Any]:
@@ -338,22 +327,6 @@ def test_two_and_two_tracked_rounds_are_four(name: str, backend: str, tmp_path: 
     assert second.tracker.seconds > first.tracker.seconds
 
 
-def test_tracking_may_begin_late_and_is_not_broken_off(tmp_path: Path) -> None:
-    first = toy("fedavg", (), folder=StateFolder(tmp_path))
-    first.advance(1)
-    first.save()
-    second = toy("fedavg", ("local",), folder=StateFolder(tmp_path))
-    assert second.load()
-    second.advance(1)
-    second.save()
-    third = toy("fedavg", ("classes",), folder=StateFolder(tmp_path))
-    assert third.load()
-    third.advance(2)
-    assert set(curve(third, "accuracy")) == {1, 2, 3, 4}
-    assert set(curve(third, "local_accuracy")) == {2, 3, 4}
-    assert third.tracker.arrays("")["classes/rounds"] == [3, 4]
-
-
 def unit(algorithm: str = "fedavg", seed: int = 0) -> RunSpec:
     return RunSpec(algorithm, ALGORITHMS[algorithm].defaults(), SETTING, seed)
 
@@ -470,17 +443,3 @@ def test_a_gpu_keeps_what_a_cpu_keeps(tmp_path: Path) -> None:
         kept.append(artifacts.arrays(tmp_path / device, KEYS[""]) | load_model(tmp_path / device, KEYS[""]))
     for name in set(kept[0]) - {"run/key", "run/algorithm", "run/notes", "run/seconds"}:
         np.testing.assert_allclose(kept[0][name], kept[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def test_anyones_own_tuner_can_track(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    from bench.executors import trainable
-
-    made = trainable("fedavg", rounds=2, out=str(tmp_path), track="local,models")(config={})
-    while not made.step()["done"]:
-        continue
-    made.cleanup()
-    (key,) = Store(tmp_path).runs().run_key
-    assert artifacts.held(tmp_path, key) == {"local", "models"}
-    with pytest.raises(UsageError, match="'all'"):
-        trainable("fedavg", track=["all"])
