@@ -25,7 +25,7 @@ from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
 pytestmark = pytest.mark.usefixtures("short_stacks")
-ROUNDS = 3
+ROUNDS = 2
 
 
 def on_traces(limit: int | None = None, captures: list[Act] | None = None, warm_ups: int = 1) -> Stacked:
@@ -211,7 +211,7 @@ def test_memories_that_differ_in_structure_are_refused() -> None:
             return {"params": local["params"]}, {"kept": {"later": 1.0}}
 
     with pytest.raises(RuntimeError, match="structure"):
-        simulate(Keeps(), "stacked", participation=0.5).advance(ROUNDS)
+        simulate(Keeps(), "stacked", participation=0.5).advance(4)
 
 
 @dataclass(frozen=True)

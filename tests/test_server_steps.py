@@ -23,7 +23,7 @@ from bench.engine.stacked.cuda_graphs import Act, traced
 from bench.engine.stacked.step_executors import Captured
 from bench.selftest.candidate import candidate
 
-ROUNDS = 4
+ROUNDS = 2
 WAYS = ["as they come", "captured"]
 DOUBLES = (torch.device("cpu"), torch.float64)
 

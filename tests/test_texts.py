@@ -273,13 +273,13 @@ def test_padding_changes_nothing(backend):
     # Every batch of the second run is padded to the end.
     long.federation.train._lengths[:] = 64
     for run in (short, long):
-        run.advance(2)
+        run.advance(1)
     assert largest_gap(short, long) < 1e-12
     for ours, theirs in zip(short.progress.curves[""], long.progress.curves[""], strict=True):
         assert ours == pytest.approx(theirs)
 
 
-@pytest.mark.parametrize("algorithm", ["fedgkd", "fedgen", "fedcad", "fednova"])
+@pytest.mark.parametrize("algorithm", ["fedgkd", "fedgen", "fednova"])
 def test_stacked_equals_loop_on_texts(algorithm):
     changes = {"optimizer": "sgd", "lr": 0.05} if algorithm == "fednova" else {}
     loop, stacked = (text_run(algorithm, backend, **changes) for backend in ("loop", "stacked"))

@@ -37,7 +37,7 @@ def test_points_fill_the_square_and_classes_are_its_quadrants():
     assert not found.train_x.flags.writeable
 
 
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedgkd", "fedgen"])
+@pytest.mark.parametrize("algorithm", ["fedgkd", "fedgen"])
 def test_stacked_equals_loop(algorithm):
     loop, stacked = (run(algorithm, backend, precision="fp64") for backend in ("loop", "stacked"))
     for simulation in (loop, stacked):
