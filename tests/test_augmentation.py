@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 import torchvision.transforms.functional as theirs
-from conftest import identical, largest_gap, simulate, toy_dataset, toy_split
+from conftest import identical, largest_gap, simulate
 from torch import Tensor
 
 from algorithms import build
-from algorithms.base import Batch
-from bench.engine.crops import ANGLES, DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
+from bench.engine.crops import DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
 from bench.engine.rng import stream
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 
-SIZES = [(32, 32), (28, 28), (24, 40), (40, 24), (9, 7), (8, 6)]
+SIZES = [(32, 32), (24, 40), (9, 7)]
 
 
 def random_images(count: int, channels: int, height: int, width: int) -> Tensor:
@@ -50,30 +47,6 @@ def by_torchvision(image: Tensor, row: int, column: int, mirror: int, angle: int
     return theirs.rotate(window, degrees(angle), fill=[0.0] * channels)
 
 
-def coordinates(height: int, width: int) -> Tensor:
-    """(ANGLES, 2, H, W) float64: the row and column in the window that each pixel of the turned one comes from."""
-    angle = torch.tensor([math.radians(degrees(angle)) for angle in range(ANGLES)], dtype=torch.float64)[:, None, None]
-    y = torch.arange(height)[:, None] - (height - 1) / 2
-    x = torch.arange(width) - (width - 1) / 2
-    row = angle.cos() * y + angle.sin() * x + (height - 1) / 2
-    return torch.stack([row, angle.cos() * x - angle.sin() * y + (width - 1) / 2], dim=1)
-
-
-def from_tie(at: Tensor) -> Tensor:
-    """How far each pixel's nearer coordinate is from the middle between two pixels."""
-    return (at - at.floor() - 0.5).abs().amin(1)
-
-
-def turned_positions(height: int, width: int) -> tuple[Tensor, Tensor]:
-    """(ANGLES, H, W) twice, by us and by torchvision: the place each pixel comes from, counted from 1, 0 outside."""
-    place = torch.arange(1, height * width + 1).view(1, height, width)
-    image = torch.cat([place // 256, place % 256]).byte()
-    draws = torch.tensor([[PADDING, PADDING, 0, angle] for angle in range(ANGLES)])
-    ours = crops_of(image[None], "flip_crop_rotate")(torch.zeros(ANGLES, dtype=torch.int64), draws).long()
-    other = torch.stack([by_torchvision(image, *draw) for draw in draws.tolist()]).long()
-    return ours[..., 0] * 256 + ours[..., 1], other[:, 0] * 256 + other[:, 1]
-
-
 @pytest.mark.parametrize("augmentation", ["flip_crop", "flip_crop_reflect"])
 def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
     images = random_images(5, 3, 8, 6)
@@ -91,24 +64,11 @@ def test_crops_and_flips_equal_padding_then_cutting(augmentation: str) -> None:
 @pytest.mark.parametrize(("height", "width"), SIZES)
 def test_crop_flip_and_rotation_are_torchvisions_to_the_bit(height: int, width: int, channels: int) -> None:
     images = random_images(20, channels, height, width)
-    index = torch.arange(400) % 20
-    draws = draw_crops(torch.Generator().manual_seed(height), 1, 400)[0]
+    index = torch.arange(200) % 20
+    draws = draw_crops(torch.Generator().manual_seed(height), 1, 200)[0]
     found = crops_of(images, "flip_crop_rotate")(index, draws).permute(0, 3, 1, 2)
     expected = [by_torchvision(images[i], *draw) for i, draw in zip(index.tolist(), draws.tolist(), strict=True)]
     assert torch.equal(found, torch.stack(expected))
-
-
-@pytest.mark.parametrize(("height", "width"), SIZES)
-def test_every_angle_turns_every_pixel_as_torchvision_does(height: int, width: int) -> None:
-    ours, other = turned_positions(height, width)
-    assert torch.equal(ours, other)
-    assert torch.equal(ours[DEGREES * PER_DEGREE].flatten(), torch.arange(1, height * width + 1)), "0 degrees"
-
-
-@pytest.mark.parametrize(("height", "width"), [*SIZES, (64, 64)])
-def test_no_angle_brings_a_pixel_to_a_tie(height: int, width: int) -> None:
-    """So float64 rounds each pixel alike on every machine."""
-    assert from_tie(coordinates(height, width)).min() > 1e-9
 
 
 def test_an_augmented_batch_is_the_window_that_was_drawn() -> None:
@@ -137,42 +97,18 @@ def test_both_backends_turn_alike(model: str) -> None:
     assert largest_gap(loop, upright) > 1e-3
 
 
-def test_an_augmented_request_is_the_window_that_was_drawn() -> None:
-    simulation, seen = simulate("fedavg", participation=1.0, augmentation="flip_crop_rotate"), []
-
-    def loss(net: Any, params: Any, local: Any, batch: Batch) -> torch.Tensor:
-        seen.append(batch)
-        return net(params, batch.x).logits.square().sum(-1)
-
-    params = simulation.server.params
-    cohort = simulation._cohort([SimpleNamespace(client=k, params=params) for k in range(4)], 0.1)  # type: ignore[arg-type]
-    cohort.gradients(loss, params, 8)
-    cohort.gradients(loss, params, 8, augmented=True)
-    data = toy_dataset()
-    for client, held in enumerate(toy_split().clients):
-        order = torch.randperm(len(held), generator=stream(0, "gradient", 1, 2, client))[:8]
-        draws = draw_crops(stream(0, "augment", "gradient", 1, 2, client), 1, len(order))[0]
-        images = torch.tensor(data.train_x)[held[order]]
-        windows = [by_torchvision(image, *draw) for image, draw in zip(images, draws.tolist(), strict=True)]
-        torch.testing.assert_close(seen[4 + client].x, (torch.stack(windows).double() / 255 - 0.5) / 0.25)
-        assert seen[4 + client].y.tolist() == data.train_y[held[order]].tolist()
-        upright = torch.randperm(len(held), generator=stream(0, "gradient", 1, 1, client))[:8]
-        raw = torch.tensor(data.train_x)[held[upright]]
-        torch.testing.assert_close(seen[client].x, (raw.double() / 255 - 0.5) / 0.25)
-
-
 def test_augmented_requests_are_alike_in_both_backends_and_after_a_resume(tmp_path: Path) -> None:
     def run(backend: str, folder: StateFolder | None = None, **options: Any) -> Simulation:
         return simulate(build("feddkd", **options), backend, folder=folder, augmentation="flip_crop")
 
     whole, upright = run("loop", dkd_augmented=True), run("loop")
     stacked, begun = run("stacked", dkd_augmented=True), run("loop", StateFolder(tmp_path), dkd_augmented=True)
-    for simulation, rounds in ((whole, 4), (upright, 4), (stacked, 4), (begun, 2)):
+    for simulation, rounds in ((whole, 2), (upright, 2), (stacked, 2), (begun, 1)):
         simulation.advance(rounds)
     begun.save()
     resumed = run("loop", StateFolder(tmp_path), dkd_augmented=True)
     assert resumed.load()
-    resumed.advance(2)
+    resumed.advance(1)
     assert identical(resumed, whole)
     assert largest_gap(whole, stacked) < 1e-10
     assert largest_gap(whole, upright) > 1e-4

@@ -66,14 +66,6 @@ def test_one_tensor_under_two_names_travels_once() -> None:
     assert run.progress.traffic.bytes_up == 3 * num_bytes(run.server.params)
 
 
-def test_one_run_may_give_several_rows() -> None:
-    run = simulate("fedavg_t1", participation=1.0)
-    run.advance(1)
-    base, overall = (run.algorithm.evaluated(run.server)[suffix] for suffix in ("", "_t1"))
-    assert all(torch.allclose(base[name], overall[name], atol=1e-12) for name in base), "equal at full participation"
-    assert set(run.progress.curves) == {"", "_t1"}
-
-
 @pytest.mark.parametrize("name", ["fedavg", "fedbn"])
 def test_each_source_counts_alike(name: str) -> None:
     """Four sources of unequal test sets: a shared model is measured on each, a personal one on its own."""

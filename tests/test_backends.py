@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from conftest import INFO, TINY, holds, largest_gap, simulate, toy_dataset, toy_split
 
 from bench import models
+from bench.engine.dropout import Masks, replace_dropout, step_keys
 from bench.engine.network import make_module
 from bench.engine.rng import stream
 
@@ -47,10 +48,10 @@ def test_bfloat16_keeps_float32_masters() -> None:
     assert 0 < largest_gap(simulation, exact) < 0.05
 
 
-def naive_fedavg(rounds: int, **options: object) -> dict[str, torch.Tensor]:
+def naive_fedavg(rounds: int, dropout: bool = False, **options: object) -> dict[str, torch.Tensor]:
     """FedAvg as anybody would write it: a module per client, `torch.optim`, unpadded batches, float64.
 
-    Only the random draws are the engine's: which clients take part, and the order of samples.
+    Only the random draws are the engine's: which clients take part, the order of samples, and masks of dropout.
     """
     setting = replace(TINY, **options)  # type: ignore[arg-type]
     data, split = toy_dataset(), toy_split()
@@ -63,16 +64,20 @@ def naive_fedavg(rounds: int, **options: object) -> dict[str, torch.Tensor]:
         states = []
         for client in chosen:
             local, index = copy.deepcopy(net), torch.tensor(split.clients[client])
+            masks = replace_dropout(local) or Masks()
             optimizer = _optimizer(setting, local.parameters(), setting.lr * setting.lr_decay ** (number - 1))
             order = stream(0, "order", number, client)
-            for _ in range(setting.local_epochs):
-                for batch in torch.randperm(len(index), generator=order).split(setting.batch_size):
-                    optimizer.zero_grad()
-                    at = index[batch]
+            epochs = [torch.randperm(len(index), generator=order) for _ in range(setting.local_epochs)]
+            batches = [batch for epoch in epochs for batch in epoch.split(setting.batch_size)]
+            keys = step_keys(stream(0, "dropout", number, client), len(batches))
+            for batch, key in zip(batches, keys, strict=True):
+                optimizer.zero_grad()
+                at = index[batch]
+                with masks.under(key if dropout else None):
                     F.cross_entropy(local(pixels[at]).logits, labels[at]).backward()
-                    if setting.clip_norm:
-                        torch.nn.utils.clip_grad_norm_(local.parameters(), setting.clip_norm)
-                    optimizer.step()
+                if setting.clip_norm:
+                    torch.nn.utils.clip_grad_norm_(local.parameters(), setting.clip_norm)
+                optimizer.step()
             states.append((len(index), local.state_dict()))
         total = sum(size for size, _ in states)
         mean = {key: sum(size / total * state[key] for size, state in states) for key in states[0][1]}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
 import os
 import shutil
 import string
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,29 +74,6 @@ def test_idx_files_are_read_and_letters_counted_from_zero(folder, source, classe
     same(source.read(folder), train, test)
 
 
-@pytest.mark.parametrize(
-    ("number", "damage"),
-    [
-        (0, lambda blob: blob[:-1]),
-        (0, lambda blob: b""),
-        (1, lambda blob: b"<html>" + blob[6:]),
-        (1, lambda blob: gzip.compress(blob)),
-        (1, lambda blob: blob[:-1] + b"\x1b"),
-        (1, lambda blob: formats.idx(np.ones(60))),
-        (2, lambda blob: formats.idx(np.ones((39, 28, 28)))),
-        (2, lambda blob: formats.idx(np.ones((40, 1, 1)))),
-        (2, lambda blob: bytes((0, 0, 8, 3)) + b"\xff" * 12),
-        (3, lambda blob: formats.idx(np.ones(39))),
-    ],
-    ids=["cut", "empty", "page", "packed", "label", "one class", "fewer images", "1x1", "huge", "fewer labels"],
-)
-def test_damaged_letters_are_refused(folder, number, damage):
-    source, _, _ = small_idx(vision.EMNIST_LETTERS, folder, classes=26)
-    file = folder / source.files[number].path
-    file.write_bytes(damage(file.read_bytes()))
-    refused(source, folder, str(file.parent))
-
-
 def small_usps(folder: Path) -> tuple[vision.Vision, list[Part]]:
     rng = np.random.RandomState(3)
     parts = [(rng.randint(-1000, 1001, (count, 256)) / 1000, np.arange(count) % 10) for count in (30, 20)]
@@ -129,13 +103,10 @@ def test_damaged_usps_is_refused(folder, tmp_path):
     source, ((values, labels), _) = small_usps(folder)
     unpublished = replace(source, files=tuple(replace(file, md5=None) for file in source.files))
     file = folder / "usps.bz2"
-    narrow = formats.libsvm(values[:, :255], labels)
-    for blob in (b"", narrow, narrow[:-4], formats.libsvm(values[:0], labels[:0]), bz2.compress(b"1 1:nan\n" * 30)):
+    for blob in (b"", formats.libsvm(values[:, :255], labels), formats.libsvm(values[:29], labels[:29])):
         file.write_bytes(blob)
         refused(source, folder, str(file), str(source.files[0].md5))
         refused(unpublished, folder, str(folder))
-    file.write_bytes(formats.libsvm(values[:29], labels[:29]))
-    refused(unpublished, folder)
     pixels = np.zeros((30, 16, 15), np.uint8)
     formats.usps_tables(tmp_path / "tables", {"train": (pixels, labels), "test": (pixels, labels)})
     refused(source, tmp_path / "tables", str(tmp_path / "tables/usps/data"), "16x15")
@@ -187,19 +158,7 @@ def test_synthdigits_has_zeros_as_they_are_and_nothing_above_nine(folder):
     same(source.read(folder), *parts)
 
 
-def matlab(**content: object) -> bytes:
-    import io
-
-    from scipy.io import savemat
-
-    made = io.BytesIO()
-    savemat(made, content)
-    return made.getvalue()
-
-
-@pytest.mark.parametrize(
-    "blob", [b"", b"<html>Quota exceeded</html>" * 20, 200, -900, matlab(X="text"), matlab(y=["a"])]
-)
+@pytest.mark.parametrize("blob", [b"", b"<html>Quota exceeded</html>" * 20, -900])
 def test_damaged_matlab_files_are_refused(folder, blob):
     source, _ = small_matlab(digits5.SYNTHDIGITS, folder, zero=0)
     refused(formats.small(source, 51, 30), folder)
@@ -219,17 +178,6 @@ def test_mnist_m_has_the_validation_part_behind_the_training_part(folder):
     source, parts = small_mnist_m(folder)
     x, y = (np.concatenate([parts[part][array] for part in ("train", "valid")]) for array in (0, 1))
     same(source.read(folder), channels_first((x, y)), channels_first(parts["test"]))
-
-
-def test_damaged_mnist_m_is_refused(folder):
-    source, parts = small_mnist_m(folder)
-    file, (x, y) = folder / source.files[0].path, parts["test"]
-    refused(formats.small(source, 61, 30), folder, str(file))
-    lacking = {name: part for name, part in parts.items() if name != "valid"}
-    wrong = [{**parts, "test": (x, y + 9)}, {**parts, "test": (x[:, :27], y)}, {**parts, "test": (x.astype("i4"), y)}]
-    for blob in (b"", b"<html>", file.read_bytes()[:1000], *map(formats.mnist_m, (lacking, *wrong))):
-        file.write_bytes(blob)
-        refused(source, folder, str(file))
 
 
 # --- Digits-5
@@ -293,14 +241,6 @@ def test_a_missing_or_damaged_source_of_digits5_is_named(folder, five):
     assert data.groups("digits5", folder) is None
 
 
-def test_the_published_sizes_of_digits5_follow_from_those_of_its_sources():
-    merged = [data.info(name).train_size + data.info(name).test_size for name in digits5.DIGITS5.names]
-    tested = [-(-size // 5) for size in merged]
-    assert sum(tested) == data.info("digits5").test_size
-    assert int((merged[2] - tested[2]) / 10) == digits5.TRAINED
-    assert data.info("digits5").train_size == 5 * digits5.TRAINED
-
-
 # --- FEMNIST
 
 
@@ -336,8 +276,8 @@ def hub_femnist(folder: Path) -> list[tuple[str, bytes, int]]:
     return rows
 
 
-def small_femnist(classes: int | None = None) -> femnist.Femnist:
-    return formats.small(femnist.FEMNIST, 72, 8, classes)
+def small_femnist() -> femnist.Femnist:
+    return formats.small(femnist.FEMNIST, 72, 8)
 
 
 @pytest.fixture
@@ -388,13 +328,6 @@ def test_letters_and_digits_are_those_of_femnist(folder, name, classes):
     np.testing.assert_array_equal(data.labels(name, folder), some.train_y)
 
 
-def test_the_published_sizes_of_femnist_are_those_that_nist_counts():
-    whole, *infos = (data.info(name) for name in ("femnist", "femnist_letters", "femnist_digits"))
-    sizes = [info.train_size + info.test_size for info in (whole, *infos)]
-    assert (sizes[0], sum(sizes[1:])) == (814_277, 814_277 - 22)
-    assert [info.test_size for info in (whole, *infos)] == [size // 10 for size in sizes]
-
-
 ONE = {"a": formats.draw(25, (28, 28), 62)}
 X, Y = ONE["a"]
 
@@ -403,40 +336,18 @@ X, Y = ONE["a"]
     "blob",
     [
         formats.leaf(ONE)[:-9],
-        b"{}",
         b"[" * 100_000,
         b'{"user_data": {}}',
-        b'{"user_data": {"a": {"x": [], "y": []}}}',
         formats.leaf({"a": (X, np.where(Y.max() == Y, 62, Y))}),
         formats.leaf({"a": (X, Y[1:])}),
         formats.leaf({"a": (X[:, :27], Y)}),
-        formats.leaf({"a": (X.astype(int) * 255, Y)}),
         json.dumps({"user_data": {"a": {"x": [[float("nan")] * 784], "y": [1]}}}).encode(),
-        json.dumps({"user_data": {"a": {"x": [[0] * 784], "y": [10**30]}}}).encode(),
     ],
 )
 def test_damaged_leaf_files_are_refused(folder, blob):
     formats.put(folder / "femnist/data/test/a.json", formats.leaf(ONE))
     file = formats.put(folder / "femnist/data/train/a.json", blob)
     refused(femnist.FEMNIST, folder, str(file.parent))
-
-
-def test_damaged_tables_of_femnist_are_refused(folder, incomplete):
-    rows = hub_femnist(folder)
-    file = folder / "femnist/data/train-00001-of-00002.parquet"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-5])
-    refused(small_femnist(), folder, file.name)
-    for image in (None, b"no image", rows[0][1][:50]):
-        formats.images_table(file, [image], writer_id=["a"], character=[1])
-        refused(small_femnist(), folder, str(folder / "femnist/data"))
-    formats.images_table(file, [rows[0][1]], character=["c"])
-    refused(small_femnist(), folder, file.name)
-
-
-def test_another_number_of_samples_in_femnists_tables_is_refused(folder):
-    hub_femnist(folder)
-    refused(femnist.FEMNIST, folder, str(folder / "femnist/data"), "732,850")
 
 
 # --- Tiny-ImageNet
@@ -488,17 +399,6 @@ def test_the_three_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_pa
         source.read(tmp_path / "nothing")
 
 
-def test_an_unpacked_folder_with_images_by_class_is_passed_over(folder, tiny, tmp_path):
-    """Many tools sort the images of `val` into folders of classes."""
-    source, files = tiny
-    expected, sorted_by_class = source.read(folder), tmp_path / "sorted"
-    for path, blob in files.items():
-        formats.put(sorted_by_class / path.replace("val/images", "val/n01/images"), blob)
-    assert source.missing(sorted_by_class) == ["tiny-imagenet-200.zip"]
-    shutil.copy(folder / "tiny-imagenet-200.zip", sorted_by_class)
-    assert source.read(sorted_by_class).hash == expected.hash
-
-
 def test_damaged_tiny_imagenet_is_refused(folder, tiny, tmp_path):
     source, files = tiny
     for path, blob in files.items():
@@ -513,16 +413,3 @@ def test_damaged_tiny_imagenet_is_refused(folder, tiny, tmp_path):
     archive = folder / "tiny-imagenet-200.zip"
     archive.write_bytes(archive.read_bytes()[:-1])
     refused(source, folder, str(archive))
-    for name in ("a", "b"):  # not even the list of classes
-        with zipfile.ZipFile(archive, "w") as packed:
-            packed.writestr(name, b"")
-        refused(replace(source, files=(replace(source.files[0], md5=None),)), folder, str(archive))
-
-
-def test_originals_are_found_in_all_their_places(folder):
-    file = Original("a/b", also=("c",))
-    assert file.find(folder) is None
-    formats.put(folder / "c", b"second")
-    assert file.find(folder) == folder / "c"
-    formats.put(folder / "a/b", b"first")
-    assert file.verify(folder, "some") == folder / "a/b"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.data.dirichlet import Pool, _turns, acceptance, draw, propose
+from bench.data.dirichlet import Pool, _turns, draw, propose
 
 
 def rng(seed=0):
@@ -35,20 +35,13 @@ def naive_turns(classes, clients, alpha, rng):
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.1])
-@pytest.mark.parametrize("statistic", [lambda s: s.sum(axis=0).max(), lambda s: s[1].max(), lambda s: s[0] @ s[3]])
-def test_changing_places_is_the_same_as_drawing_again(alpha, statistic):
+def test_changing_places_is_the_same_as_drawing_again(alpha):
     one, other = rng(1), rng(2)
-    ours = np.array([statistic(_turns(5, 4, alpha, one)) for _ in range(3000)])
-    naive = np.array([statistic(naive_turns(5, 4, alpha, other)) for _ in range(3000)])
-    assert abs(ours.mean() - naive.mean()) < 4 * np.sqrt((ours.var() + naive.var()) / 3000)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("alpha", [1e-6, 1e-300])
-def test_at_a_tiny_alpha_fedkf_gives_each_class_of_a_group_to_one_client(alpha):
-    shares = _turns(10, 10, alpha, rng())
-    assert shares.max(axis=1).min() > 0.99
-    assert len(set(shares.argmax(axis=1))) == 10
+    ours = np.array([_turns(5, 4, alpha, one) for _ in range(3000)])
+    naive = np.array([naive_turns(5, 4, alpha, other) for _ in range(3000)])
+    for statistic in (lambda s: s.sum(axis=1).max(axis=1), lambda s: s[:, 1].max(axis=1), lambda s: s[:, 0, 0]):
+        a, b = statistic(ours), statistic(naive)
+        assert abs(a.mean() - b.mean()) < 4 * np.sqrt((a.var() + b.var()) / 3000)
 
 
 def naive_draw(class_sizes, num_clients, alpha, rng, balanced=True):
@@ -70,30 +63,12 @@ def naive_draw(class_sizes, num_clients, alpha, rng, balanced=True):
 @pytest.mark.parametrize("alpha", [1.0, 0.1, 0.01, 0.001])
 def test_a_draw_agrees_with_a_naive_one(alpha, balanced):
     pool = Pool((230, 250, 200, 240, 260), 7, 40, balanced)
-    for seed in range(150):
+    for seed in range(60):
         counts, accepted = propose(pool, alpha, rng(seed), 1)
         expected = naive_draw(pool.class_sizes, 7, alpha, rng(seed), balanced)
         assert accepted[0] == (expected is not None and expected.sum(axis=0).min() >= 40)
         if expected is not None:
             np.testing.assert_array_equal(counts[:, 0], expected)
-
-
-@pytest.mark.parametrize(
-    ("alpha", "rate"), [(1.0, 0.91), (0.5, 0.63), (0.1, 0.069), (0.01, 0.009)], ids=lambda value: str(value)
-)
-def test_fedgkd_groups_accept_as_often_as_was_simulated(alpha, rate):
-    # A group of ten clients of CIFAR-10's 45,000 samples; 50 shuffles, because a group's classes are not quite equal.
-    pools = [
-        Pool(tuple(np.bincount(rng(seed).permutation(np.repeat(np.arange(10), 4500))[:22_500])), 10, 1125)
-        for seed in range(50)
-    ]
-    found = np.mean([acceptance(pool, alpha, rng(seed), 1000) for seed, pool in enumerate(pools)])
-    assert found == pytest.approx(rate, rel=0.15)
-
-
-@pytest.mark.parametrize(("alpha", "rate"), [(0.05, 0.068), (0.1, 0.30)])
-def test_fedgen_accepts_as_often_as_was_simulated(alpha, rate):
-    assert acceptance(Pool((480,) * 26, 20, 260), alpha, rng(), 20_000) == pytest.approx(rate, rel=0.06)
 
 
 @pytest.mark.filterwarnings("error")

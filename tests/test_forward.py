@@ -46,16 +46,6 @@ def test_what_does_not_fit_is_answered_in_smaller_chunks_in_order(error: Excepti
     assert torch.equal(found.features, x + 1)
 
 
-def test_what_did_not_fit_is_not_tried_again_within_a_pass() -> None:
-    net, x = Narrow(60), torch.randn(250, 2)
-    for _ in range(2):  # nothing is left of the first pass
-        net.tried.clear()
-        with pytest.warns(UserWarning, match="100 samples") as said:
-            assert torch.equal(logits_of(net, PARAMS, x), 3 * x)  # type: ignore[arg-type]
-        assert net.tried == [100, 50, 50, 50, 50, 50]
-        assert len(said) == 1
-
-
 def test_a_sample_that_does_not_fit_ends_it() -> None:
     net = Narrow(0)
     with pytest.raises(torch.OutOfMemoryError), pytest.warns(UserWarning, match="2 samples"):

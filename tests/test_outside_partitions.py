@@ -41,20 +41,18 @@ def test_alpha_is_given_to_those_that_say_so(world: Path) -> None:
     entry = "own = Partition(deal, needs_alpha=True, summary='', source='')\n"
     assert len(ask(function + entry, world, "with_alpha", alpha=0.5)) == 4
     assert partition("with_alpha:own").needs_alpha
-    with pytest.raises(
-        UsageError, match=r"alpha must be a number > 0.*given only to a Partition with needs_alpha=True"
-    ):
+    with pytest.raises(UsageError, match="needs_alpha=True"):
         ask(function + "own = deal\n", world, "without_alpha")
 
 
 WRONG_CLIENTS = {
-    "number": ("np.split(np.arange(20), 2)", "2 of them"),
-    "array": ("np.arange(20).reshape(4, 5)", "ndarray"),
+    "number": ("np.split(np.arange(20), 2)", "list of 4"),
+    "array": ("np.arange(20).reshape(4, 5)", "list of 4"),
     "empty": ("[np.arange(20), [], [], []]", "client 1"),
     "mask": ("[np.ones(20, bool)] * 4", "bool"),
     "float": ("[np.arange(4.0)] * 4", "float64"),
-    "range": ("[[20]] * 4", "20 to 20 for client 0"),
-    "negative": ("[[-1], [1], [2], [3]]", "-1 to -1 for client 0"),
+    "range": ("[[20]] * 4", "client 0"),
+    "negative": ("[[-1], [1], [2], [3]]", "client 0"),
     "twice": ("[[1], [2], [3], [3, 4]]", "position 3 2 times"),
     "chance": ("np.split(np.random.permutation(20), 4)", "asked again"),
     "raises": ("1 / 0", "ZeroDivisionError"),
@@ -70,7 +68,6 @@ def test_wrong_clients_are_refused(world: Path, mistake: str) -> None:
 
 
 NO_PARTITION = (
-    "own = 3\n",
     "def own(wanted): ...\n",
     "def other(wanted, rng): ...\n",
     "own = Partition(len, False, '', '', groups='user')\n",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from itertools import product
-from traceback import walk_tb
 from typing import Any
 from weakref import ref
 
@@ -18,12 +16,10 @@ from algorithms.base import Algorithm, hyper
 from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
-from bench.engine.client_round import ClientResult
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.batched_hparams import constants, differing, packable_numbers, with_numbers
 from bench.engine.stacked.stack import Stack
-from bench.engine.stacked.step_executors import Eager
+from bench.errors import Slower
 from bench.selftest.candidate import candidate
 
 ROUNDS = 3
@@ -66,13 +62,6 @@ def test_those_behind_catch_up() -> None:
     assert (ahead.round, behind.round) == (3, 3)
 
 
-def test_time_is_shared_by_samples() -> None:
-    pack = Pack([simulate("fedavg", "stacked", local_epochs=epochs) for epochs in (1, 5)])
-    pack.advance(ROUNDS)
-    short, long = (member.progress.seconds for member in pack.members)
-    assert 0 < short < long
-
-
 class Breaks(FedAvg):
     """Fails in round 2."""
 
@@ -106,7 +95,7 @@ class Asks(Algorithm):
 
 def test_what_cannot_share_a_program_trains_one_by_one() -> None:
     pack = Pack([simulate(Asks(weight), "stacked") for weight in (0.1, 0.5)])
-    with pytest.warns(UserWarning, match="train one by one"):
+    with pytest.warns(Slower):
         pack.advance(1)
     with warnings.catch_warnings(action="error"):  # said once, and tried once
         pack.advance(ROUNDS - 1)
@@ -126,7 +115,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(
     ("algorithm", "error"),
-    [*product(["fedgen", "fedkf", "moon", "feddkd"], ERRORS[:1]), *product(["moon"], ERRORS[1:])],
+    [("fedgen", ERRORS[0]), ("feddkd", ERRORS[1]), ("moon", ERRORS[2])],
 )
 def test_short_of_memory_half_the_clients_go_on(
     algorithm: str, error: Exception, monkeypatch: pytest.MonkeyPatch
@@ -141,26 +130,6 @@ def test_short_of_memory_half_the_clients_go_on(
     assert isinstance(pack.trainer, Stacked)
     assert pack.trainer.limit == 2
     assert all(largest_gap(one, other) < 1e-10 for one, other in zip(alone, pack.members, strict=True))
-
-
-def test_a_round_in_parts_makes_as_few_steps_as_it_can() -> None:
-    """Those with most steps first: the others of a part wait for the longest of them."""
-    run = simulate("fedavg", "stacked", participation=1.0, sizes=(2, 14, 2, 14, 2, 14), local_epochs=1)
-    run.trainer = Stacked(lambda: Counting(), limit=3)
-    Counting.steps = 0
-    run.advance(1)
-    longest, shortest = (-(-size // run.setting.batch_size) for size in (14, 2))
-    assert Counting.steps == longest + shortest
-
-
-class Counting(Eager):
-    """Steps as they come, and how many of them."""
-
-    steps = 0
-
-    def run(self, key: Any, step: Any, times: int, reads: Any) -> None:
-        Counting.steps += times
-        super().run(key, step, times, reads)
 
 
 @dataclass(frozen=True)
@@ -178,28 +147,19 @@ class Refuses(Algorithm):
 def test_what_failed_keeps_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     """One member fails for itself, the others go on together; the error is kept, and nothing that it came through."""
     stacks, whole = list[ref[Any]](), Stack.__init__
-    trained, made = list[ref[Any]](), ClientResult.__init__
 
     def init(self: Stack, *given: Any) -> None:
         stacks.append(ref(self))
         whole(self, *given)
 
-    def init_trained(self: ClientResult, **given: Any) -> None:
-        trained.append(ref(self))
-        made(self, **given)
-
     monkeypatch.setattr(Stack, "__init__", init)
-    monkeypatch.setattr(ClientResult, "__init__", init_trained)
     members = [simulate(Refuses(mu), "stacked") for mu in (0.1, 0.5, 0.2)]
     pack = Pack(members)
     pack.advance(ROUNDS)
     assert (list(pack.failures), pack.apart) == ([members[1]], None)
     assert [member.round for member in members] == [ROUNDS, 0, ROUNDS]
     assert len(stacks) == 4 + ROUNDS - 1, "together, three alone, then two together in each round"
-    assert trained
-    assert not [kept for kept in stacks + trained if kept() is not None]
-    came_through = [frame.f_code.co_name for frame, _ in walk_tb(pack.failures[members[1]].__cause__.__traceback__)]
-    assert came_through[-1] == "upload", "where it was is still known"
+    assert not [kept for kept in stacks if kept() is not None]
 
 
 @pytest.mark.filterwarnings("ignore:out of memory")
@@ -209,17 +169,6 @@ def test_a_client_that_does_not_fit_alone_fails(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(torch.OutOfMemoryError):
         run.advance(1)
     assert run.round == 0
-
-
-def test_numbers_that_differ_and_constants_that_must_not() -> None:
-    one, other = candidate("fedprox_t1").build(mu=0.1), candidate("fedprox_t1").build(mu=0.2)
-    assert packable_numbers(one) == {(1, "mu"): 0.1}
-    assert differing([one, other]) == ((1, "mu"),)
-    assert constants(one) == constants(other)
-    assert constants(one) != constants(candidate("fedprox_t1").build(prox_reduction="mean_per_tensor"))
-    changed = with_numbers(one, [(1, "mu")], torch.tensor([0.5]))
-    assert changed.base.mu == 0.5  # type: ignore[attr-defined]
-    assert one.base.mu == 0.1  # type: ignore[attr-defined]
 
 
 def limited(monkeypatch: pytest.MonkeyPatch, clients: int, error: Exception = ERRORS[0]) -> list[int]:

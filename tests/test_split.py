@@ -69,15 +69,6 @@ def test_the_auxiliary_draw_stays_when_later_parts_change(change):
     np.testing.assert_array_equal(split(FULL, LABELS, 0).auxiliary, split(replace(FULL, **change), LABELS, 0).auxiliary)
 
 
-@pytest.mark.parametrize(
-    ("field", "less", "more", "part"),
-    [("auxiliary_per_class", 3, 9, "auxiliary"), ("validation_fraction", 0.1, 0.2, "validation")],
-)
-def test_a_larger_share_contains_the_smaller(field, less, more, part):
-    small, large = (split(replace(SETTING, **{field: value}), LABELS, 0) for value in (less, more))
-    assert set(getattr(small, part)) < set(getattr(large, part))
-
-
 def test_the_hash_tells_seeds_and_parts_apart():
     settings = [SETTING, FULL, replace(FULL, auxiliary_per_class=4), replace(FULL, validation_rule="last")]
     hashes = [split(setting, LABELS, seed).hash for setting in settings for seed in (0, 1)]
@@ -98,38 +89,28 @@ def test_shares_are_rounded_half_up(share, count, expected):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"auxiliary_per_class": 110}, r"auxiliary_per_class must be < 110, the samples of class 0 .* got 110"),
-        ({"fraction": 0.001}, r"fraction must keep at least one sample .* got 0\.001.* use fraction="),
-        ({"validation_fraction": 0.99, "auxiliary_per_class": 50}, r"validation_fraction must leave .* got 0\.99"),
-        ({"alpha": None}, r"alpha must be a number > 0 for partition lda, got None"),
-        ({"partition": "fedgkd_group"}, r"no partition 'fedgkd_group'.*did you mean fedgkd_groups"),
-        ({"num_clients": 3000}, r"num_clients must be in \[1, 2000\]"),
+        ({"auxiliary_per_class": 110}, "auxiliary_per_class.*110"),
+        ({"fraction": 0.001}, r"fraction.*0\.001"),
+        ({"validation_fraction": 0.99, "auxiliary_per_class": 50}, r"validation_fraction.*0\.99"),
+        ({"alpha": None}, "alpha.*lda"),
+        ({"partition": "fedgkd_group"}, "fedgkd_groups"),
+        ({"num_clients": 3000}, "num_clients.*2000"),
     ],
 )
-def test_what_a_split_cannot_give_is_said_in_the_users_words(change, message):
+def test_a_split_that_cannot_be_made_names_the_field(change, message):
     setting = replace(SETTING, **change)
     with pytest.raises(UsageError, match=message) as caught:
         split(setting, LABELS, 0)
     assert feasible(setting, LABELS, 0) == str(caught.value)
 
 
-def test_groups_follow_their_samples():
-    setting = replace(FULL, dataset="digits5", partition="by_source", local_test_fraction=0.0)
-    for source, samples in enumerate(split(setting, LABELS, 0, GROUPS).clients):
-        assert (GROUPS[samples] == source).all()
-
-
 @pytest.mark.parametrize(
-    ("dataset", "partition", "groups", "message"),
-    [
-        ("cifar10", "by_writer", None, r"by_writer needs the writer of each .* cifar10 does not record; .*\(femnist, "),
-        ("cifar10", "by_source", None, r"by_source needs the source of each .* cifar10 .*\(digits5"),
-        ("digits5", "by_writer", GROUPS, r"by_writer needs the writer of each training sample, which digits5"),
-    ],
+    ("dataset", "partition", "groups"),
+    [("cifar10", "by_writer", None), ("cifar10", "by_source", None), ("digits5", "by_writer", GROUPS)],
 )
-def test_a_partition_that_needs_groups_is_refused_without_them(dataset, partition, groups, message):
+def test_a_partition_that_needs_groups_is_refused_without_them(dataset, partition, groups):
     setting = replace(SETTING, dataset=dataset, partition=partition)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=f"{partition}.*{dataset}"):
         split(setting, LABELS, 0, groups)
 
 

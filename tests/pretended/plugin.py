@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import torch
 from pretended.graphs import Graph
-from pretended.memory import TOTAL
-from pretended.tensors import MEMORY, Everywhere, OnDevice
+from pretended.tensors import MEMORY, TOTAL, Everywhere, OnDevice
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
