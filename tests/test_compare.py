@@ -139,16 +139,6 @@ def test_no_width_cuts_a_number(out, terminal, monkeypatch, capsys, width):
     assert max(map(len, shown.splitlines())) <= max(width, 55)  # the names and one column
 
 
-def test_wide_tables_are_split_between_places(out, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "90")
-    compare(out, "--dataset", "cifar10")
-    first, second = capsys.readouterr().out.split("α = 0.5")
-    assert first.count("best  ") == 1
-    assert "α = 0.1" in first
-    assert "α" not in second
-    assert second.count("fedavg") == first.count("fedavg ") - 1  # the budget's line names it too
-
-
 def test_an_encoding_without_greek_gets_plain_characters(out):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     print_leaderboard(out, file=stream)
@@ -156,13 +146,6 @@ def test_an_encoding_without_greek_gets_plain_characters(out):
     shown = stream.read()
     assert "alpha = 0.1" in shown
     assert "62.00 +- 2.00 (3)" in shown
-
-
-def test_switches_that_are_off_are_not_shown_but_zeros_are():
-    from leaderboards.tables.build import _hyperparameters
-
-    values = [{"zero": 0, "switch": False, "empty": None, "twice": 1.0}, {"twice": 2.0}]
-    assert _hyperparameters(values, ["zero", "switch", "empty", "twice"]) == "zero=0 twice=1|2"
 
 
 def test_markdown(out, capsys):
@@ -236,15 +219,6 @@ def test_json_carries_fractions(out, capsys):
     assert cell["mean"] == pytest.approx(0.65)
 
 
-def test_filters_take_spaces_and_commas(out, capsys):
-    for arguments in (("--algo", "fedavg", "fedgkd"), ("--algo", "fedavg,fedgkd")):
-        assert compare(out, *arguments, "--dataset", "cifar10", "--alpha", "0.1", "--participation", "1") == 0
-        shown = capsys.readouterr().out
-        assert "fedgkd" in shown
-        assert "moon" not in shown
-        assert "· α = 0.1 · participation 1" in shown
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -281,19 +255,6 @@ def test_a_broken_file_ends_with_3_and_its_name(tmp_path, capsys):
     path.write_bytes(path.read_bytes()[:500])
     assert compare(tmp_path) == 3
     assert str(path) in capsys.readouterr().err
-
-
-def test_help_needs_no_heavy_import():
-    code = (
-        "import sys; from bench.compare import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'ray', 'pandas', 'pyarrow', 'numpy', 'scipy', 'rich'} & set(sys.modules)\n"
-        "sys.exit(', '.join(sorted(heavy)) or 0)"
-    )
-    root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=root, capture_output=True, text=True)
-    assert "--all-configurations" in done.stdout
 
 
 def test_a_reader_that_stops_early_is_no_error(out):

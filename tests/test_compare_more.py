@@ -13,8 +13,6 @@ from rows import failed_row, make_row
 from bench.compare import main
 from bench.sweep.reproduce import main as reproduce
 from leaderboards import Store
-from leaderboards.board import leaderboard, with_seeds
-from leaderboards.metrics import METRICS
 from leaderboards.rows.folders import Folders
 
 # Test accuracy in percent by seed 0, 1, 2 (best round; final is one less):
@@ -178,28 +176,6 @@ def test_differences_from_a_reference_by_hand(out, capsys):
     assert (gkd["separable"], found["fedgkd", "0.5"]["separable"]) == ("True", "False")
 
 
-def test_a_table_of_differences_says_what_is_not_separable(out, tmp_path, capsys):
-    single = tmp_path / "single"
-    for name, value, alpha in (
-        ("fedavg", 0.5, 0.1),
-        ("fedgkd", 0.6, 0.1),
-        ("fedavg", 0.5, 1.0),
-        ("fedgkd", 0.6, 1.0),
-    ):
-        Store(single).write(make_row(name, {}, {"alpha": alpha}, best_accuracy=value), [])
-    assert main(["--out", str(out), "--metric", "best", "--reference", "fedavg", "--alpha", "0.1", "0.5"]) == 0
-    shown = capsys.readouterr().out
-    table = " ".join(shown[shown.index("difference from fedavg") :].split())
-    assert "+10.00 [+7.52, +12.48] (3) p 0.013" in table
-    assert "+1.00 [+1.00, +1.00] (3) not separable" in table
-    assert "corrected by Holm over all comparisons of the table" in table
-    assert "fedavg reference reference" in table
-    assert main(["--out", str(single), "--metric", "best", "--reference", "fedavg", "--over-cells"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "+10.00 (1) not tested" in shown
-    assert "no interval: fewer than 3 seeds in some cell" in shown
-
-
 def test_pooled_over_cells_by_hand(out, capsys):
     rows = csv_of(out, capsys, "--metric", "best", "--over-cells", "--reference", "fedavg")
     found = {row["algorithm"]: row for row in rows}
@@ -222,16 +198,6 @@ def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
                 Store(tmp_path).write(row, curve_to(50))
     rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells")
     assert [row["n"] for row in rows] == ["6", "6"]
-
-
-def test_a_cell_of_one_algorithm_alone_compares_nothing(tmp_path, capsys):
-    for alpha, names in ((0.1, ("fedavg", "fedprox")), (1.0, ("fedavg", "fedprox")), (5.0, ("fedavg",))):
-        for name in names:
-            for seed in range(3):
-                row = make_row(name, {}, {"alpha": alpha}, seed, best_accuracy=0.5 + seed / 100 + alpha / 20)
-                Store(tmp_path).write(row, curve_to(50))
-    rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells")
-    assert [(row["algorithm"], row["n"]) for row in rows] == [("fedavg", "6"), ("fedprox", "6")]
 
 
 def test_variants_of_a_model_are_kept_apart(tmp_path, capsys):
@@ -265,13 +231,6 @@ def test_targets_are_exact(tmp_path, capsys):
     Store(tmp_path).write(make_row("fedavg", {}, {"alpha": 0.1}), [(1, "accuracy", 0.579), (2, "accuracy", 0.6)])
     (row,) = csv_of(tmp_path, capsys, "--metric", "rounds@57.9")
     assert float(row["mean"]) == 1
-
-
-def test_latex_of_sheets_has_no_comments(out, capsys):
-    assert main(["--out", str(out), "--metric", "best", "--over-cells", "--format", "latex"]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert not [line for line in shown if "%" in line.replace(r"\%", "") and not line.startswith("% needs")]
-    assert any(line.startswith(r"algorithm & IQM [95 \%] &") and line.endswith(r"\\") for line in shown)
 
 
 @pytest.mark.parametrize(
@@ -313,15 +272,6 @@ def test_selecting_on_test_shows_its_optimism(tmp_path, capsys):
     assert (json.loads(row["on_validation_hp"]), json.loads(row["on_test_hp"])) == ({"mu": 0.1}, {"mu": 1.0})
     assert main(["--out", str(tmp_path), "--select", "test"]) == 0
     assert "+5.00" in capsys.readouterr().out
-
-
-def test_values_by_seed_leave_out_what_did_not_finish(out):
-    runs = Store(out).runs()
-    runs.loc[runs["seed"] == 1, "status"] = "stopped"
-    metric = METRICS["best_accuracy"]
-    board = with_seeds(leaderboard(runs), runs, [metric])
-    row = board[(board["algorithm"] == "fedavg") & (board["alpha"] == 0.1)].iloc[0]
-    assert row["seeds"] == {"best_accuracy": {0: 0.50, 2: 0.54}}
 
 
 # --- diff

@@ -16,7 +16,7 @@ from rows import CURVE, make_row
 from algorithms import entry
 from bench.compare import main as compare
 from bench.errors import UsageError
-from bench.planning.configurations import TRIES, draws, learning_rates, tries
+from bench.planning.configurations import TRIES, draws, learning_rates
 from bench.planning.plan import Plan, Search, make_plan
 from bench.planning.request import Request
 from bench.sweep import main as sweep
@@ -124,22 +124,10 @@ def test_hyperparameters_are_not_tried_again_before_all_were() -> None:
     assert len(set(values)) >= grid - 1
 
 
-def test_as_many_learning_rates_as_are_asked_for() -> None:
-    drawn = learning_rates(DIGITS, (), 200)
-    assert len(set(drawn)) == 200
-    assert drawn[:5] == learning_rates(DIGITS, (), 5), "a larger budget begins with the smaller one"
-
-
 def test_given_learning_rates_are_taken_in_turn() -> None:
     units = plan("fedprox", budget=5, values={"lr": ("0.01", "0.1")}).units
     assert [unit.setting.lr for unit in units] == [0.01, 0.1, 0.01, 0.1, 0.01]
     assert len({unit.key for unit in units}) == 5
-
-
-def test_relations_hold() -> None:
-    space = {"beta": Grid(0.0, 0.5), "gamma": Grid(0.0, 0.5)}
-    drawn = tries(entry("fedcad"), Search("fedcad", DIGITS, space, ("beta <= gamma",), None, False), (), 8)
-    assert all(values["beta"] <= values["gamma"] for values, _ in drawn)
 
 
 @pytest.mark.parametrize(

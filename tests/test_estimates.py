@@ -18,7 +18,6 @@ from bench import sweep
 from bench.data import info
 from bench.engine import pace as measuring
 from bench.engine.network import Network
-from bench.errors import UsageError
 from bench.planning.cost_model import SPREAD, Pace, estimated_time
 from bench.planning.packs import program_of
 from bench.planning.requirements import supply
@@ -108,13 +107,6 @@ def test_a_pace_tells_steps_from_what_is_done_once_a_round(
     assert {name: 1000 * seconds for name, seconds in vars(pace).items()} == pytest.approx(expected)
 
 
-def test_of_a_slow_model_few_samples_stand_for_all(clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "SLOW", 0.0)
-    given = unit("fedavg", batch_size=64)
-    pace = measuring.measure("fedavg", given.hyperparameters, given.setting)
-    assert vars(pace) == pytest.approx(vars(Pace(0.0, 0.0, 16 / 1000, 1 / 1000 / 4 / 3, 16 / 1000)))
-
-
 # Paces are kept.
 
 
@@ -199,32 +191,6 @@ def test_paces_that_were_measured_in_time_are_kept(
     monkeypatch.setenv(paces.LIMIT, "0")
     assert paces.measured_paces([first], 1)
     assert not paces.measured_paces(others, 1)
-
-
-def test_a_run_that_is_too_slow_to_measure_is_tried_again_only_with_more_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    tried: list[int] = []
-
-    def late(*given: Any, **named: Any) -> Any:
-        tried.append(len(json.loads(named["input"])))
-        raise subprocess.TimeoutExpired("python", named["timeout"])
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(paces.subprocess, "run", late)
-    units = [unit(name) for name in ("fedavg", "fedprox", "fedmax", "fedntd")]
-    for limit in ("20", "30", "40"):
-        monkeypatch.setenv(paces.LIMIT, limit)
-        assert not paces.measured_paces(units, 1)
-    assert not paces.measured_paces(units[:1], 1)
-    assert tried == [4, 4, 1]
-
-
-@pytest.mark.parametrize("limit", ["soon", "-1", "nan"])
-def test_a_limit_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setenv(paces.LIMIT, limit)
-    with pytest.raises(UsageError, match=paces.LIMIT):
-        paces.measured_paces([], 1)
 
 
 def test_a_dry_run_that_measures_imports_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

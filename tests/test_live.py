@@ -21,11 +21,10 @@ import pytest
 from commands import ROOT, command
 
 from bench.executors.events import Events, Watched, watched
-from bench.executors.progress import Ahead, Live, Plain, Quiet, ending
-from bench.planning.labels import Varied, varied_names
+from bench.executors.progress import Ahead, Live, Quiet
+from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.run_spec import RunSpec
 from leaderboards import Store
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")
@@ -142,37 +141,6 @@ def test_lines_are_shown_to_the_letter(capsys: pytest.CaptureFixture[str]) -> No
     live.say("KeyError: 'a:key:b' [bold]at C:100:x " + 200 * "x")
     live.close()
     assert "KeyError: 'a:key:b' [bold]at C:100:x " + 200 * "x" + "\n" in capsys.readouterr().err
-
-
-def pack_of(seeds: int, **values: tuple[str, ...]) -> tuple[RunSpec, ...]:
-    """All these runs of FedCAD."""
-    return make_plan(Request(("fedcad",), values={"gamma": ("0.5",), **values}, seeds=seeds)).units
-
-
-def test_packs_are_told_apart_by_what_is_in_them() -> None:
-    units = pack_of(4, beta=("0.1", "0.2", "0.3", "0.4"))
-    early, late = [[unit for unit in units if unit.seed // 2 == half] for half in (0, 1)]
-    low = [unit for unit in units if unit.hyperparameters["beta"] in (0.1, 0.2) and unit.seed == 0]
-    names = [watched(pack, varied_names(units)).name for pack in (early, late, low)]
-    assert names == [
-        "fedcad 8 runs (beta=0.1...0.4 seeds 0-1)",
-        "fedcad 8 runs (beta=0.1...0.4 seeds 2-3)",
-        "fedcad 2 runs of seed 0 (beta=0.1,0.2)",
-    ]
-
-
-def test_a_stopped_trial_says_when(capsys: pytest.CaptureFixture[str]) -> None:
-    stopped, never, begun = [
-        replace(trial, name=f"fedprox mu={mu}") for trial, mu in zip(trials(3), (15, 1, 2), strict=True)
-    ]
-    display = Plain(Ahead(3, 3.0, lambda _: 1.0))
-    display.ended(stopped, report(2, status="stopped"))
-    assert capsys.readouterr().err == "1/3 trials · stopped after 2 rounds: fedprox mu=15\n"
-    display.ended(never, {"status": "interrupted"})
-    assert not capsys.readouterr().err, "there may be hundreds of trials that never began"
-    display.ended(begun, report(2, status="interrupted"))
-    assert "interrupted: fedprox mu=2" in capsys.readouterr().err
-    assert ending({"status": "finished", "round": 20, "stopped": 3}) == "finished, 3 of its runs stopped early"
 
 
 class Noted(Quiet):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from algorithms import entry
 from bench.data import splits
 from bench.errors import UsageError
-from bench.execution import Execution
 from bench.planning.plan import _own_fields, make_plan
 from bench.planning.request import Request
 from bench.sweep import main
-from bench.sweep.preflight import prepare_data
-from search_spaces import SETTINGS, SPACES, Setting
+from search_spaces import SETTINGS, SPACES
 
 
 def test_a_model_has_one_name_whatever_the_order_of_its_forms() -> None:
@@ -80,14 +76,6 @@ def test_rows_that_another_run_yields_as_well_are_made_once() -> None:
     assert wider.notes == ("fedprox: some of its runs are part of fedprox_t1's and are not repeated",)
 
 
-def test_a_dry_run_names_every_hyper_parameter(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    given = ["--algo", "fedgkd", "--set", "gamma=0.7", "buffer=1,5", "--dry-run", "--out", str(tmp_path)]
-    assert main(given) == 0
-    said = capsys.readouterr().out
-    for cells in (["fedgkd", "gamma", "0.7", "0.2"], ["fedgkd", "buffer", "1, 5", "5"]):
-        assert re.search(" *│ *".join(map(re.escape, cells)), said)
-
-
 @pytest.mark.parametrize(("seeds", "drawn"), [(3, 3), (2000, 100)])
 def test_a_dry_run_draws_each_partition_once_and_few_of_very_many(
     seeds: int, drawn: int, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,20 +89,3 @@ def test_a_dry_run_draws_each_partition_once_and_few_of_very_many(
     assert planned["runs"] == 2 * seeds
     assert all(trial["partition"].startswith("feasible") for trial in planned["trials"])
     assert asked == list(range(drawn)), "two learning rates, one partition a seed"
-
-
-def test_a_partition_that_many_runs_share_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a sweep begins, whatever its runs differ in beside it."""
-    drawn: list[tuple[float, int]] = []
-    whole = splits.feasible
-
-    def feasible(setting: Setting, labels: Any, seed: int, groups: Any) -> str | None:
-        drawn.append((setting.alpha, seed))
-        return whole(setting, labels, seed, groups)
-
-    monkeypatch.setattr(splits, "feasible", feasible)
-    values = {"mu": ("0.1", "1"), "lr": ("0.1", "0.01"), "alpha": ("0.3", "1")}
-    plan = make_plan(Request(("fedavg", "fedprox"), values=values, seeds=2))
-    prepare_data(plan, plan.units, Execution(out=str(tmp_path)))
-    assert len(plan.units) == 24
-    assert sorted(drawn) == [(0.3, 0), (0.3, 1), (1.0, 0), (1.0, 1)]

@@ -161,7 +161,6 @@ def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Pat
         ("--algo fedavg", "fedbn", "in that run of fedbn each client has its own model"),
         ("--algo fedavg", "fedprox", "no final model of that run is kept"),
         ("--algo fedbn", "fedavg", "its model is mlp of inputs 1x8x8 and 10 classes, and fedbn runs mlp+bn of inputs"),
-        ("--algo fedavg --model cnn_digits", "fedavg", "and fedavg runs cnn_digits of inputs 1x8x8"),
     ],
 )
 def test_models_that_cannot_be_started_from_are_refused_before_anything_runs(

@@ -96,17 +96,3 @@ def test_what_nobody_will_do_is_not_waited_for_and_not_taken_for_done(monkeypatc
     assert (tally.fraction, tally.seconds_left) == (pytest.approx(21 / 30), pytest.approx(9))
     tally.ended(sweep.trials[1], {"round": 1, "status": "interrupted"})
     assert (tally.done, tally.failed) == (2, 2)
-
-
-def test_a_trial_that_a_sampler_proposes_again_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep = Sweep(monkeypatch, 10, 10)
-    sweep.report(0, 0, 10, "finished")
-    sweep.report(1, 0, 10, "finished", began=10)
-    tally = sweep.report(2, 1, 10, "failed", error="no more")
-    assert (tally.done, tally.total, tally.failed) == (2, 2, 1)
-
-
-def test_what_failed_is_no_best_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep = Sweep(monkeypatch, 10, 10)
-    assert sweep.report(0, 0, 1, objective=-1.0).best_trial == ""
-    assert sweep.report(1, 1, 1, objective=0.25).best == 0.25
