@@ -86,23 +86,6 @@ def test_new_runs_lie_beside_segments_until_they_are_packed_too(store):
     assert_same(view(store), before)
 
 
-def test_segments_are_sorted_and_one_key_is_read_from_one_row_group(store, monkeypatch):
-    monkeypatch.setattr(segments, "_ROWS", 4)
-    monkeypatch.setattr(segments, "_RUNS", 2)
-    fill(store, range(20))
-    compact(store.out)
-    for kind, groups in (("runs", 6), ("curves", 12)):
-        (path,) = (store.out / kind).glob("*.parquet")
-        file = pq.ParquetFile(path)
-        keys = file.read().column("run_key").to_pylist()
-        assert keys == sorted(keys)
-        assert file.num_row_groups == groups
-    monkeypatch.setattr(files, "_READ_WHOLE", 0)
-    part = files.read_table(path, "curves", keys=keys[25:26])
-    assert keys[25] in part["run_key"].to_pylist()
-    assert len(set(part["run_key"].to_pylist())) <= 2
-
-
 def test_a_finished_row_in_a_segment_is_not_written_again(store):
     compact(store.out)
     before = view(store)
@@ -256,19 +239,6 @@ def test_a_sweep_packs_only_many_files(tmp_path, monkeypatch):
     fill(store, range(6))
     assert compact_if_many(store.out).packed == 6
     assert len(names(store)) == 1
-
-
-def test_a_growing_folder_is_not_written_anew_each_time(tmp_path):
-    store = Store(tmp_path / "out")
-    fill(store, range(12))
-    compact(store.out)
-    (large,) = names(store)
-    for seed in (20, 21, 22):
-        fill(store, range(seed, seed + 1))
-        compact(store.out, everything=False)
-        assert large in names(store)
-        assert len(names(store)) == 2, "the small segments become one"
-    assert len(store.runs()) == 15
 
 
 # What compaction does not touch

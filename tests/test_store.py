@@ -119,12 +119,12 @@ def test_a_wrong_curve_is_refused(curve):
 
 
 def test_a_round_has_one_value_of_a_metric():
-    with pytest.raises(ValueError, match="two points for round 1 and metric 'a'"):
+    with pytest.raises(ValueError, match="round 1 and metric 'a'"):
         check_curve([(1, "a", 0.5), (1, "a", 0.6)])
 
 
 def test_a_hyperparameter_cannot_take_the_name_of_a_column():
-    with pytest.raises(ValueError, match="cannot be called 'json'"):
+    with pytest.raises(ValueError, match="'json'"):
         make_row("x", {"json": 1})
 
 

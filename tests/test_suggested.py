@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 
 from bench import boards, compare, status, sweep
-from bench.data import show_partition
-from bench.data.download import mending
-from bench.perf.data import preparation
 from bench.report import command as report
 from bench.sweep import reproduce
 from leaderboards.shell_text import shell_command
@@ -47,15 +44,6 @@ ASKED: dict[str, tuple[Callable[[str], object], str]] = {
     ),
     "diff": (lambda out: compare.main(["diff", "xyz", "fedcad/cifar10", "--out", out]), "bench.status --out"),
     "reproduce": (lambda out: reproduce.main(["xyz", "--out", out]), "bench.status --out"),
-    "mending": (lambda out: sys.stderr.write(mending("mnist", Path(out))), "bench.data prepare mnist --data-dir"),
-    "perf": (
-        lambda out: sys.stderr.write(preparation(Path(out), 1)["left_out"]),
-        "bench.data prepare cifar10 --data-dir",
-    ),
-    "partition": (
-        lambda out: show_partition.main(["--dataset", "cifar10", "--clients", "5", "--alpha", "1", "--data-dir", out]),
-        "bench.data prepare cifar10 --data-dir",
-    ),
 }
 
 
@@ -78,9 +66,8 @@ SWEEP = ["--algo", "fedavg", "--rounds", "1", "--executor", "inline"]
         lambda out: reproduce.main(["xyz", "--out", f"{Path(out).parent}/there", "--into", out]),
         lambda out: status.main(["--algo", "fedavg", "--out", out]),
         lambda out: boards.main(["merge", f"{Path(out).parent}/there", "--out", out]),
-        lambda out: boards.main(["pull", f"{Path(out).parent}/there", out]),
     ],
-    ids=["sweep", "dry run", "reproduce", "status of a plan", "merge", "pull"],
+    ids=["sweep", "dry run", "reproduce", "status of a plan", "merge"],
 )
 def test_a_file_where_results_go_is_refused_in_words(
     asked: Callable[[str], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]

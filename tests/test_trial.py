@@ -11,11 +11,9 @@ import pytest
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS
-from bench.engine.state import StateFolder
 from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
-from bench.trial.run import record_failure
 from bench.trial.trial import LOST, RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
@@ -32,15 +30,6 @@ def execution(tmp_path: Path) -> Execution:
     return Execution(
         out=str(tmp_path), rounds_per_report=1, stop_file=str(tmp_path / "stop"), provenance=of_command([])
     )
-
-
-def test_a_trial_that_begins_while_the_sweep_stops_touches_nothing(execution: Execution, tmp_path: Path) -> None:
-    (tmp_path / "stop").touch()
-    trial = RunGroup([unit()], execution)
-    report = trial.step()
-    trial.close()
-    assert (report["status"], report["done"]) == ("interrupted", True)
-    assert not Store(tmp_path).status()
 
 
 def test_a_trial_closed_before_its_end_was_stopped(execution: Execution, tmp_path: Path) -> None:
@@ -98,20 +87,6 @@ def test_a_stop_between_a_round_and_its_report_loses_no_round(execution: Executi
     again.close()
 
 
-def test_a_state_that_cannot_be_saved_is_no_failed_run(execution: Execution, monkeypatch: pytest.MonkeyPatch) -> None:
-    trial = RunGroup([unit()], execution)
-    trial.step()
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(StateFolder, "save", full)
-    trial.save()
-    assert (trial.report()["status"], "no space left" in trial.problem) == ("environment", True)
-    trial.close()
-    assert not Store(Path(execution.out)).status()
-
-
 def test_a_run_under_way_elsewhere_is_waited_for_and_not_run_twice(execution: Execution, tmp_path: Path) -> None:
     first = RunGroup([unit()], execution)
     first.step()
@@ -150,20 +125,3 @@ def test_one_seed_that_fails_leaves_the_others(execution: Execution, monkeypatch
     assert "unlucky" in report["error"]
     statuses = Store(Path(execution.out)).runs().set_index("seed").status.to_dict()
     assert statuses == {0: "failed", 1: "finished"}
-
-
-def test_a_dead_worker_takes_nothing_from_what_asha_had_stopped(execution: Execution, tmp_path: Path) -> None:
-    compared = replace(execution, keep_stopped=True)
-    trial = RunGroup([unit(0), unit(1), unit(2)], compared)
-    trial.step()
-    trial.runs[0].stop()
-    curve = Store(tmp_path).curves()
-    for one in (unit(0), unit(1)):
-        record_failure(one, compared, "the worker died: killed")
-    rows = Store(tmp_path).runs().set_index("seed")
-    assert rows.status.to_dict() == {0: "stopped", 1: "failed"}
-    assert len(curve)
-    assert Store(tmp_path).curves().equals(curve)
-    trial.close()
-    record_failure(unit(0), execution, "killed where it was to go on")
-    assert Store(tmp_path).status()[unit(0).key] == "failed"
