@@ -47,7 +47,9 @@ from leaderboards.rows.frames import records, run_table
 from leaderboards.rows.identity import identity_columns
 from search_spaces import SETTINGS
 
-SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", "--rounds", "2", "--seeds", "2")
+QUICK = ("--rounds", "2", "--local-epochs", "1", "--seeds", "2")
+ONCE = ("--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1", "--local-epochs", "1")
+SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", *QUICK)
 
 
 def run(out: Path, *arguments: str) -> int:
@@ -82,26 +84,15 @@ def test_the_same_command_again_runs_nothing(
     assert "6 already stored, 0 to do" in capsys.readouterr().err
 
 
-def test_a_wider_grid_adds_only_the_new_cells(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wider = ("--algo", "fedcad", "--set", "beta=0,0.3,0.5", "gamma=0.5", "--rounds", "2", "--seeds", "2")
-    assert run(swept, *wider, "--dry-run", "--json") == 0
+def test_a_wider_grid_adds_only_the_new_cells(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wider = ("--algo", "fedcad", "--set", "beta=0,0.3,0.5", "gamma=0.5", *QUICK, "--dry-run", "--json")
+    assert run(swept, *wider) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["runs"], plan["to_do"]) == (6, 2)
 
 
-def test_force_removes_a_damaged_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    unit = make_plan(Request(("fedavg",), values={"rounds": ("1",)})).units[0]
-    state = tmp_path / "state" / unit.key
-    state.mkdir(parents=True)
-    (state / "manifest.json").write_text("of another world")
-    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1") == 3
-    assert str(state) in capsys.readouterr().err
-    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1", "--force") == 0
-    assert list(Store(tmp_path).status().values()) == ["finished"]
-
-
-def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    search = ("--algo", "fedcad", "--search", "optuna", "--rounds", "2", "--seeds", "2")
+def test_optuna_goes_on_from_what_is_stored(tmp_path: Path) -> None:
+    search = ("--algo", "fedcad", "--search", "optuna", *QUICK)
     assert run(tmp_path, *search, "--num-samples", "2") == 0
     first = set(Store(tmp_path).runs().run_key)
     assert run(tmp_path, *search, "--num-samples", "3") == 0
@@ -133,9 +124,9 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_optuna_goes_on_with_the_trial_that_was_interrupted(
-    executor: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    executor: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--num-samples", "3")
+    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--local-epochs", "1", "--num-samples", "3")
     search = (*search, "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3")
     key = interrupted_search(tmp_path, monkeypatch, *search)
     assert sweep.main([*search, "--executor", executor, "--out", str(tmp_path), "-q"]) == 0
@@ -233,7 +224,7 @@ def test_an_output_folder_that_cannot_be_written_exits_3(tmp_path: Path, capsys:
 def test_a_full_disk_exits_3_and_the_same_command_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--algo", "fedavg", "--rounds", "4", "--save-seconds", "0")
+    arguments = ("--algo", "fedavg", "--rounds", "4", "--local-epochs", "1", "--save-seconds", "0")
     save, calls = StateFolder.save, []
 
     def full(self: StateFolder, *given: object, **named: object) -> None:
@@ -262,12 +253,12 @@ def test_a_failing_trial_leaves_the_others_and_says_why(
 
     with monkeypatch.context() as patch:
         patch.setattr(FedCAD, "broadcast", broken)
-        assert run(tmp_path, "--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1") == 1
+        assert run(tmp_path, *ONCE) == 1
     assert "haunted" in capsys.readouterr().err
     runs = Store(tmp_path).runs().set_index("algorithm")
     assert runs.status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
     assert "haunted" in runs.error["fedcad"]
-    assert run(tmp_path, "--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1") == 0
+    assert run(tmp_path, *ONCE) == 0
     assert set(Store(tmp_path).runs().status) == {"finished"}
 
 
@@ -312,6 +303,8 @@ def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
         assert capsys.readouterr().err.count(str(state)) == 1
         assert Store(tmp_path).status() == {units[0].key: "finished", units[2].key: "finished"}
     assert (state / "manifest.json").exists()
+    assert run(tmp_path, *three, "--force") == 0
+    assert len(Store(tmp_path).finished()) == 3
 
 
 @pytest.mark.parametrize("status", ["stopped", "failed"])
@@ -417,8 +410,7 @@ def test_a_worker_that_dies_leaves_the_others(
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     original = ray_executor.listed
     monkeypatch.setattr(ray_executor, "listed", lambda *given: type("ill", (original(*given),), {"setup": dies}))
-    arguments = ["--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1", "--executor", "ray"]
-    assert sweep.main([*arguments, "--max-concurrent", "2", "-q", "--out", str(tmp_path)]) == 1
+    assert sweep.main([*ONCE, "--executor", "ray", "--max-concurrent", "2", "-q", "--out", str(tmp_path)]) == 1
     assert "fedcad" in capsys.readouterr().err
     statuses = Store(tmp_path).runs().set_index("algorithm").status.to_dict()
     assert statuses == {"fedavg": "finished", "fedcad": "failed"}
