@@ -354,9 +354,6 @@ def test_nothing_in_results_becomes_markup(wicked, text):
     assert any(WICKED in one["description"] for one in charts["charts"])
 
 
-# Size
-
-
 # Importance
 
 
@@ -385,9 +382,6 @@ def test_no_share_is_claimed_without_ground(values, scores):
 
 
 # Looks
-
-
-# Machado, Oliveira and Fernandes 2009, severity 1.
 
 
 def test_algorithms_look_different_each():
