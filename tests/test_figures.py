@@ -10,11 +10,10 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
-from rows import failed_row, make_row
+from rows import Pair, failed_row, make_row, write
 
 from bench import artifacts, data, models, sweep
 from bench.charts.panels import print_config
@@ -27,8 +26,6 @@ from bench.figures.features import embedded
 from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.stored.groups import labels_of
-from leaderboards.rows.files import write_together
-from leaderboards.rows.frames import concatenate, curve_table, run_table
 from leaderboards.rows.schema import WHEN_DIVERGED
 from search_spaces import Setting
 
@@ -36,7 +33,6 @@ pytest.importorskip("vl_convert", reason="figures need vl-convert-python: pip in
 
 SVG = "{http://www.w3.org/2000/svg}"
 SETTING = {"dataset": "digits", "rounds": 4, "num_clients": 3}
-Pair = tuple[dict[str, Any], list[tuple[int, str, float]]]
 
 
 def pair(
@@ -57,14 +53,6 @@ def pair(
         points += [(at, "accuracy", final * at / row["rounds"]), (at, "communications", a_round * at)]
         points += [(at, "train_steps", 10.0 * at * (1 + seed)), (at, "train_loss", 1 / at)]
     return row, points
-
-
-def write(out: Path, pairs: list[Pair]) -> Path:
-    """All runs in one file: a store finds rows by content, and one file is quick to write."""
-    runs = concatenate([run_table(row) for row, _ in pairs])
-    curves = pa.concat_tables([curve_table(row, points) for row, points in pairs])
-    write_together([(curves, out / "curves" / "all.parquet"), (runs, out / "runs" / "all.parquet")])
-    return out
 
 
 def of(out: Path, figure: str, *others: Path, **where: list[Any]) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from browser import CHROMIUM, Browser, browser
-from rows import START, failed_row, make_row
+from rows import START, Pair, failed_row, make_row, write
 
 from algorithms import ALGORITHMS
 from bench.charts.theme import DASHES, LIGHT, SHAPES
@@ -24,14 +24,11 @@ from bench.planning.tables import cells_of
 from bench.report.command import main
 from bench.report.importance import main_effects
 from leaderboards import Store, identity_columns
-from leaderboards.rows.files import write_together
-from leaderboards.rows.frames import concatenate, curve_table, run_table
 
 vl_convert = pytest.importorskip(
     "vl_convert", reason="the page needs vl-convert-python: pip install fedkd-bench[report]"
 )
 
-Pair = tuple[dict[str, Any], list[tuple[int, str, float]]]
 
 #               cell (alpha, C):   0.1, 0.5            0.5, 0.5            0.5, 1.0
 #   test accuracy in percent of the selected configuration, seeds 0 1 2
@@ -85,14 +82,6 @@ def fixture() -> list[Pair]:
         setting["model"] += "+head" * (algorithm == "moon")
         pairs += [run(algorithm, gamma, setting, seed, value) for seed, value in enumerate(values)]
     return pairs
-
-
-def write(out: Path, pairs: list[Pair]) -> Path:
-    """All runs in one file: a store finds rows by content, and one file is quick to write."""
-    runs = concatenate([run_table(row) for row, _ in pairs])
-    curves = pa.concat_tables([curve_table(row, points) for row, points in pairs])
-    write_together([(curves, out / "curves" / "all.parquet"), (runs, out / "runs" / "all.parquet")])
-    return out
 
 
 def report(page: Path, *folders: Path, title: str | None = None) -> str:
