@@ -98,7 +98,7 @@ def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
 # --- layouts and filters
 
 
-def test_other_fields_stand_side_by_side(out, tmp_path, capsys):
+def test_other_fields_stand_side_by_side(tmp_path, capsys):
     store = Store(tmp_path)
     for epochs in (1, 5):
         for seed in (0, 1):

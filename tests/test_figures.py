@@ -421,15 +421,20 @@ def shapes(svg: Path, kind: str) -> int:
     return sum(len(list(group)) for group in groups if kind in group.get("class", "").split())
 
 
-def test_all_is_drawn_whole_in_both_forms(runs_of_digits, tmp_path):
+@pytest.fixture(scope="module")
+def drawn_of_digits(runs_of_digits: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     where = ("--alpha", "0.1", "--participation", "0.3", "0.5")
-    names = [path.stem for path in drawn(runs_of_digits, tmp_path, "--all", *where)]
+    return drawn(runs_of_digits, tmp_path_factory.mktemp("drawn"), "--all", *where)
+
+
+def test_all_is_drawn_whole_in_both_forms(drawn_of_digits):
+    names = [path.stem for path in drawn_of_digits]
     cell = [f"digits-alpha0.1-participation{share}" for share in (0.3, 0.5)]
     both = ("fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedgkd-drift", "fedkf-3")
     expected = [f"{figure}-{own}" for figure in both for own in cell]
     expected += [f"{figure}-digits-alpha0.1" for figure in ("fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")]
     assert names == sorted(expected)
-    for svg in tmp_path.glob("*.svg"):
+    for svg in drawn_of_digits:
         root = ElementTree.parse(svg).getroot()
         assert "digits" in "".join(piece for element in root.iter(f"{SVG}text") for piece in element.itertext())
         assert root.find(f"{SVG}title").text.startswith("digits · ")
@@ -440,7 +445,7 @@ def test_all_is_drawn_whole_in_both_forms(runs_of_digits, tmp_path):
             assert len(image.convert("RGB").getcolors(1 << 20)) > 10
 
 
-def test_pictures_have_as_many_marks_as_there_are_numbers(runs_of_digits, tmp_path):
+def test_pictures_have_as_many_marks_as_there_are_numbers(drawn_of_digits):
     counts = {
         "fedgkd-4": ("mark-line", 2),  # two algorithms
         "fedcad-4": ("mark-line", 4),  # global and local
@@ -448,8 +453,7 @@ def test_pictures_have_as_many_marks_as_there_are_numbers(runs_of_digits, tmp_pa
         "fedgkd-2": ("mark-symbol", 4 * 359 + 10),  # two algorithms, global and local, all test samples; the legend
         "fedcad-1": ("mark-rect", 10 + 4 * 10),  # the client's data, and two models of two algorithms
     }
-    svgs = drawn(runs_of_digits, tmp_path, *counts, "--alpha", "0.1", "--participation", "0.5", "--format", "svg")
-    found = {svg.stem.partition("-digits")[0]: svg for svg in svgs}
+    found = {svg.stem.partition("-digits")[0]: svg for svg in drawn_of_digits if svg.stem.endswith("participation0.5")}
     assert {name: (kind, shapes(found[name], kind)) for name, (kind, _) in counts.items()} == counts
 
 
@@ -490,7 +494,7 @@ def test_the_list_says_what_can_be_drawn_and_what_makes_the_others(tmp_path, cap
 
 
 @pytest.mark.parametrize("arguments", sorted({figure.arguments for figure in FIGURES.values()}))
-def test_the_commands_that_are_named_can_be_given(arguments, tmp_path, capsys, monkeypatch):
+def test_the_commands_that_are_named_can_be_given(arguments, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDKD_DATA", str(tmp_path))
     assert sweep.main([*shlex.split(arguments), "--dry-run", "--out", str(tmp_path)]) == 0
 

@@ -467,7 +467,7 @@ def test_a_mirror_that_does_not_answer_is_given_up(
         ("s3://key:secret@bucket/x", "AWS_ACCESS_KEY_ID"),
     ],
 )
-def test_a_wrong_url_is_refused_before_anything_runs(url: str, words: str, tmp_path: Path) -> None:
+def test_a_wrong_url_is_refused_before_anything_runs(url: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as raised:
         open_place(url)
     assert "secret@" not in str(raised.value)
