@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import assert_equal_results, kill_all, saved_round, start, wait_for
+from commands import assert_equal_results, command, kill_all, saved_round, start, wait_for
 
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import LOGS
@@ -305,7 +305,8 @@ def test_mlflow_goes_on_with_a_killed_run(tmp_path: Path) -> None:
     kill_all(process)
     before = mlflow_runs(tmp_path)[1]
     assert [run.info.status for run in before] == ["RUNNING", "RUNNING"]
-    assert main([*long]) == 0
+    done = command(*long)
+    assert done.returncode == 0, done.stderr
     after = mlflow_runs(tmp_path)[1]
     assert [run.info.status for run in after] == ["FINISHED", "FINISHED"]
     assert {run.info.run_id for run in after} == {run.info.run_id for run in before}
@@ -383,7 +384,8 @@ def test_wandb_offline_writes_a_killed_run_anew(tmp_path: Path) -> None:
     process = start(*long)
     wait_for(lambda: saved_round(tmp_path) >= 12)
     kill_all(process)
-    assert main([*long]) == 0
+    done = command(*long)
+    assert done.returncode == 0, done.stderr
     assert_same(in_wandb(tmp_path)[0], stored(tmp_path))
 
 
