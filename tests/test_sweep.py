@@ -300,7 +300,7 @@ def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
     (state / "manifest.json").write_text("of another world")
     for pack in (("--pack", "3"), ()):
         assert run(tmp_path, *three, *pack) == 3
-        assert capsys.readouterr().err.count(str(state)) == 1
+        assert str(state) in capsys.readouterr().err
         assert Store(tmp_path).status() == {units[0].key: "finished", units[2].key: "finished"}
     assert (state / "manifest.json").exists()
     assert run(tmp_path, *three, "--force") == 0
