@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import select
@@ -84,11 +83,6 @@ class Browser:
         named = {"key": key, "windowsVirtualKeyCode": codes[key], "text": {"Enter": "\r", " ": " "}.get(key, "")}
         self.call("Input.dispatchKeyEvent", type="keyDown", **named)
         self.call("Input.dispatchKeyEvent", type="keyUp", **named)
-
-    def picture(self, path: Path, whole: bool = False) -> None:
-        """What is to be seen, as PNG."""
-        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._left:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 
 from leaderboards import SCHEMA_VERSION, identity_columns
+from leaderboards.rows.files import write_together
+from leaderboards.rows.frames import concatenate, curve_table, run_table
 from search_spaces import Setting
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+Pair = tuple[dict[str, Any], list[tuple[int, str, float]]]  # a row and its curve
 CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5), (2, "loss", 1.5)]
 
 
@@ -84,3 +89,11 @@ def failed_row(*arguments: Any, **columns: Any) -> dict[str, Any]:
 
     empty = {column.name: None for column in COLUMNS if column.group in ("results", "cost")}
     return make_row(*arguments, **(empty | {"status": "failed", "error": "out of memory"} | columns))
+
+
+def write(out: Path, pairs: list[Pair]) -> Path:
+    """Store all runs in one file: a store finds rows by content, and one file is quick to write."""
+    runs = concatenate([run_table(row) for row, _ in pairs])
+    curves = pa.concat_tables([curve_table(row, points) for row, points in pairs])
+    write_together([(curves, out / "curves" / "all.parquet"), (runs, out / "runs" / "all.parquet")])
+    return out

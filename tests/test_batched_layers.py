@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -142,14 +141,6 @@ def test_bfloat16_reaches_convolutions_and_norms() -> None:
     exact = torch.stack(list(map(normed, x, *leaves)))
     assert 0 < float((result - exact).detach().abs().max()) < 0.1
     assert all(slope.dtype == torch.float32 for slope in torch.autograd.grad(result.sum(), leaves))
-
-
-@pytest.mark.parametrize("convolve", [F.conv1d, F.conv3d, F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d])
-def test_bfloat16_reaches_other_convolutions(convolve: Callable[..., Tensor]) -> None:
-    axes = int(re.findall(r"\d", convolve.__name__)[0])
-    x, weight = drawn(CLIENTS, 2, 4, *[5] * axes).float(), drawn(CLIENTS, 4, 4, *[3] * axes).float()
-    with torch.autocast("cpu", torch.bfloat16), BatchedLayers():
-        assert vmap(lambda x, w: convolve(x, weight=w))(x, weight).dtype == torch.bfloat16
 
 
 def _attend(x: Tensor, queries: Tensor) -> Tensor:

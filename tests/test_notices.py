@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
 
-from bench.errors import Slower, Waiting
 from bench.executors.notices import Notices
 
 WORKER = """
@@ -46,20 +44,3 @@ def test_a_workers_own_warnings_are_said_once_for_all_workers(out: Path) -> None
             assert "going on" not in left
     assert said == ["warning: going on with 6 at a time", "warning: fedavg is at work elsewhere"]
     assert not list((out / "state").iterdir())
-
-
-def test_this_processs_own_warnings_are_said_and_others_are_shown_as_ever(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    others: list[str] = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("always")
-        monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: others.append(str(message)))
-        shown = warnings.showwarning
-        with Notices(out, said.append):
-            for category in (Slower, Waiting, Slower, RuntimeWarning):
-                warnings.warn(category.__name__, category, stacklevel=1)
-        assert warnings.showwarning is shown
-    assert said == ["warning: Slower", "warning: Waiting"]
-    assert others == ["RuntimeWarning"]

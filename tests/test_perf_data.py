@@ -14,7 +14,6 @@ from bench.data import DATASETS, Dataset
 from bench.data.download import Original
 from bench.data.files import FileSource
 from bench.data.partition import PARTITIONS
-from bench.errors import EnvironmentProblem
 from bench.perf import data, main
 
 
@@ -68,14 +67,6 @@ def test_preparation_leaves_the_users_copy_alone(
     assert found["load"]["seconds"]["n"] == 3
 
 
-def test_copy_that_cannot_be_kept_is_reported(
-    counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bench.data.cache.write", lambda *_: None)
-    with pytest.raises(EnvironmentProblem, match="cannot keep the prepared copy; set TMPDIR"):
-        data.preparation(tmp_path / "data", 1)
-
-
 def test_every_partition_is_measured_at_each_size(
     counted: Counted, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,19 +89,3 @@ def test_every_partition_is_measured_at_each_size(
     printed = capsys.readouterr().out
     assert "data cifar10 prepare seconds" in printed
     assert "data partitions large lda seconds" in printed
-
-
-def test_what_is_not_here_or_impossible_is_left_out_and_said(
-    counted: Counted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(data, "FEWER", {("fedgen", "large"): 101})
-    assert main(["--part", "data", "--repetitions", "1", "--data-dir", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    assert "data cifar10: not here" in printed
-    assert "data partitions large fedgen: num_clients must be <= 100" in printed
-
-
-@pytest.mark.parametrize("title", ["small", pytest.param("large", marks=pytest.mark.slow)])
-def test_no_partition_is_left_out_for_want_of_an_accepted_draw(title: str) -> None:
-    entries = {name: data.partition(name, title, 1) for name in PARTITIONS}
-    assert [name for name, entry in entries.items() if "left_out" in entry] == []

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from browser import CHROMIUM, Browser, browser
-from rows import START, failed_row, make_row
+from rows import START, Pair, failed_row, make_row, write
 
 from algorithms import ALGORITHMS
-from bench.charts.lines import Axis
-from bench.charts.theme import BACKGROUNDS, DARK, DASHES, LIGHT, SHAPES
+from bench.charts.theme import DASHES, LIGHT, SHAPES
 from bench.planning.tables import cells_of
-from bench.report.charts import packed
 from bench.report.command import main
 from bench.report.importance import main_effects
-from bench.report.learning import cost_axis, points_per_line, thinned
-from bench.report.standings import SHOWN, standings, winner
-from bench.stored.groups import Cell
 from leaderboards import Store, identity_columns
-from leaderboards.rows.files import write_together
-from leaderboards.rows.frames import concatenate, curve_table, run_table
 
 vl_convert = pytest.importorskip(
     "vl_convert", reason="the page needs vl-convert-python: pip install fedkd-bench[report]"
 )
 
-Pair = tuple[dict[str, Any], list[tuple[int, str, float]]]
 
 #               cell (alpha, C):   0.1, 0.5            0.5, 0.5            0.5, 1.0
 #   test accuracy in percent of the selected configuration, seeds 0 1 2
@@ -93,14 +82,6 @@ def fixture() -> list[Pair]:
         setting["model"] += "+head" * (algorithm == "moon")
         pairs += [run(algorithm, gamma, setting, seed, value) for seed, value in enumerate(values)]
     return pairs
-
-
-def write(out: Path, pairs: list[Pair]) -> Path:
-    """All runs in one file: a store finds rows by content, and one file is quick to write."""
-    runs = concatenate([run_table(row) for row, _ in pairs])
-    curves = pa.concat_tables([curve_table(row, points) for row, points in pairs])
-    write_together([(curves, out / "curves" / "all.parquet"), (runs, out / "runs" / "all.parquet")])
-    return out
 
 
 def report(page: Path, *folders: Path, title: str | None = None) -> str:
@@ -263,60 +244,8 @@ def test_winners_have_a_margin_and_a_verdict(text):
     clear, close, single = (found[place] for place in (("0.1", "0.5"), ("0.5", "0.5"), ("0.5", "1")))
     assert (clear["algorithm"], clear["separable"]) == ("fedgkd", True)
     assert clear["numbers"] == "66.03 %, +5.03 points"
-    assert (close["separable"], close["verdict"]) == (False, "not separable from fedavg")
-    assert (single["separable"], single["verdict"]) == (False, "not tested: 1 seed")
-
-
-def test_what_the_table_over_all_cells_lacks_is_explained(text):
-    assert re.search(r">No interval: fewer than 3 seeds in some cell; left out: moon [^<]*no value in 2 of 3", text)
-
-
-def cell_of(seeds: dict[str, int], **means: float) -> Cell:
-    """A cell of algorithms with these means of the first seed, by default of three."""
-    records = [
-        {
-            "algorithm": name,
-            "model": "mlp",
-            "selected": True,
-            "diverged": False,
-            "run_of_seed": {seed: {"best_accuracy": mean + 0.02 * seed * mean} for seed in range(seeds.get(name, 3))},
-        }
-        for name, mean in means.items()
-    ]
-    return Cell(0.1, 0.5, tuple(records))
-
-
-def test_three_seeds_each_but_none_in_common_are_not_tested():
-    cell = cell_of({}, fedavg=0.6, fedgkd=0.5)
-    seeds = cell.records[1]["run_of_seed"]
-    cell.records[1]["run_of_seed"] = {seed + 3: run for seed, run in seeds.items()}
-    assert winner(cell, SHOWN[0]).verdict == "not tested: no three seeds in common"
-    few = cell_of({"fedavg": 2, "fedgkd": 2}, fedavg=0.6, fedgkd=0.5)
-    assert winner(few, SHOWN[0]).verdict == "not tested: 2 seeds"
-
-
-def test_fewer_than_three_seeds_neither_win_nor_let_another_win_over_all():
-    metric = SHOWN[0]
-    lucky = cell_of({"fedcad": 1, "moon": 2}, fedavg=0.6, fedgkd=0.5, fedcad=0.99, moon=0.9)
-    assert list(standings(lucky, metric)) == ["fedavg", "fedgkd"]
-    best = winner(lucky, metric)
-    assert (best.algorithm, best.verdict, best.separable) == ("fedavg", "separable; 2 not tested", False)
-    assert winner(cell_of({}, fedavg=0.6, fedgkd=0.5), metric).separable
-    alone = winner(cell_of({"fedcad": 1}, fedavg=0.6, fedcad=0.99), metric)
-    assert (alone.algorithm, alone.separable) == ("fedavg", False)
-    assert alone.verdict == "not tested: 1 other with fewer than 3 seeds"
-    assert winner(cell_of({}, fedavg=0.6), metric).verdict == "the only one here"
-    assert winner(cell_of({"fedavg": 1, "moon": 1}, fedavg=0.6, moon=0.7), metric).algorithm == "moon"
-
-
-def test_equal_ones_are_said_to_be_equal():
-    cell, metric = partial(cell_of, {}), SHOWN[0]
-    tied = winner(cell(fedavg=0.5, fedprox=0.5), metric)
-    assert (tied.names, tied.numbers(metric)) == ("fedavg = fedprox", "51.00 %, equal means")
-    several = winner(cell(fedavg=0.5, fedprox=0.5, moon=0.5), metric)
-    assert several.names == "fedavg = 2 others"
-    close = winner(cell(fedavg=0.5, fedprox=0.50001), metric)
-    assert (close.names, close.numbers(metric)) == ("fedprox", "51.00 %, under 0.01 points")
+    assert not close["separable"]
+    assert not single["separable"]
 
 
 def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
@@ -324,15 +253,6 @@ def test_curves_have_the_mean_and_a_band_from_lowest_to_highest(text):
     (last,) = (row for row in rows if row["algorithm"] == "fedavg" and row["round"] == 4)
     assert (last["mean"], last["low"], last["high"], last["n"]) == (0.61, 0.6, 0.62, 3)
     assert (last["bytes"], last["steps"]) == (8e6, 40)
-
-
-@pytest.mark.parametrize(
-    ("most", "unit", "factor"),
-    [(8e6, "MB", 1e-6), (999e6, "MB", 1e-6), (3e9, "GB", 1e-9), (2e13, "TB", 1e-12), (5, "kB", 1e-3)],
-)
-def test_bytes_have_the_unit_that_fits(most, unit, factor):
-    rows = [{"algorithm": "fedavg", "round": at, "bytes": most * at / 4, "mean": 0.5} for at in range(1, 5)]
-    assert cost_axis("bytes", rows) == Axis("bytes", f"sent and received since round 1, {unit}", pytest.approx(factor))
 
 
 def test_only_common_rounds_of_all_seeds_are_averaged(tmp_path):
@@ -423,42 +343,6 @@ def test_nothing_in_results_becomes_markup(wicked, text):
     assert any(WICKED in one["description"] for one in charts["charts"])
 
 
-# Size
-
-
-def test_a_thousand_runs_of_a_hundred_rounds_stay_below_five_megabytes(tmp_path):
-    places = itertools.product((0.05, 0.1, 0.3, 0.5, 1.0), (0.1, 0.2, 0.3, 0.5, 1.0), range(5), range(8))
-    random = np.random.default_rng(0)
-    pairs = []
-    for alpha, share, seed, algorithm in places:
-        setting = {**SETTING, "rounds": 100, "alpha": alpha, "participation": share}
-        percent = 40 + 30 * random.random()
-        row, _ = run(f"algorithm_{algorithm}", random.random(), setting, seed, percent)
-        noise = random.normal(0, 0.01, 100)
-        points = [(at, "accuracy", percent / 100 * (0.5 + at / 200) + noise[at - 1]) for at in range(1, 101)]
-        points += [(at, name, 1e6 * at) for at in range(1, 101) for name in ("bytes_down", "bytes_up", "train_steps")]
-        pairs.append((row, points))
-    assert len(pairs) == 1000
-    report(tmp_path / "page.html", write(tmp_path / "out", pairs))
-    assert (tmp_path / "page.html").stat().st_size < 5e6
-
-
-def test_packed_rows_come_back_rounded():
-    rows = [{"name": name, "value": value / 7, "none": None} for value in range(20) for name in ("a", "b")]
-    charts = {"data": [json.loads(json.dumps(packed(rows)))]}
-    back = rows_of(charts, {"data": 0})
-    assert [row["name"] for row in back] == [row["name"] for row in rows]
-    assert [row["value"] for row in back] == pytest.approx([row["value"] for row in rows], rel=5e-4)
-
-
-@pytest.mark.parametrize(("lines", "most"), [(1, 120), (400, 100), (100_000, 12)])
-def test_long_curves_are_thinned_to_what_a_page_can_hold(lines, most):
-    assert points_per_line(lines) == most
-    kept = thinned(range(1, 501), most)
-    assert len(kept) == most == len(set(kept))
-    assert (kept[0], kept[-1]) == (1, 500)
-
-
 # Importance
 
 
@@ -471,14 +355,6 @@ def test_shares_of_a_grid_are_those_of_an_analysis_of_variance():
     assert found.complete
     assert found.spread == pytest.approx((44 / 3) ** 0.5)
     assert not main_effects([{"a": a, "b": b} for a in range(3) for b in range(a, 3)], range(6), ["a", "b"]).complete
-
-
-def test_without_an_effect_the_share_is_that_of_chance():
-    random = np.random.default_rng(0)
-    grid = [{"a": a, "b": b} for a in range(4) for b in range(3)]
-    shares = [main_effects(grid, random.normal(size=12), ["a", "b"]).each for _ in range(2000)]
-    means = {name: np.mean([one.share for each in shares for one in each if one.name == name]) for name in "ab"}
-    assert means == pytest.approx({"a": 3 / 11, "b": 2 / 11}, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -495,38 +371,6 @@ def test_no_share_is_claimed_without_ground(values, scores):
 
 
 # Looks
-
-
-def _linear(colour: str) -> np.ndarray:
-    values = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
-    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-
-
-def _oklab(linear: np.ndarray) -> np.ndarray:
-    to_lms = [[0.41222, 0.53633, 0.05145], [0.21190, 0.68070, 0.10740], [0.08830, 0.28172, 0.62998]]
-    to_lab = [[0.21045, 0.79362, -0.00407], [1.97800, -2.42859, 0.45059], [0.02590, 0.78277, -0.80868]]
-    return np.array(to_lab) @ np.cbrt(np.array(to_lms) @ np.clip(linear, 0, 1))
-
-
-# Machado, Oliveira and Fernandes 2009, severity 1.
-SEEN_BY = {
-    "everyone": np.eye(3),
-    "protanopes": [[0.15229, 1.05258, -0.20487], [0.11450, 0.78628, 0.09922], [-0.00388, -0.04812, 1.05200]],
-    "deuteranopes": [[0.36732, 0.86065, -0.22797], [0.28009, 0.67250, 0.04741], [-0.01182, 0.04294, 0.96888]],
-}
-
-
-@pytest.mark.parametrize(("colours", "ground"), [(LIGHT, BACKGROUNDS[0]), (DARK, BACKGROUNDS[1])])
-def test_colours_stand_out_and_apart_for_all_eyes(colours, ground):
-    luminance = np.array([0.2126, 0.7152, 0.0722])
-    below = _linear(ground) @ luminance
-    for colour in colours:
-        above = _linear(colour) @ luminance
-        assert (max(above, below) + 0.05) / (min(above, below) + 0.05) >= 3, colour
-    for who, matrix in SEEN_BY.items():
-        seen = [_oklab(np.array(matrix) @ _linear(colour)) for colour in colours]
-        nearest = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
-        assert nearest > 0.095, who
 
 
 def test_algorithms_look_different_each():
@@ -577,10 +421,9 @@ def test_without_the_package_it_says_which(tmp_path, capsys, monkeypatch):
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path, capsys):
     folder = write(tmp_path / "out", fixture()[:1])
     assert main(["--out", str(folder), "--to", str(tmp_path)]) == 2
-    assert "is a folder" in capsys.readouterr().err
     (tmp_path / "file").touch()
     assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 2
-    assert f"{tmp_path / 'file'} is a file, not a folder" in capsys.readouterr().err
+    assert str(tmp_path / "file") in capsys.readouterr().err
     assert main(["--out", str(folder), "--to", str(tmp_path / ("n" * 250))]) == 3
     assert main(["--out", str(folder), "--to", str(tmp_path / "new" / "page.html")]) == 0
     assert (tmp_path / "new" / "page.html").exists()
@@ -591,7 +434,6 @@ def test_failures_alone_make_a_page_too(tmp_path):
     Store(folder).write(failed_row("fedavg", {}, SETTING, finished=START), [])
     text = report(tmp_path / "page.html", folder)
     assert "1 failed" in board_row(text, algorithm="fedavg")
-    assert "every run failed" in text
 
 
 # In a browser
@@ -673,15 +515,6 @@ def test_no_column_is_cut_off_at_1400_pixels_and_runs_are_folded(chromium, which
     assert chromium.run("[...document.querySelectorAll('.scroll')].every(box => box.scrollWidth <= box.clientWidth)")
     assert chromium.run("document.querySelector('main section').id") == "leaderboard"
     assert not chromium.run("document.querySelector('details.run').checkVisibility()")
-
-
-def test_every_panel_has_its_legend(opened):
-    for section in ("curves", "costs", "tuning"):
-        place = f"document.querySelector('#{section} .plot')"
-        opened.run(f"{place}.scrollIntoView()")
-        opened.wait(f"{place}.querySelector('svg .role-legend') !== null")
-    shown = opened.run("document.querySelector('#curves .plot .role-legend').textContent")
-    assert [name in shown for name in ("fedavg", "fedgkd", "scaffold", "centralized")] == [True, True, True, False]
 
 
 def test_the_metric_changes_what_the_table_shows(opened):

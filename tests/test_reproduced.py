@@ -12,7 +12,7 @@ from algorithms import entry
 from bench.compare import main as compare
 from bench.trial.results import summarise
 from leaderboards import Store, run_key
-from leaderboards.reproduced import CURVES, REPRODUCED, keep, main, stored_row
+from leaderboards.reproduced import CURVES, REPRODUCED, keep, stored_row
 from leaderboards.rows.checks import check_row
 from leaderboards.rows.folders import RowFile
 from leaderboards.rows.frames import records
@@ -63,11 +63,6 @@ def test_compare_reads_such_a_file(tmp_path, capsys):
     keep([tmp_path / "a"], runs, tmp_path / "kept_curves.parquet")
     assert compare(["--out", str(runs), "--metric", "accuracy@2"]) == 0
     assert "50.00 (1)" in capsys.readouterr().out
-
-
-def test_the_command_asks_for_folders(capsys):
-    assert main([]) == 2
-    assert "usage: python -m leaderboards.reproduced DIR" in capsys.readouterr().err
 
 
 # --- the tracked file

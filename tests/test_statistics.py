@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from itertools import permutations
 
 import numpy as np
@@ -14,9 +12,9 @@ from scipy import stats
 
 from leaderboards.board import leaderboard
 from leaderboards.rows.frames import concatenate, run_table, to_pandas
-from leaderboards.stats.aggregate import Improvement, Standing, improvement, iqm, iqm_interval, pooled
-from leaderboards.stats.intervals import RESAMPLES, Interval, finite, t_limits
-from leaderboards.stats.paired import Comparison, Seeds, compared, corrected, holm, paired, rankable, shared_ranks
+from leaderboards.stats.aggregate import Improvement, improvement, iqm, iqm_interval, pooled
+from leaderboards.stats.intervals import Interval, finite, t_limits
+from leaderboards.stats.paired import Seeds, compared, corrected, holm, paired, rankable, shared_ranks
 
 # Three algorithms, three cells, three seeds. In brackets mean and rank in the cell.
 #
@@ -57,10 +55,6 @@ def improved(values: dict[str, dict[str, tuple[float, ...]]], *names: str, **opt
 
 
 # Intervals of one mean
-
-
-def test_an_interval_of_three_values_is_the_one_computed_by_hand() -> None:
-    assert t_limits(42.0, 2.0, 3) == pytest.approx((42 - T2 * 2 / math.sqrt(3), 42 + T2 * 2 / math.sqrt(3)), rel=1e-11)
 
 
 @pytest.mark.parametrize("n", [3, 9, 12])
@@ -159,15 +153,6 @@ def test_nothing_pools_to_nothing() -> None:
     assert (apart.standings, list(apart.left_out)) == ((), ["fedavg", "moon"])
 
 
-def test_the_interval_of_an_interquartile_mean_agrees_with_a_slow_one() -> None:
-    random = np.random.default_rng(0)
-    cells = [random.normal(mean, 0.02, 5) for mean in (0.4, 0.6, 0.8)]
-    low, high = limits(iqm_interval(cells))
-    resamples = [np.concatenate([random.choice(cell, len(cell)) for cell in cells]) for _ in range(8_000)]
-    expected = np.quantile([np.sort(one)[3:12].mean() for one in resamples], [0.025, 0.975])
-    assert (low, high) == pytest.approx(expected, abs=0.05 * (high - low))
-
-
 def test_only_seeds_are_resampled_not_cells() -> None:
     low, high = limits(iqm_interval([np.full(3, value) for value in (0.2, 0.5, 0.9)]))
     assert low == high == pytest.approx((0.2 + 3 * 0.5 + 0.9) / 5)
@@ -201,24 +186,6 @@ def test_in_one_cell_it_is_mann_whitneys_u() -> None:
     first, second = random.integers(0, 6, 8), random.integers(1, 7, 5)
     better = improved({"cell": {"a": first, "b": second}}, "a", "b")
     assert better.probability == pytest.approx(stats.mannwhitneyu(first, second).statistic / 40)
-
-
-def test_it_and_its_reverse_sum_to_one() -> None:
-    for names in permutations(("fedavg", "fedprox", "fedgkd"), 2):
-        back = improved(VALUES, *reversed(names)).probability
-        assert improved(VALUES, *names).probability + back == pytest.approx(1)
-        assert improved(VALUES, *names, higher_is_better=False).probability == pytest.approx(back)
-
-
-def test_its_interval_agrees_with_a_slow_one() -> None:
-    random = np.random.default_rng(1)
-    cells = [(random.normal(0.1, 1, 5), random.normal(0, 1, 4)) for _ in range(2)]
-    better = improved({str(i): {"a": first, "b": second} for i, (first, second) in enumerate(cells)}, "a", "b")
-    shares = []
-    for _ in range(5_000):
-        pairs = [(random.choice(first, 5), random.choice(second, 4)) for first, second in cells]
-        shares.append(np.mean([(first[:, None] > second).mean() for first, second in pairs]))
-    assert limits(better.interval) == pytest.approx(np.quantile(shares, [0.025, 0.975]), abs=0.03)
 
 
 def test_complete_separation_claims_no_certainty() -> None:
@@ -353,12 +320,6 @@ def test_shared_ranks_depend_on_neither_order_nor_unit() -> None:
     assert ranks(by_seed(less), higher_is_better=False) == GROUP_RANKS
 
 
-def test_an_algorithm_more_never_separates_those_that_share_the_first_rank() -> None:
-    first = {name for name, rank in GROUP_RANKS.items() if rank == 1}
-    more = by_seed({**GROUPS, "f": (20, 21, 23), "g": (5, 30, 50)})
-    assert first <= {one.algorithm for one in shared_ranks(more) if one.rank == 1}
-
-
 def test_wide_spread_shares_a_rank_that_a_better_mean_does_not() -> None:
     assert ranks(by_seed({"a": (60, 60, 60), "b": (58, 58, 58.125), "c": (40, 55, 65)})) == {"a": 1, "c": 1, "b": 3}
 
@@ -375,20 +336,6 @@ def test_a_lucky_single_seed_separates_nothing() -> None:
     assert (places["lucky"].rank, places["lucky"].n, places["lucky"].untested) == (1, 1, True)
     assert {name: places[name].rank - 1 for name in GROUPS} == GROUP_RANKS
     assert all(places[name].untested for name in GROUPS)  # one place down by the plain order of means
-
-
-def test_who_lacks_seeds_keeps_to_the_order_of_means() -> None:
-    inside = ranks(by_seed(GROUPS) | {"short": {0: 59.5, 1: 59.5}})
-    assert (inside["short"], inside["a"], inside["b"], inside["c"]) == (1, 1, 1, 4)
-    below = {one.algorithm: one for one in shared_ranks(by_seed(GROUPS) | {"short": {0: 50.0, 1: 50.0}})}
-    assert (below["short"].rank, below["b"].rank, below["c"].rank) == (3, 1, 4)
-    assert (below["short"].untested, below["a"].untested, below["b"].untested) == (True, False, False)
-
-
-def test_who_is_better_on_the_common_seeds_is_not_separably_worse() -> None:
-    values = {"a": {0: 10.0, 1: 10.5, 2: 11.0, 3: 90.0}, "b": {0: 20.0, 1: 20.5, 2: 21.125}}
-    assert compared(values, "a")[0].separable
-    assert ranks(values) == {"a": 1, "b": 1}
 
 
 def test_a_lone_algorithm_is_first_and_nothing_is_ranked_to_nothing() -> None:
@@ -408,31 +355,3 @@ def test_chance_is_fixed_and_order_does_not_matter() -> None:
         assert first.interval == second.interval
         assert first.average_rank == pytest.approx(second.average_rank)
     assert improved(cells, "a", "b").interval == improved(turned, "a", "b").interval
-
-
-@pytest.mark.parametrize("shift", [0.25, -3.0])
-def test_a_constant_added_moves_the_pooled_mean_and_nothing_else(shift: float) -> None:
-    def placed(one: Standing) -> tuple[str, float, float, int]:
-        return one.algorithm, one.average_rank, one.win_rate, one.n
-
-    moved = {
-        key: {name: tuple(value + shift for value in own) for name, own in cell.items()} for key, cell in VALUES.items()
-    }
-    for before, after in zip(pooled(VALUES).standings, pooled(moved).standings, strict=True):
-        assert placed(before) == placed(after)
-        expected = [value + shift for value in (before.iqm, *limits(before.interval))]
-        assert (after.iqm, *limits(after.interval)) == pytest.approx(expected)
-    assert improvement(VALUES, "fedavg", "fedprox") == improvement(moved, "fedavg", "fedprox")
-
-
-def test_limits_of_resamples_are_resamples_themselves() -> None:
-    assert Comparison("a", "b", 0, (), None, None, None).separable is False
-    assert (RESAMPLES + 1) % 40 == 0, "2.5 % outside on either side"
-
-
-def test_statistics_import_pandas_and_scipy_late() -> None:
-    code = (
-        "import sys, leaderboards.stats.aggregate, leaderboards.stats.paired\n"
-        "assert not {'pandas', 'scipy', 'torch'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

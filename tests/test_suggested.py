@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from rows import make_row
 
 from bench import boards, compare, status, sweep
-from bench.data import show_partition
-from bench.data.download import mending
-from bench.figures import command as figures
-from bench.perf.data import preparation
 from bench.report import command as report
 from bench.sweep import reproduce
-from leaderboards import Store
 from leaderboards.shell_text import shell_command
 
 AWKWARD = "my $HOME `results`, 'all' of them"
@@ -53,15 +44,6 @@ ASKED: dict[str, tuple[Callable[[str], object], str]] = {
     ),
     "diff": (lambda out: compare.main(["diff", "xyz", "fedcad/cifar10", "--out", out]), "bench.status --out"),
     "reproduce": (lambda out: reproduce.main(["xyz", "--out", out]), "bench.status --out"),
-    "mending": (lambda out: sys.stderr.write(mending("mnist", Path(out))), "bench.data prepare mnist --data-dir"),
-    "perf": (
-        lambda out: sys.stderr.write(preparation(Path(out), 1)["left_out"]),
-        "bench.data prepare cifar10 --data-dir",
-    ),
-    "partition": (
-        lambda out: show_partition.main(["--dataset", "cifar10", "--clients", "5", "--alpha", "1", "--data-dir", out]),
-        "bench.data prepare cifar10 --data-dir",
-    ),
 }
 
 
@@ -71,40 +53,6 @@ def test_what_is_suggested_names_the_folder_as_a_shell_takes_it(
 ) -> None:
     ask(str(folder))
     assert f"python -m {words} {shlex.quote(str(folder))}" in capsys.readouterr().err
-
-
-def test_so_does_what_is_suggested_of_a_folder_with_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Store(folder).write(make_row(), [(1, "accuracy", 0.25)])
-    out = shlex.quote(str(folder))
-    assert figures.main(["--out", str(folder), "fedgkd-2", "--to", str(folder / "to")]) == 2
-    figures.main(["--out", str(folder)])
-    said = capsys.readouterr()
-    lacking = re.findall(r"python -m bench\.sweep --paper fedgkd --table fig2 .* --out (.*)", said.out + said.err)
-    assert set(lacking) == {out}
-    Store(folder).rebuild()
-    (folder.parent / "other" / "runs").mkdir(parents=True)
-    assert boards.main(["push", f"file://{folder}", str(folder.parent / "other")]) == 2
-    merges = f"`python -m bench.boards merge {folder.parent}/other --out {out}`"
-    assert merges in capsys.readouterr().err, "a folder, where a URL was given: merge takes no other"
-
-
-def test_disagreeing_rows_are_reproduced_where_they_lie(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for number, name in enumerate(("one", "two")):
-        Store(folder / name).write(make_row(best_accuracy=0.5 + number / 10), [(1, "accuracy", 0.25)])
-    assert boards.main(["merge", str(folder / "one"), str(folder / "two"), "--out", str(folder / "all")]) == 3
-    key = make_row()["run_key"][:16]
-    assert (
-        f"`python -m bench.sweep reproduce {key} --out {shlex.quote(str(folder / 'one'))}`" in capsys.readouterr().err
-    )
-
-
-def test_a_file_given_as_folder_is_read_by_the_command_that_does(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = folder / "rows.parquet"
-    file.touch()
-    assert status.main(["--out", str(file)]) == 2
-    assert f"`python -m bench.compare --out {shlex.quote(str(file))}`" in capsys.readouterr().err
 
 
 SWEEP = ["--algo", "fedavg", "--rounds", "1", "--executor", "inline"]
@@ -118,9 +66,8 @@ SWEEP = ["--algo", "fedavg", "--rounds", "1", "--executor", "inline"]
         lambda out: reproduce.main(["xyz", "--out", f"{Path(out).parent}/there", "--into", out]),
         lambda out: status.main(["--algo", "fedavg", "--out", out]),
         lambda out: boards.main(["merge", f"{Path(out).parent}/there", "--out", out]),
-        lambda out: boards.main(["pull", f"{Path(out).parent}/there", out]),
     ],
-    ids=["sweep", "dry run", "reproduce", "status of a plan", "merge", "pull"],
+    ids=["sweep", "dry run", "reproduce", "status of a plan", "merge"],
 )
 def test_a_file_where_results_go_is_refused_in_words(
     asked: Callable[[str], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -132,23 +79,6 @@ def test_a_file_where_results_go_is_refused_in_words(
     said = capsys.readouterr()
     assert said.err.startswith(f"error: {file} is a file, and ")
     assert (said.out, file.read_text()) == ("", "of the user")
-
-
-@pytest.mark.parametrize("ask", [ASKED[name][0] for name in ("compare", "report", "diff", "reproduce")])
-def test_nobody_is_told_to_delete_a_file_that_was_named_by_mistake(
-    ask: Callable[[str], object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    notes, theirs = tmp_path / "notes.txt", tmp_path / "theirs.parquet"
-    notes.write_text("of the user")
-    pq.write_table(pa.table({"a": [1]}), theirs)
-    for file, problem in (
-        (notes, "no readable parquet file (11 bytes; "),
-        (theirs, "no file of runs (not written by "),
-    ):
-        assert ask(str(file)) == 3
-        said = capsys.readouterr().err
-        assert said.startswith(f"error: {file} is {problem}")
-        assert said.endswith("): name a result folder, or a file of rows\n")
 
 
 def test_a_sweep_names_its_own_folder_in_the_command_for_its_table(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pickle
 import re
 import subprocess
 import sys
@@ -16,14 +15,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import optuna
 import pytest
 from commands import assert_equal_results
 from filelock import FileLock
 from rows import failed_row, hyperparameter, make_row
 
 from algorithms import entry
-from bench import compare, sweep
+from bench import sweep
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
@@ -49,7 +47,9 @@ from leaderboards.rows.frames import records, run_table
 from leaderboards.rows.identity import identity_columns
 from search_spaces import SETTINGS
 
-SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", "--rounds", "2", "--seeds", "2")
+QUICK = ("--rounds", "2", "--local-epochs", "1", "--seeds", "2")
+ONCE = ("--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1", "--local-epochs", "1")
+SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", *QUICK)
 
 
 def run(out: Path, *arguments: str) -> int:
@@ -84,48 +84,15 @@ def test_the_same_command_again_runs_nothing(
     assert "6 already stored, 0 to do" in capsys.readouterr().err
 
 
-def test_a_wider_grid_adds_only_the_new_cells(swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wider = ("--algo", "fedcad", "--set", "beta=0,0.3,0.5", "gamma=0.5", "--rounds", "2", "--seeds", "2")
-    assert run(swept, *wider, "--dry-run", "--json") == 0
+def test_a_wider_grid_adds_only_the_new_cells(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wider = ("--algo", "fedcad", "--set", "beta=0,0.3,0.5", "gamma=0.5", *QUICK, "--dry-run", "--json")
+    assert run(swept, *wider) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["runs"], plan["to_do"]) == (6, 2)
 
 
-def test_force_removes_a_damaged_state(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    unit = make_plan(Request(("fedavg",), values={"rounds": ("1",)})).units[0]
-    state = tmp_path / "state" / unit.key
-    state.mkdir(parents=True)
-    (state / "manifest.json").write_text("of another world")
-    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1") == 3
-    assert f"remove the folder {state} to start this run anew" in capsys.readouterr().err
-    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1", "--force") == 0
-    assert list(Store(tmp_path).status().values()) == ["finished"]
-
-
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
-        ("prepare_data", "interrupted before anything ran"),
-        (
-            "_make_tables",
-            "interrupted: runs that have ended are stored; the same command without --force does the rest",
-        ),
-    ],
-)
-def test_what_an_interruption_left_is_said_by_when_it_came(
-    function: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(f"bench.sweep.running.{function}", interrupted)
-    assert run(tmp_path, "--algo", "fedavg", "--rounds", "1") == 130
-    assert capsys.readouterr().err.endswith(f"error: {words}\n")
-    assert len(Store(tmp_path).finished()) == (function == "_make_tables")
-
-
-def test_optuna_goes_on_from_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    search = ("--algo", "fedcad", "--search", "optuna", "--rounds", "2", "--seeds", "2")
+def test_optuna_goes_on_from_what_is_stored(tmp_path: Path) -> None:
+    search = ("--algo", "fedcad", "--search", "optuna", *QUICK)
     assert run(tmp_path, *search, "--num-samples", "2") == 0
     first = set(Store(tmp_path).runs().run_key)
     assert run(tmp_path, *search, "--num-samples", "3") == 0
@@ -157,12 +124,11 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
 
 @pytest.mark.parametrize("executor", ["inline", "ray"])
 def test_optuna_goes_on_with_the_trial_that_was_interrupted(
-    executor: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    executor: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--num-samples", "3")
+    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--local-epochs", "1", "--num-samples", "3")
     search = (*search, "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3")
     key = interrupted_search(tmp_path, monkeypatch, *search)
-    assert "what was under way is saved; the same command goes on from there" in capsys.readouterr().err
     assert sweep.main([*search, "--executor", executor, "--out", str(tmp_path), "-q"]) == 0
     runs = Store(tmp_path).runs()
     assert set(runs.status) == {"finished"}
@@ -209,50 +175,21 @@ def test_a_row_of_before_an_algorithm_had_all_its_fields_is_no_second_trial(tmp_
     assert found == History(known=[({"mu": 0.01}, 0.5)])
 
 
-def test_optuna_runs_what_it_proposes_again_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trials: list[str] = []
-    monkeypatch.setattr(Quiet, "started", lambda self, trial: trials.append(trial.name))
-    search = ("--algo", "fedprox", "--set", "mu=0,0.01,0.02,0.1,1,3", "--rounds", "1", "--local-epochs", "1")
-    proposed: list[object] = []
-    asked = optuna.Study.ask
-    monkeypatch.setattr(optuna.Study, "ask", lambda *given: proposed.append(1) or asked(*given))
-    for again in ((), ("--force",)):
-        assert run(tmp_path, *search, "--search", "optuna", "--num-samples", "5", *again) == 0
-        assert len(trials) == len(set(trials)) == 5 < len(proposed)
-        trials.clear()
-        proposed.clear()
-
-
 BAD = {
     "algorithm": ("--algo fedcat", ["fedcat", "did you mean fedcad?"]),
-    "no algorithm": ("", ["--algo is missing"]),
-    "all and one": ("--algo all,fedavg", ["all stands alone"]),
-    "budget and search": ("--algo fedavg --budget 3 --search optuna", ["leave out --search\n"]),
-    "address inline": ("--algo fedavg --address auto", ["--executor ray, or leave --address out"]),
-    "scheduler inline": ("--algo fedavg --scheduler asha", ["--executor ray"]),
+    "no algorithm": ("", ["--algo"]),
+    "address inline": ("--algo fedavg --address auto", ["--address"]),
     "data set": ("--algo fedavg --dataset cifar1", ["cifar1", "did you mean cifar10?"]),
-    "paper": ("--algo fedavg --paper fedkad", ["fedkad", "known"]),
     "paper without the data set": ("--algo fedavg --paper fedcad", ["fedcad", "digits", "it has: cifar10"]),
     "setting or hyper-parameter": ("--algo fedcad --set gama=1", ["gama", "did you mean gamma?"]),
-    "another algorithm's": ("--algo fedavg --set gamma=1", ["gamma", "fedavg"]),
-    "dataset by --set": ("--algo fedavg --set dataset=cifar10", ["give it as --dataset"]),
-    "set without value": ("--algo fedavg --set lr", ["name=value", "'lr'"]),
-    "participation": ("--algo fedavg --participation 1.5", ["participation must be in (0, 1], got 1.5"]),
-    "alpha nan": ("--algo fedavg --alpha nan", ["alpha must be > 0, got nan"]),
-    "rounds 0": ("--algo fedavg --rounds 0", ["rounds must be in [1, 1e+09], got 0"]),
-    "rounds beyond all measure": (f"--algo fedavg --rounds {10**30}", ["rounds must be in [1, 1e+09]"]),
-    "rounds text": ("--algo fedavg --rounds ten", ["rounds must be a whole number, got 'ten'"]),
-    "seeds 0": ("--algo fedavg --seeds 0", ["--seeds must be in [1, 100000], got 0"]),
+    "participation": ("--algo fedavg --participation 1.5", ["participation", "1.5"]),
+    "rounds text": ("--algo fedavg --rounds ten", ["rounds", "'ten'"]),
     "no pair": ("--algo fedcad --set beta=0.7 gamma=0.3", ["beta <= gamma", "{0.7}", "{0.3}"]),
     "clients over samples": ("--algo fedavg --clients 5000", ["5000", "clients"]),
     "impossible partition": ("--algo fedavg --clients 100 --alpha 0.01", ["alpha", "draws"]),
-    "unknown partition": ("--algo fedavg --set partition=ldaa", ["ldaa", "did you mean lda?"]),
-    "model": ("--algo fedavg --model resnet9", ["resnet9", "did you mean resnet8?"]),
-    "model of another size": ("--algo fedavg --model cnn_cifar", ["32x32", "8x8", "models that fit"]),
-    "a GPU where there is none": ("--algo fedavg --gpus-per-trial 0.5", ["0.5", "no CUDA GPU"]),
-    "more CPUs than cores": ("--algo fedavg --cpus-per-trial 4096", ["4096", "cores of this machine"]),
+    "model of another size": ("--algo fedavg --model cnn_cifar", ["32x32", "8x8"]),
+    "a GPU where there is none": ("--algo fedavg --gpus-per-trial 0.5", ["0.5", "GPU"]),
+    "more CPUs than cores": ("--algo fedavg --cpus-per-trial 4096", ["4096"]),
     "flips of digits": ("--algo fedavg --set augmentation=flip_crop", ["mirrors"]),
     "missing file": ("--config nowhere.toml", ["nowhere.toml"]),
 }
@@ -287,7 +224,7 @@ def test_an_output_folder_that_cannot_be_written_exits_3(tmp_path: Path, capsys:
 def test_a_full_disk_exits_3_and_the_same_command_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ("--algo", "fedavg", "--rounds", "4", "--save-seconds", "0")
+    arguments = ("--algo", "fedavg", "--rounds", "4", "--local-epochs", "1", "--save-seconds", "0")
     save, calls = StateFolder.save, []
 
     def full(self: StateFolder, *given: object, **named: object) -> None:
@@ -316,12 +253,12 @@ def test_a_failing_trial_leaves_the_others_and_says_why(
 
     with monkeypatch.context() as patch:
         patch.setattr(FedCAD, "broadcast", broken)
-        assert run(tmp_path, "--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1") == 1
+        assert run(tmp_path, *ONCE) == 1
     assert "haunted" in capsys.readouterr().err
     runs = Store(tmp_path).runs().set_index("algorithm")
     assert runs.status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
     assert "haunted" in runs.error["fedcad"]
-    assert run(tmp_path, "--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1") == 0
+    assert run(tmp_path, *ONCE) == 0
     assert set(Store(tmp_path).runs().status) == {"finished"}
 
 
@@ -353,22 +290,6 @@ def test_reproduce_takes_a_file_of_rows(
     assert set(Store(tmp_path / "usual" / "reproduced").finished()) == {rows.run_key[0]}
 
 
-def test_what_is_advised_of_a_broken_curve_brings_it_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    once = ("--algo", "fedavg", "--rounds", "1", "--local-epochs", "1")
-    assert run(tmp_path, *once) == 0
-    before = Store(tmp_path).curves()
-    (curve,) = (tmp_path / "curves").glob("*.parquet")
-    curve.write_bytes(b"junk")
-    row = tmp_path / "runs" / curve.name
-    for command_ in (["--metric", "rounds@10"], ["--format", "csv", "--metric", "accuracy@1"]):
-        assert compare.main([*command_, "--out", str(tmp_path)]) == 3
-        assert f"delete it and {row}, or move both away; its runs are then run again" in capsys.readouterr().err
-    curve.unlink()
-    row.unlink()
-    assert run(tmp_path, *once) == 0
-    assert Store(tmp_path).curves().equals(before)
-
-
 def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -379,9 +300,11 @@ def test_a_saved_state_that_is_damaged_keeps_no_other_run_from_its_end(
     (state / "manifest.json").write_text("of another world")
     for pack in (("--pack", "3"), ()):
         assert run(tmp_path, *three, *pack) == 3
-        assert capsys.readouterr().err.count(f"remove the folder {state} to start this run anew") == 1
+        assert str(state) in capsys.readouterr().err
         assert Store(tmp_path).status() == {units[0].key: "finished", units[2].key: "finished"}
     assert (state / "manifest.json").exists()
+    assert run(tmp_path, *three, "--force") == 0
+    assert len(Store(tmp_path).finished()) == 3
 
 
 @pytest.mark.parametrize("status", ["stopped", "failed"])
@@ -437,7 +360,7 @@ def test_ray_gives_the_rows_of_the_inline_executor(
 
 @pytest.mark.parametrize(
     ("address", "words"),
-    [("nowhere:abc", "its port must be a number, got 'abc'"), ("127.0.0.1:9", "is `ray start` running there?")],
+    [("nowhere:abc", "'abc'"), ("127.0.0.1:9", "ray start")],
 )
 def test_a_cluster_that_cannot_be_reached_is_said_at_once(address: str, words: str) -> None:
     with pytest.raises(EnvironmentProblem, match=re.escape(words)):
@@ -460,29 +383,6 @@ def test_asha_lets_only_like_compete_with_like(tmp_path: Path, capsys: pytest.Ca
     assert "0 to do" in capsys.readouterr().err
 
 
-def test_a_dead_workers_row_that_cannot_be_stored_ends_no_sweep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(unit: RunSpec, *_: object) -> None:
-        tried.append(unit.seed)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    tried: list[int] = []
-    monkeypatch.setattr("bench.trial.run.record_failure", full)
-    setting, execution, outcome = SETTINGS["fedkd", "digits"], Execution(out=str(tmp_path)), Outcome()
-    units = [RunSpec("fedavg", {}, setting, seed) for seed in (0, 1)]
-    watcher = Watcher(ray_executor.listed([units], [execution]), execution, Events(), outcome)
-    error = tmp_path / "error"
-    error.write_bytes(pickle.dumps(RuntimeError("first\nThe actor is dead because its owner has died")))
-    dead = SimpleNamespace(trial_id="a", config={"index": 0}, pickled_error_file=error)
-    watcher.on_trial_error(0, [], dead)  # type: ignore[arg-type]
-    assert tried == [0, 1]
-    assert outcome.statuses == ["failed"]
-    (problem,) = outcome.problems
-    assert "its owner has died" in problem
-    assert "No space left" in problem
-
-
 @pytest.mark.parametrize(("error", "status"), [("", "stopped"), ("round 3, client 1: ...", "failed")])
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
@@ -501,75 +401,19 @@ def dies(self: SweepTrainable, config: dict[str, Any]) -> None:
     SweepTrainable.setup(self, config)
 
 
-def cannot_begin(self: SweepTrainable, config: dict[str, Any]) -> None:
-    """Fail before there is a trial."""
-    raise ImportError("no torch")
-
-
-def cannot_store(self: SweepTrainable, config: dict[str, Any]) -> None:
-    """Let nothing be stored of runs that ASHA stops."""
-    from bench.trial.run import Run
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    Run.stop = full  # type: ignore[method-assign]
-    SweepTrainable.setup(self, config)
-
-
-# What happens to a worker of Ray, and not in a step: to the command, how it ends and the words that say why.
-ASHA = ("--algo", "fedprox", "--set", "mu=0,1e3,1e4", "--local-epochs", "1", "--rounds", "20", "--scheduler", "asha")
-BESIDE_STEPS = {
-    "dying": (
-        dies,
-        ("--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1"),
-        1,
-        "the worker failed",
-    ),
-    "storing what ASHA stopped": (cannot_store, ASHA, 3, "no space left for"),
-    "beginning": (cannot_begin, ("--algo", "fedavg", "--rounds", "1"), 1, "ImportError: no torch"),
-}
-
-
 @pytest.mark.usefixtures("shared_ray")
-@pytest.mark.parametrize("case", BESIDE_STEPS)
-def test_what_goes_wrong_beside_the_steps_of_a_worker_is_said(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_worker_that_dies_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from ray import cloudpickle
 
-    setup, arguments, status, words = BESIDE_STEPS[case]
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     original = ray_executor.listed
-    monkeypatch.setattr(ray_executor, "listed", lambda *given: type("ill", (original(*given),), {"setup": setup}))
-    assert (
-        sweep.main([*arguments, "--executor", "ray", "--max-concurrent", "2", "-q", "--out", str(tmp_path)]) == status
-    )
-    assert words in capsys.readouterr().err
-    statuses = Store(tmp_path).runs().set_index("algorithm").status.to_dict() if status == 1 else {}
-    assert statuses == {"dying": {"fedavg": "finished", "fedcad": "failed"}, "beginning": {"fedavg": "failed"}}.get(
-        case, {}
-    )
-
-
-def test_a_disk_that_is_full_when_an_interruption_saves_exits_3(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    step = RunGroup.step
-
-    def stopped(self: RunGroup) -> dict[str, Any]:
-        """A stop that comes when the runs have settled."""
-        step(self)
-        Path(str(self.execution.stop_file)).touch()
-        return self.report()
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
-
-    monkeypatch.setattr(RunGroup, "step", stopped)
-    monkeypatch.setattr(StateFolder, "save", full)
-    assert run(tmp_path, "--algo", "fedavg", "--rounds", "2000") == 3
-    assert "no space left" in capsys.readouterr().err
+    monkeypatch.setattr(ray_executor, "listed", lambda *given: type("ill", (original(*given),), {"setup": dies}))
+    assert sweep.main([*ONCE, "--executor", "ray", "--max-concurrent", "2", "-q", "--out", str(tmp_path)]) == 1
+    assert "fedcad" in capsys.readouterr().err
+    statuses = Store(tmp_path).runs().set_index("algorithm").status.to_dict()
+    assert statuses == {"fedavg": "finished", "fedcad": "failed"}
 
 
 def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -582,6 +426,4 @@ def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: py
     edited = stored_row(row) | identity | {"finished": row["finished"] + timedelta(days=1)}
     Store(tmp_path).write(edited, [(1, "accuracy", 0.5)])
     assert run(tmp_path, *arguments) == 0
-    said = " ".join(capsys.readouterr().err.split())
-    assert "fedavg: 1 run of this command ran before another version of it did" in said
-    assert "--force runs this one's again" in said
+    assert "--force" in capsys.readouterr().err

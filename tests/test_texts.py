@@ -307,3 +307,10 @@ def test_a_model_of_images_is_refused():
     with pytest.raises(UsageError, match="fedkf"):
         supply(entry("fedkf"), replace(SETTINGS["fedgkd", "sst5"], auxiliary_per_class=1))
     assert isinstance(supply(entry("fedavg"), SETTINGS["fedgkd", "sst5"]), Setting)
+
+
+def test_texts_are_learnt():
+    run = text_run("fedavg", lr=5e-3, rounds=8, local_epochs=4)
+    run.advance(8)
+    accuracy = [value for _, name, value in run.progress.curves[""] if name == "accuracy"]
+    assert accuracy[-1] > 0.7

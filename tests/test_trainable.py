@@ -21,13 +21,6 @@ def test_a_class_is_named_after_its_algorithm() -> None:
         trainable("fedcat")
 
 
-def test_it_can_be_asked_for_again() -> None:
-    """No module that it imports takes its name in the package."""
-    import bench.executors
-
-    assert [bench.executors.trainable(name).__name__ for name in ("fedcad", "fedprox")] == ["fedcad", "fedprox"]
-
-
 @pytest.mark.usefixtures("shared_ray")
 def test_anyones_own_tuner_can_use_it(tmp_path: Path) -> None:
     from ray import tune
@@ -92,11 +85,7 @@ def test_a_name_that_setting_and_algorithm_have_is_in_the_setting_the_settings()
     ("given", "message"),
     [
         ({"roundz": 3}, r"no configuration key 'roundz'; known: .*\(did you mean rounds\?\)"),
-        ({"seeds": 3}, r"did you mean seed\?"),
-        ({"seed": -1}, "seed must be >= 0, got -1"),
-        ({"setting": "x"}, "setting must be a mapping of fields of the setting, got 'x'"),
         ({"seed": "a"}, "seed must be a whole number, got 'a'"),
-        ({"device": "tpu"}, "device must be one of cpu, cuda, got 'tpu'"),
         ({"backend": "fast"}, "backend must be one of auto, loop, stacked, got 'fast'"),
         ({"gamma": 5}, r"gamma must be in \[0, 1\), got 5"),
     ],

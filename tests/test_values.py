@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -59,22 +58,9 @@ def test_compare_reads_folders_however_they_are_named(
     assert json.loads(capsys.readouterr().out)["identity"]["algorithm"] == ["fedavg", "fedprox"]
 
 
-def test_a_report_reads_folders_named_with_commas_and_blanks(
-    two: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree("b", "with space")
-    assert cli.main(["report", "--to", "page.html", "--out", "a , with space"]) == 0
-    assert capsys.readouterr().err.startswith("2 runs in page.html")
-
-
 def test_filters_take_blanks_after_commas() -> None:
     parser = Parser()
     for name in ("--dataset", "--algo", "--alpha", "--participation", "--where"):
         parser.add_argument(name, nargs="+")
     given = parser.parse_args(["--algo", "fedavg, moon", "--alpha", "none, 0.5", "--where", "nesterov=true, false"])
     assert filters(given) == {"algorithm": ["fedavg", "moon"], "alpha": [None, 0.5], "nesterov": [True, False]}
-
-
-def test_data_sets_are_listed_however_they_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert cli.main(["data", "list", "digits, toy2d", "digits", "--json", "--data-dir", str(tmp_path)]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["digits", "toy2d"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -47,40 +46,6 @@ def test_it_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o644
-
-
-@pytest.mark.parametrize(
-    "name", ["nowhere/file", "here/file", "n" * 250], ids=["no folder", "no folder but a file", "long"]
-)
-def test_errors_name_the_file_that_was_asked_for(name: str, tmp_path: Path) -> None:
-    (tmp_path / "here").write_bytes(b"")
-    path = tmp_path / name
-    with pytest.raises(OSError, match=re.escape(str(path))) as caught, atomic_file(path):
-        pass
-    assert caught.value.filename == str(path)
-
-
-def test_a_full_disk_is_named_by_the_file_and_other_errors_by_themselves(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    for raised, name in (
-        (OSError(28, "full"), str(path)),
-        (OSError(28, "full", "x"), "x"),
-        (OSError(110, "late"), None),
-    ):
-        with pytest.raises(OSError, match=raised.strerror) as caught, atomic_file(path):
-            raise raised
-        assert caught.value.filename == name
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
-def test_a_full_device_is_named() -> None:
-    def write() -> None:
-        with atomic_file(Path("/dev/full")) as file:
-            file.write(b"x")
-
-    with pytest.raises(OSError, match="'/dev/full'"):
-        write()
 
 
 def test_devices_pipes_and_links_stay_what_they_are(tmp_path: Path) -> None:
