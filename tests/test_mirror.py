@@ -98,12 +98,12 @@ def pull(out: Path, url: Path | str) -> Moved:
         return made.pull()
 
 
-def save_state(out: Path, round: int, key: str = KEY) -> None:
+def save_state(out: Path, round: int, key: str = KEY, **contents: bytes) -> None:
     """What `bench.engine.state` leaves after a save: files of a round, the manifest last."""
     folder = out / "state" / key
     folder.mkdir(parents=True, exist_ok=True)
     server, memory = f"server-{round}.pt", f"memory-3-{round}.pt"
-    blobs = {server: b"server %d" % round, memory: b"memory %d" % round}
+    blobs = {server: contents.get("server", b"server %d" % round), memory: contents.get("memory", b"memory %d" % round)}
     for name, blob in blobs.items():
         (folder / name).write_bytes(blob)
     content = {"version": STATE_VERSION, "round": round, "server": server, "memories": {"3": memory, "4": ""}}
