@@ -32,6 +32,27 @@ LONGEST = (
     "test_every_algorithm.py",
 )
 
+# Files for `make test-slow`: whole runs of every algorithm, and tests that start other processes or kill them.
+SLOW = {
+    "test_backends.py",
+    "test_captured.py",
+    "test_compaction.py",
+    "test_every_algorithm.py",
+    "test_figures.py",
+    "test_interrupt.py",
+    "test_live.py",
+    "test_mirror.py",
+    "test_outside.py",
+    "test_outside_data.py",
+    "test_perf.py",
+    "test_perf_data.py",
+    "test_process.py",
+    "test_reductions.py",
+    "test_results_v1.py",
+    "test_resume.py",
+    "test_start_from.py",
+}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """`--dist loadfile` gives files out in the order of collection, not by how many tests they have."""
@@ -43,6 +64,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, for one that comes last leaves the other workers idle; then those of many tests."""
     places = {name: place for place, name in enumerate(LONGEST)}
     counts = Counter(item.path for item in items)
+    for item in items:
+        if item.path.name in SLOW:
+            item.add_marker(pytest.mark.slow)
     items.sort(key=lambda item: (places.get(item.path.name, len(places)), -counts[item.path], item.path))
 
 
