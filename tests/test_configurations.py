@@ -17,7 +17,8 @@ from algorithms import entry
 from bench.compare import main as compare
 from bench.errors import UsageError
 from bench.planning.configurations import TRIES, draws, learning_rates, tries
-from bench.planning.plan import Plan, Search, make_plan
+from bench.planning.model import Plan, Search
+from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.sweep import main as sweep
 from leaderboards import Store

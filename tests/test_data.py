@@ -75,8 +75,8 @@ def test_unknown_names_are_answered_with_the_nearest():
 
 def test_the_table_needs_no_numpy_and_neither_lists_nor_labels_need_torch(folder):
     program = (
-        "import sys, bench.data; assert 'numpy' not in sys.modules\n"
-        "bench.data.main(['list', '--data-dir', sys.argv[1]])\n"
+        "import sys, bench.data.command; assert 'numpy' not in sys.modules\n"
+        "bench.data.command.main(['list', '--data-dir', sys.argv[1]])\n"
         "bench.data.labels('digits'); bench.data.labels('cifar10', sys.argv[1])\n"
         "assert not {'torch', 'torchvision', 'sklearn', 'scipy', 'pyarrow', 'ray'} & set(sys.modules)"
     )

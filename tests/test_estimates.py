@@ -20,7 +20,7 @@ from bench.engine import pace as measuring
 from bench.engine.network import Network
 from bench.errors import UsageError
 from bench.planning.cost_model import SPREAD, Pace, estimated_time
-from bench.planning.packs import program_of
+from bench.planning.packing import program_of
 from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec
 from bench.sweep import paces

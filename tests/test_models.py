@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.func import vmap
 
-from bench import data as bench_data
 from bench import models
+from bench.data.command import main as data_command
 from bench.engine.dropout import step_keys
 from bench.engine.network import Network, initial_params, make_module
 from bench.errors import EnvironmentProblem, UsageError
@@ -359,9 +359,9 @@ def test_weights_are_fetched_into_the_folder(small_base: Path, monkeypatch: pyte
         part.write_bytes(b"weights")
 
     monkeypatch.setattr("bench.data.download._stream", stream)
-    assert bench_data.main(["prepare", "distilbert"]) == 0
+    assert data_command(["prepare", "distilbert"]) == 0
     assert (small_base / "model.safetensors").read_bytes() == b"weights"
-    assert bench_data.main(["prepare", "distilbert"]) == 0
+    assert data_command(["prepare", "distilbert"]) == 0
     assert asked == ["https://huggingface.co/distilbert/distilbert-base-uncased/resolve/main/model.safetensors"]
 
 

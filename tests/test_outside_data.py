@@ -13,6 +13,7 @@ from commands import assert_equal_results, command
 from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
 from bench import data, models, sweep
+from bench.data.command import main as data_command
 from bench.data.dataset import MissingData, content_hash
 from bench.data.partition import partition
 from bench.data.plugins import Arrays
@@ -72,12 +73,12 @@ def test_information_commands_take_it(world: Path, capsys: pytest.CaptureFixture
     assert sweep.main(["--algo", "fedavg", *OWN, "--dry-run", "--json"]) == 0
     (trial,) = json.loads(capsys.readouterr().out)["trials"]
     assert (trial["partition"], trial["setting"]["dataset"]) == ("feasible", "my_world:SHAPES")
-    assert data.main(["list", "my_world:SHAPES", "--json"]) == 0
+    assert data_command(["list", "my_world:SHAPES", "--json"]) == 0
     assert [(row["name"], row["here"]) for row in json.loads(capsys.readouterr().out)] == [("my_world:SHAPES", True)]
     shown = ("partition", "--dataset", "my_world:SHAPES", "--partition", "my_world:uneven", "--clients", "4", "--json")
-    assert data.main(shown) == 0
+    assert data_command(shown) == 0
     assert json.loads(capsys.readouterr().out)["sizes"] == [187, 63, 187, 63]
-    assert data.main(["prepare", "my_world:SHAPES"]) == 0
+    assert data_command(["prepare", "my_world:SHAPES"]) == 0
     assert "ready, 500 training and 100 test samples" in capsys.readouterr().out
 
 
@@ -86,7 +87,7 @@ def test_installed_packages_are_listed(
 ) -> None:
     lines = "shapes = my_world:SHAPES\nbroken = nowhere:DATA"
     install(world, monkeypatch, datasets=lines, partitions="uneven = my_world:uneven")
-    assert data.main(["list"]) == 0
+    assert data_command(["list"]) == 0
     out = capsys.readouterr().out
     assert "My shapes" in out
     assert "no module 'nowhere'" in out

@@ -17,7 +17,7 @@ from bench.execution import AUTO_PACK, Execution, resolve_pack
 from bench.executors.runner import group, missing_units, trials_of
 from bench.planning import gpu_share
 from bench.planning.labels import trial_name, varied_names
-from bench.planning.packs import packs_of, program_of
+from bench.planning.packing import packs_of, program_of
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command

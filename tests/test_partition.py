@@ -93,15 +93,10 @@ def test_pathological_clients_hold_six_classes_each_shared_equally(num_clients):
     assert all(np.ptp(column[column > 0]) <= 1 for column in counts.T)
 
 
-def test_pathological_says_how_many_clients_can_own_all_classes():
+def test_too_few_pathological_clients_to_own_all_classes_are_refused():
     labels = np.repeat(np.arange(26), 50)
-    with pytest.raises(
-        PartitionError, match=r"num_clients=5 and 6 of 26 .* none of 300 draws .* below 0\.01"
-    ) as caught:
+    with pytest.raises(PartitionError, match=r"num_clients=5 .* 300 draws"):
         parts_of("pathological", 0, 5, None, labels, max_tries=300)
-    enough = int(re.search(r"try num_clients=(\d+)$", str(caught.value))[1])
-    assert 5 < enough < 15
-    parts_of("pathological", 0, enough, None, labels, max_tries=1000)
 
 
 def test_each_source_is_a_client():
@@ -173,17 +168,10 @@ def test_labels_need_not_be_consecutive():
 
 
 @pytest.mark.parametrize("name", RETRIED)
-def test_a_request_that_no_draw_meets_says_what_would_be_met(name):
+def test_a_request_that_no_draw_meets_is_refused(name):
     labels, num_clients = np.repeat(np.arange(3), 400), 20 if name == "fedgen" else 40
-    with pytest.raises(PartitionError, match=rf"partition {name} with alpha=0\.01 and num_clients=") as caught:
+    with pytest.raises(PartitionError, match=rf"{name} with alpha=0\.01 and num_clients={num_clients} .* 500 draws"):
         parts_of(name, 0, num_clients, 0.01, labels, max_tries=500)
-    message = str(caught.value)
-    assert re.search(r"none of 500 draws gave every client at least \d+ samples", message)
-    assert "acceptance rate is below 0.006" in message
-    parts_of(name, 0, num_clients, float(re.search(r"try alpha=(\S+)", message)[1]), labels, max_tries=5000)
-    fewer = re.search(r"num_clients=(\d+)$", message)
-    if fewer:
-        parts_of(name, 0, int(fewer[1]), 0.01, labels, max_tries=5000)
 
 
 FEW = np.repeat(np.arange(10), 5)

@@ -14,7 +14,8 @@ from bench.data import DATASETS
 from bench.data.partition import PARTITIONS
 from bench.data.splits import share_of
 from bench.models import check_model
-from bench.planning.plan import Request, make_plan
+from bench.planning.plan import make_plan
+from bench.planning.request import Request
 from search_spaces import (
     PAPERS,
     SETTINGS,

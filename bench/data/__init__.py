@@ -9,7 +9,6 @@ be; the message lists those that there are, or says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -35,7 +34,6 @@ __all__ = [
     "installed",
     "labels",
     "load",
-    "main",
     "version",
 ]
 
@@ -125,13 +123,6 @@ def version(name: str) -> str | None:
     from bench.data import plugins
 
     return plugins.version(name)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command `python -m bench.data`; returns its exit status."""
-    from bench.data.command import main as command
-
-    return command(argv)
 
 
 # Failures are not remembered, so data that arrive later in the life of a process are found.

@@ -28,9 +28,6 @@ MAX_NUMBERS = 100_000_000
 # Tries side by side grow from one (most draws are accepted at once) up to as many as fit into the processor's cache.
 GROWTH = 4
 LARGEST_BATCH = 200_000
-# If a request cannot be met, others are tried to say which can; a few hundred draws tell 1 in 100.
-PROBES = 500
-OFTEN = 0.01
 
 
 class PartitionError(UsageError):

@@ -18,7 +18,7 @@ from bench.errors import UsageError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from bench.data.dataset import Images
+    Images = NDArray[np.uint8]
 
 PRECISION = 22  # bits of a weight behind the point: 32 less 8 of a pixel less 2 of room
 CHUNK = 2**20  # pixels in float64 at a time

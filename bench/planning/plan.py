@@ -22,8 +22,6 @@ from bench.planning.table_plan import make_table_plan
 from bench.terminal.words import text
 from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
 
-__all__ = ["Plan", "Search", "make_plan", "shortened", "units_of"]
-
 Fields = Mapping[str, tuple[Value, ...]]
 
 

@@ -23,7 +23,7 @@ from bench.data import info
 from bench.data.paths import cache_dir
 from bench.errors import UsageError
 from bench.planning.cost_model import Pace
-from bench.planning.packs import program_of
+from bench.planning.packing import program_of
 from bench.planning.run_spec import RunSpec
 from bench.terminal.console import say
 from bench.terminal.words import counted

@@ -23,10 +23,9 @@ from bench.executors.runner import missing_units, trials_of
 from bench.models import num_parameters
 from bench.planning.confirm import confirming_seeds
 from bench.planning.cost_model import RecordedRates, Time, estimated_time
-from bench.planning.gpu_share import fitting
 from bench.planning.labels import trial_name, varied_names
-from bench.planning.packs import program_of
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
+from bench.planning.packing import fitting, program_of
 from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.tables import Cell, name_in_print
 from bench.sweep.options import SweepOptions

@@ -16,7 +16,7 @@ from bench import artifacts, data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution
 from bench.identity import identity, setting_of
-from bench.planning.plan import Plan, Search
+from bench.planning.model import Plan, Search
 from bench.planning.run_spec import RunSpec
 
 

@@ -17,7 +17,7 @@ from bench.executors.runner import Outcome, Resources, missing_units, run_plan, 
 from bench.identity import identity_json
 from bench.planning.confirm import confirmation, tuned_at
 from bench.planning.cost_model import RecordedRates
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
 from bench.planning.run_spec import RunSpec
 from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions

@@ -9,7 +9,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
 from bench.planning.request import find_algorithm
 from bench.terminal.console import console, say
 from bench.terminal.words import text
