@@ -27,7 +27,7 @@ from bench.charts.theme import BACKGROUNDS, DARK, DASHES, LIGHT, SHAPES
 from bench.planning.tables import cells_of
 from bench.report.charts import packed
 from bench.report.command import main
-from bench.report.importance import main_effects
+from bench.report.tuning import main_effects
 from bench.report.learning import cost_axis, points_per_line, thinned
 from bench.report.standings import SHOWN, standings, winner
 from bench.stored.groups import Cell

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bench.charts.panels import PALE, SIDE, panel
 from bench.charts.theme import LIGHT, Spec
@@ -14,26 +13,21 @@ _NUMBERS = 20  # between two numbers of an axis
 
 
 def holdings(
-    rows: Sequence[Mapping[str, Any]],
-    clients: int,
-    classes: int,
-    *,
-    most: int,
-    title: str = "",
-    shaded: bool = False,
-    side: int = SIDE,
+    counts: Sequence[Sequence[int]], *, most: int, title: str = "", shaded: bool = False, side: int = SIDE
 ) -> Spec:
-    """Draw one panel, clients from left to right and classes upwards.
+    """Draw one panel of (K, C) samples, clients from left to right and classes upwards.
 
-    Args:
-        rows: `client`, `class` and `samples`, those with samples only.
-        clients: K.
-        classes: C.
-        most: samples of the largest bubble, or the darkest field, of all panels of the picture.
-        title: above the panel.
-        shaded: fields whose colour tells the samples, instead of bubbles whose area does.
-        side: of the panel as far as its fields allow, in pixels.
+    `most`: samples of the largest bubble, or the darkest field, of all panels of the picture. `shaded`: fields whose
+    colour tells the samples, instead of bubbles whose area does. `side`: of the panel as far as its fields allow, in
+    pixels.
     """
+    clients, classes = len(counts), len(counts[0])
+    rows = [
+        {"client": client, "class": label, "samples": samples}
+        for client, row in enumerate(counts)
+        for label, samples in enumerate(row)
+        if samples
+    ]
     across, up = (max(_SMALLEST, min(_LARGEST, side // count)) for count in (clients, classes))
     x, y = _axis("client", clients, across, not shaded), _axis("class", classes, up, not shaded)
     y["scale"]["domain"].reverse()

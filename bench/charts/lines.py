@@ -41,13 +41,10 @@ class Keys:
 
     Args:
         algorithms: every name, in the order of the colours; those of other pictures beside this one included.
-        shown: those that the legend has.
-        signs: whether each point has its sign.
-        columns: of the legend.
     """
 
     algorithms: Sequence[str]
-    shown: Sequence[str]
+    shown: Sequence[str]  # of these in the legend
     signs: bool = True
     columns: int = 6
 
@@ -61,14 +58,8 @@ class Keys:
 def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE, height: int = 170) -> Spec:
     """Draw one panel of a still picture: a line per algorithm through its means, a band from lowest to highest seed.
 
-    Args:
-        rows: `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None where there is one seed).
-        keys: of the picture.
-        x: the axis below.
-        y: the axis on the left.
-        title: above the panel.
-        width: of the plot, in pixels.
-        height: likewise.
+    `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there is one seed). Width
+    and height are those of the plot, in pixels.
     """
     layers = [*_band(rows, y), _line(keys, y, "x")]
     if keys.signs:
@@ -81,12 +72,7 @@ def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: i
 def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, joined: bool = True) -> Spec:
     """Draw a panel of the page, which answers to the pointer and hides what the reader switched off.
 
-    Args:
-        rows: `algorithm`, `x.field`, `mean`; if joined also `low`, `high` and `n`.
-        keys: of the page; the legend below the panel.
-        x: the axis below.
-        y: the axis on the left.
-        joined: a line through the points of an algorithm; else points alone, of single seeds.
+    `rows` have `algorithm`, `x.field`, `mean`; if `joined` by a line also `low`, `high` and `n`, else `seed`.
     """
     tips = [
         ("algorithm", "algorithm", ""),

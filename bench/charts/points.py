@@ -23,10 +23,10 @@ def points(
     regions: Sequence[Mapping[str, Any]] = (),
     axes: bool = False,
 ) -> Spec:
-    """Draw one panel.
+    """Draw one panel of `x`, `y` and `class`, of `classes` colours.
 
     Args:
-        rows: `x`, `y` and `class`.
+        rows: the points.
         classes: C; colours are for 0 to C - 1.
         title: above the panel.
         size: of a point, in square pixels.

@@ -23,11 +23,9 @@ class Strips:
     """The names, the quantity and the colours of a panel's strips.
 
     Args:
-        names: of the strips, from top to bottom.
         quantity: what a colour stands for, in the legend; there is none where the numbers are printed.
         most: the value of the darkest colour; the lightest is 0.
         dark: that colour.
-        numbered: the numbers of the classes stand below.
     """
 
     names: Sequence[str]
@@ -38,13 +36,9 @@ class Strips:
 
 
 def strips(rows: Sequence[Mapping[str, Any]], look: Strips, classes: int, *, label_width: float = 0.0) -> Spec:
-    """Draw one panel.
+    """Draw one panel. `rows` have `name`, `class`, `value` (None if there is none) and `print`.
 
-    Args:
-        rows: `name`, `class`, `value` (None where there is none) and `print`.
-        look: what they mean.
-        classes: C.
-        label_width: of the names, so that panels below each other begin at one place; as `label_width` gives it.
+    `label_width`, as the function gives it, lets panels below each other begin at one place.
     """
     printed = classes * _FIELD <= _ROOM
     wide = _FIELD if printed else max(_NARROW, _ROOM // classes)

@@ -60,13 +60,8 @@ def installed() -> tuple[str, ...]:
 def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -> Dataset:
     """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
 
-    Args:
-        name: as `info` takes it.
-        data_dir: the folder of data sets; see `bench.data.paths.data_dir` for None.
-        offline: never use the network.
-
-    Raises:
-        EnvironmentProblem: the files are missing and cannot be fetched, or are not the original ones.
+    Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original ones. `data_dir`: as
+    `bench.data.paths.data_dir` takes it. `offline`: never use the network.
     """
     folder = paths.data_dir(data_dir)
     try:
@@ -79,12 +74,7 @@ def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -
 def labels(name: str, data_dir: Path | str | None = None) -> Labels | None:
     """(N,) labels of the training part, int64, read-only; None if the data are not here. Never downloads.
 
-    Args:
-        name: as `info` takes it.
-        data_dir: as in `load`.
-
-    Raises:
-        EnvironmentProblem: a file is not the original one.
+    Raises EnvironmentProblem if a file is not the original one.
     """
     try:
         return _labels(name, paths.data_dir(data_dir))

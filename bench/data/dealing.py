@@ -76,9 +76,7 @@ class Partition:
 
     Args:
         function: takes what is asked for and the generator; gives K ascending arrays of positions.
-        needs_alpha: whether alpha has a meaning.
         summary: one line on what clients get.
-        source: where it comes from.
         groups: what it must know of each sample besides the class, `source` or `writer`; empty for nothing.
     """
 

@@ -51,9 +51,6 @@ class Pool:
     """Samples to be dealt to a group of clients.
 
     Args:
-        class_sizes: (C,) samples of each class.
-        num_clients: clients K in the group.
-        min_size: samples that each must get, at least.
         balanced: whether a client that holds its fair part gets no more of later classes.
     """
 
@@ -184,11 +181,7 @@ def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def draw(pool: Pool, alpha: float, rng: np.random.RandomState, max_tries: int = MAX_TRIES) -> Counts | None:
     """(C, K) samples of each class that each client gets, in the first accepted draw; None if there is none.
 
-    Args:
-        pool: what is dealt.
-        alpha: Dirichlet concentration, > 0; near 0 each class goes to one client, large values deal evenly.
-        rng: moves on by whole batches of tries, so what it gives afterwards depends on the draws made here.
-        max_tries: draws before giving up; fewer are made for very many clients and classes (`tries`).
+    `rng` moves on by whole batches of tries, so what it gives afterwards depends on the draws made here.
     """
     for batch in batches(pool.numbers, max_tries):
         counts, accepted = propose(pool, alpha, rng, batch)

@@ -34,8 +34,7 @@ SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
 def find(name: str) -> Partition | None:
     """A partition that is not of this suite, its function checked; None if no package has one of that name.
 
-    Raises:
-        UsageError: its module, or the thing that stands there, is not what it should be.
+    Raises UsageError if its module, or the thing that stands there, is not what it should be.
     """
     path = KIND.path(name)
     if path is None:
@@ -69,13 +68,7 @@ def version(name: str) -> int | None:
 
 @dataclass(frozen=True)
 class Checked:
-    """A partition's function whose result is compared with the request.
-
-    Args:
-        name: of the partition.
-        function: the function.
-        needs_alpha: whether it is given alpha.
-    """
+    """A partition's function whose result is compared with the request."""
 
     name: str
     function: Callable[[Wanted, np.random.RandomState], Any]

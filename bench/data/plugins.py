@@ -106,11 +106,7 @@ class Arrays:
     function: Callable[[], Any]
 
     def read(self, folder: Path) -> Dataset:
-        """The data set, with copies of the arrays; `folder` is not looked at.
-
-        Raises:
-            MissingData: the function did not find a file.
-        """
+        """The data set, with copies of the arrays; raises MissingData if the function did not find a file."""
         return self.dataset
 
     def labels(self, folder: Path) -> Labels:

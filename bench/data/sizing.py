@@ -25,11 +25,7 @@ CHUNK = 2**20  # pixels in float64 at a time
 
 
 def sized(images: Images, image_size: str) -> Images:
-    """Images (N, C, H, W) as `Setting.image_size` asks for them, read-only; the array itself if they are so already.
-
-    Raises:
-        UsageError: the images are too large to be padded.
-    """
+    """Images (N, C, H, W) as `Setting.image_size` asks for them, read-only; the array itself if they are so already."""
     if image_size == "own" or images.ndim != 4 or images.shape[2:] == (SIDE, SIDE):
         return images
     pixels = padded(images, SIDE) if image_size == "pad32" else resized(images, SIDE)
@@ -40,8 +36,7 @@ def sized(images: Images, image_size: str) -> Images:
 def padded(images: Images, side: int) -> Images:
     """Images (N, C, H, W) in the middle of black ones (N, C, side, side); an odd row or column goes below, right.
 
-    Raises:
-        UsageError: they are larger than that.
+    Raises UsageError if they are larger than that.
     """
     rows, columns = images.shape[2:]
     if max(rows, columns) > side:

@@ -72,13 +72,8 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
 
     In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the server; the
     validation share, of what `fraction` kept, is taken from what remains; the rest is partitioned; each client keeps
-    its local test share back. Shares are rounded half up.
-
-    Args:
-        setting: the problem.
-        train_labels: (N,) labels of the training part.
-        seed: any integer.
-        groups: (N,) source or writer of each training sample, if the data set records it (`Dataset.train_groups`).
+    its local test share back. Shares are rounded half up. `train_labels` are (N,), as are `groups`: the source or
+    writer of each training sample, if the data set records it (`Dataset.train_groups`).
 
     Raises:
         UsageError: the setting asks for more than there is, or names an unknown partition.

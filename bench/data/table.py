@@ -19,12 +19,9 @@ class DatasetInfo:
     """What is known of a data set without reading it.
 
     Args:
-        name: name in `DATASETS`.
-        title: name in print.
         num_classes: classes C; labels are 0 to C - 1.
         input_shape: channels, rows, columns of images; tokens of the longest text; numbers of a vector.
-        train_size: training samples; an estimate for FEMNIST's letters and digits.
-        test_size: test samples; likewise.
+        train_size, test_size: samples; an estimate for FEMNIST's letters and digits.
         scale: largest pixel value; pixel / scale lies in [0, 1].
         normalizations: by rule of `Setting.normalization`, mean and standard deviation of each channel, in units of
             pixel / scale; what is no image has none.
@@ -50,11 +47,7 @@ class DatasetInfo:
     kind: str = "images"
 
     def normalization(self, rule: str) -> Normalization:
-        """Mean and standard deviation of each channel under `rule`, in units of pixel / scale.
-
-        Raises:
-            UsageError: the data set has no such rule.
-        """
+        """Mean and standard deviation of each channel under `rule`, in units of pixel / scale; raises UsageError."""
         if rule in self.normalizations:
             return self.normalizations[rule]
         rules = ", ".join(self.normalizations)
@@ -63,8 +56,7 @@ class DatasetInfo:
     def sized(self, image_size: str) -> DatasetInfo:
         """The same data set with images of the size that `Setting.image_size` asks for; itself if they have it.
 
-        Raises:
-            UsageError: the images are too large to be padded.
+        Raises UsageError if the images are too large to be padded.
         """
         if image_size == "own" or self.kind != "images" or self.input_shape[1:] == (SIDE, SIDE):
             return self

@@ -66,8 +66,7 @@ def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
 def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
     """(rows, columns) the class that a run's final model gives to the middle of each field between edges.
 
-    Raises:
-        EnvironmentProblem: the kept model is not that of the run's setting.
+    Raises EnvironmentProblem if the kept model is not that of the run's setting.
     """
     import torch
 

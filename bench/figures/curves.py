@@ -43,12 +43,8 @@ class Curves:
     """A figure whose panels are curves, a line per algorithm.
 
     Args:
-        what: in the picture's first small line.
-        lacking: what runs lack where none has such curves.
-        x: the axis below.
         ys: what is measured; panels from top to bottom, or from left to right where `across` is empty.
         across: fields of the setting; panels from left to right.
-        where: only settings with these values.
         equal: lines end where the first of them does, so that all have spent the same.
         rows: a row for each data set, where each has one setting.
         whole: nothing is drawn where one of `ys` is not measured.

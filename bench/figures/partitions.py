@@ -36,8 +36,6 @@ class Holding:
     """A partition.
 
     Args:
-        label: what tells it from those beside it.
-        seed: of its draws.
         counts: (K, C) training samples of each class that each client holds.
     """
 
@@ -48,13 +46,9 @@ class Holding:
 
 @dataclass(frozen=True)
 class Partitions:
-    """A figure of partitions, a panel for each alpha; it looks at nothing that a partition does not depend on.
+    """A figure of partitions, a panel for each alpha; it looks at nothing that a partition does not depend on."""
 
-    Args:
-        shaded: as fields, else as bubbles.
-    """
-
-    shaded: bool
+    shaded: bool  # as fields, else as bubbles
 
     def __call__(self, runs: Runs, figure: str) -> Found:
         """Find the pictures that some runs make."""
@@ -89,8 +83,7 @@ def panels_of(found: Sequence[Holding], shaded: bool) -> list[Spec]:
     most = max((int(holding.counts.max()) for holding in found), default=1)
     side = SIDE if len(found) > 1 else WIDE_SIDE
     return [
-        holdings(_rows(holding.counts), *holding.counts.shape, most=most, title=holding.label, shaded=shaded, side=side)
-        for holding in found
+        holdings(holding.counts.tolist(), most=most, title=holding.label, shaded=shaded, side=side) for holding in found
     ]
 
 
@@ -98,13 +91,6 @@ def seeds_of(found: Iterable[Holding]) -> str:
     """Print the seeds: `seeds 0, 1`."""
     seeds = sorted({holding.seed for holding in found})
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-
-
-def _rows(counts: Counts) -> list[dict[str, int]]:
-    return [
-        {"client": int(client), "class": int(label), "samples": int(counts[client, label])}
-        for client, label in zip(*counts.nonzero(), strict=True)
-    ]
 
 
 def _tracked(runs: Runs, run: Run) -> Counts | None:

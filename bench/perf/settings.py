@@ -29,10 +29,7 @@ class Known:
     """A setting whose time matters.
 
     Args:
-        setting: the problem.
-        algorithm: registry name.
         values: its hyper-parameters that are not the defaults.
-        seeds: runs.
         seconds: target, for all of them on one GPU.
     """
 
@@ -75,9 +72,6 @@ class Manner:
     """How settings are run.
 
     Args:
-        device: `cpu` or `cuda`.
-        backend: of the engine.
-        precision: of training.
         pack: most seeds side by side.
         rounds: of each run, or None for the setting's own; at least those between two evaluations.
         samples: of each client, or None for the setting's own.
@@ -92,14 +86,9 @@ class Manner:
 
 
 def measure_settings(record: Record, names: Sequence[str], algorithm: str, manners: Sequence[Manner], say: Say) -> None:
-    """Time settings, each in every manner.
+    """Time settings, each in every manner; the record gets `runs`, an entry for each.
 
-    Args:
-        record: gets `runs`, an entry for each setting and manner.
-        names: of `SETTINGS`.
-        algorithm: instead of each setting's own; empty for that.
-        manners: how they are run.
-        say: told what is being done.
+    `algorithm` is instead of each setting's own; empty for that.
     """
     record["runs"] = []
     for name in names:
@@ -114,13 +103,10 @@ def measure_settings(record: Record, names: Sequence[str], algorithm: str, manne
 def run_setting(name: str, algorithm: str, manner: Manner) -> Record:
     """Time all seeds of a setting from the first round to the last, evaluations included.
 
-    Returns:
-        `seconds` of whole runs, with the target on a GPU; of runs with fewer rounds `seconds_estimate`, their first two
-        rounds once, which prepare, and the mean of the others for all that are missing; of runs with fewer samples
-        `seconds_tried`, of what ran; `rate`; `rounds` that ran `of` how many.
-
-    Raises:
-        UsageError: the device does not compute in the precision that is asked for.
+    Returns `seconds` of whole runs, with the target on a GPU; of runs with fewer rounds `seconds_estimate`, their first
+    two rounds once, which prepare, and the mean of the others for all that are missing; of runs with fewer samples
+    `seconds_tried`, of what ran; `rate`; `rounds` that ran `of` how many. Raises UsageError if the device does not
+    compute in the precision.
     """
     check_precision(manner.device, manner.precision)
     known = SETTINGS[name]

@@ -31,16 +31,11 @@ class Workload:
     """FedAvg's local training, SGD with momentum, all clients of equal size.
 
     Args:
-        model: name in `bench.models.MODELS`.
         augmentation: of the engine; the bare loop never augments.
         clients: K.
-        cohort: clients that train in a round.
         samples: of each client.
         epochs: E.
         batch_size: B.
-        device: `cpu` or `cuda`.
-        backend: of the engine.
-        precision: of both.
         tests: samples of the test set.
     """
 
@@ -84,15 +79,9 @@ class Workload:
 
 
 def simulation(work: Workload, algorithm: str, like: str = "") -> Simulation:
-    """Make a run of the algorithm with its defaults.
+    """Make a run of the algorithm with its defaults, in a problem that meets the needs of `like` as well.
 
-    Args:
-        work: what is trained.
-        algorithm: registry name.
-        like: an algorithm whose needs of model and optimiser the problem meets as well.
-
-    Raises:
-        UsageError: the workload cannot give what the algorithm needs.
+    Raises UsageError if the workload cannot give what the algorithm needs.
     """
     return simulations(work, algorithm, 1, like)[0]
 
@@ -131,11 +120,7 @@ def together(runs: Sequence[Simulation]) -> Callable[[], None]:
 
 
 def one_round(run: Simulation) -> None:
-    """Advance by one round.
-
-    Raises:
-        RuntimeError: the run diverged before: nothing would be timed.
-    """
+    """Advance by one round; raises RuntimeError if the run diverged before: nothing would be timed."""
     before = run.round
     run.advance()
     _check_advanced([run], before)

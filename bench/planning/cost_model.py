@@ -121,7 +121,6 @@ class RecordedRates:
     """Training samples per second of stored runs: medians by data set and model, and by algorithm as well.
 
     Args:
-        store: where the runs are.
         device: `cpu`, or another for runs on a GPU.
     """
 

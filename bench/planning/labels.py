@@ -50,13 +50,7 @@ def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
 
 
 def in_common(units: Sequence[RunSpec], varied: Varied, but: Collection[str] = ()) -> list[str]:
-    """The varied values that runs of one algorithm have in common, by name: `alpha=0.1`.
-
-    Args:
-        units: the runs.
-        varied: what the algorithm's runs differ in.
-        but: setting fields that are left out.
-    """
+    """The varied values that runs of one algorithm have in common: `alpha=0.1`. `but`: fields that are left out."""
     unit, inside = units[0], varied_names(units)[units[0].algorithm]
     fields, values = unit.setting.as_dict(), unit.hyperparameters
     parts = [f"{name}={text(fields[name])}" for name in varied.fields if name not in (*inside.fields, *but)]

@@ -29,14 +29,12 @@ class Plan:
     """Everything a sweep will run.
 
     Args:
-        request: what was asked.
         paper: whose setting it is, None if nobody's.
         units: the runs; for Optuna none in advance.
         searches: for Optuna, the spaces.
         settings: the distinct problems, before an algorithm's own needs.
         origins: setting field -> where its value came from, if not from the preset.
         notes: what was left out or added, in sentences.
-        cells: of a printed table, those that are asked for.
         tuned: setting fields over which configurations are selected.
     """
 

@@ -71,13 +71,7 @@ def measured_share(peaks: Sequence[int], memory: int) -> float:
 
 
 def share(units: Sequence[RunSpec | Search], runs_held: int, store: Store) -> float:
-    """`--gpus-per-trial auto`: by the peaks of stored runs that were alike and alone in their trial; else the default.
-
-    Args:
-        units: the runs to do.
-        runs_held: runs of a trial, at most.
-        store: where the peaks are.
-    """
+    """`--gpus-per-trial auto`: by the peaks of stored runs that were alike and alone in their trial, if known."""
     if runs_held > 1:
         return default_share(runs_held)  # a pack takes what memory there is
     runs, memory = store.runs(columns=(*ALIKE, "status", "pack", "device", "peak_memory_bytes")), gpu_memory()

@@ -26,11 +26,7 @@ Fields = Mapping[str, tuple[Value, ...]]
 
 
 def make_plan(request: Request) -> Plan:
-    """Resolve a request.
-
-    Raises:
-        UsageError: an unknown name, a value out of range, or nothing left to run.
-    """
+    """Resolve a request; raises UsageError for an unknown name, a value out of range, or nothing left to run."""
     if request.table and request.budget:
         raise UsageError("--table runs a paper's own configurations: leave out --budget, or --table")
     if request.table:

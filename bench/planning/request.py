@@ -21,28 +21,23 @@ class Request:
 
     Args:
         algorithms: registry names, or `all`; for a table none is all.
-        dataset: registry name; for a table several, joined by commas, or empty for all.
         paper: whose setting and grids to use; None chooses.
         values: setting fields and hyper-parameters given, each with its values as text.
         origins: where each of `values` was given.
-        seeds: how many; they count from 0.
-        search: `grid`, `random` or `optuna`.
         num_samples: configurations per algorithm, for random and Optuna.
         budget: configurations that every algorithm gets, the learning rate being tuned as well; 0 for none.
-        scheduler: `none` or `asha`.
         confirm: how many seeds, from 1 on, run the choice of the search on seed 0: one number, or one for each
             combination of the values of `confirm_at`, the last field varying fastest; empty for no confirmation.
         confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
-        force: run again what is stored.
         table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
     """
 
     algorithms: tuple[str, ...]
-    dataset: str = EMBEDDED_DATASET
+    dataset: str = EMBEDDED_DATASET  # for a table several, joined by commas, or empty for all
     paper: str | None = None
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     origins: Mapping[str, str] = field(default_factory=dict)
-    seeds: int = 1
+    seeds: int = 1  # counted from 0
     search: str = "grid"
     num_samples: int = 10
     budget: int = 0
@@ -71,11 +66,7 @@ class Notes:
 
 
 def check_names(request: Request) -> None:
-    """Check that every name in a request exists.
-
-    Raises:
-        UsageError: one does not, or options exclude each other.
-    """
+    """Raise UsageError unless every name in a request exists and its options go together."""
     names = request.algorithms
     if "all" in names and len(names) > 1:
         raise UsageError("--algo all stands alone: name the algorithms, or all of them")
@@ -96,11 +87,7 @@ def check_names(request: Request) -> None:
 
 
 def find_algorithm(name: str) -> Entry:
-    """The registry's entry, or that of an algorithm from outside.
-
-    Raises:
-        UsageError: there is none, or it cannot be imported.
-    """
+    """The registry's entry, or that of an algorithm from outside; raises UsageError if there is none or it fails."""
     try:
         return entry(name)
     except KeyError:
@@ -116,10 +103,8 @@ def sort_values(
 ) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str | None, str], tuple[str, ...]]]:
     """The given values as setting fields, and as hyper-parameters by (algorithm or None for any, name).
 
-    A file may give values of algorithms that a command leaves out; these are ignored.
-
-    Raises:
-        UsageError: a name that neither the setting nor a chosen algorithm has.
+    A file may give values of algorithms that a command leaves out; these are ignored. Raises UsageError for a name that
+    neither the setting nor a chosen algorithm has.
     """
     fields: dict[str, tuple[str, ...]] = {}
     hyper: dict[tuple[str | None, str], tuple[str, ...]] = {}

@@ -24,13 +24,7 @@ def states_of(runs: Sequence[Run]) -> str:
 
 
 def facts(runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Give names and values of what is known of the runs.
-
-    Args:
-        runs: of the page.
-        groups: of the page.
-        labels: every algorithm.
-    """
+    """Give names and values of what is known of the runs. `labels`: every algorithm."""
     yield "algorithms", f"{len(labels)}: {', '.join(labels)}"
     yield "seeds", _some(sorted({run["seed"] for run in runs}), 12)
     records = [record for group in groups for cell in group.cells for record in cell.records]

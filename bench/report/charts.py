@@ -17,8 +17,6 @@ class Column:
     """A column of the table that stands for a chart.
 
     Args:
-        field: of the chart's rows.
-        title: as printed.
         scale: printed number = scale x the row's.
         decimals: after the point; None prints the value as it is.
     """
@@ -38,13 +36,7 @@ class Charts:
         self._charts: list[dict[str, Any]] = []
 
     def add(self, spec: Spec, description: str, table: Sequence[Column]) -> int:
-        """Keep a chart and return its number.
-
-        Args:
-            spec: of `bench.charts`.
-            description: for screen readers.
-            table: columns of its data as a table.
-        """
+        """Keep a chart and return its number. `description` is for screen readers, `table` the columns of its data."""
         bare = {name: part for name, part in spec.items() if name != "data"}
         self._charts.append(
             {

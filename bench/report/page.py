@@ -11,8 +11,8 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bench import __version__
+from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
-from bench.errors import EnvironmentProblem
 from bench.report.about import facts, states_of
 from bench.report.board import board_section
 from bench.report.charts import Charts
@@ -40,16 +40,7 @@ _SHAPE_PATHS = {
 
 
 def page(results: Results, title: str, made: datetime) -> str:
-    """Return the whole document.
-
-    Args:
-        results: what it shows.
-        title: its heading.
-        made: when.
-
-    Raises:
-        EnvironmentProblem: vl-convert-python is not installed.
-    """
+    """Return the whole document; raises EnvironmentProblem if vl-convert-python is not installed."""
     scripts = [javascript_bundle(), *(_wrapped(_file(name)) for name in _SCRIPTS)]
     groups, labels, charts = groups_of(results.records), labels_of(results.records), Charts()
     present = {key for record in results.records for key, _ in flags_of(record)}
@@ -93,19 +84,8 @@ def page(results: Results, title: str, made: datetime) -> str:
 
 
 def javascript_bundle() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script that keeps its names to itself.
-
-    Raises:
-        EnvironmentProblem: the package that holds them is not installed.
-    """
-    try:
-        import vl_convert
-    except ImportError:
-        raise EnvironmentProblem(
-            'the page needs the package vl-convert-python: pip install "fedkd-bench[report]", '
-            "or pip install vl-convert-python"
-        ) from None
-    bundle = vl_convert.javascript_bundle()  # type: ignore[call-arg] # its stub asks for an optional argument
+    """Return Vega, Vega-Lite and vega-embed as one script that keeps its names to itself; raises as `renderer` does."""
+    bundle = renderer().javascript_bundle()
     # The HTML parser ends a script at the first of these, whatever JavaScript thinks of it.
     return _wrapped(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
 

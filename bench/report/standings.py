@@ -24,11 +24,8 @@ class Winner:
 
     Args:
         algorithm: its label; empty if nothing can be ranked.
-        mean: over its seeds, as stored.
         margin: over the second, as stored; None if there is none.
         verdict: whether that can be told from chance, in a few words.
-        separable: whether it is separable from all others.
-        equal: labels of the others with the same mean.
     """
 
     algorithm: str

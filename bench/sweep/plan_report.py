@@ -106,11 +106,7 @@ def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirm
 
 
 def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> PlanReport:
-    """Collect the figures of a dry run; arguments as of `print_dry_run`.
-
-    Raises:
-        UsageError: the mirror cannot be one of this result folder.
-    """
+    """Collect the figures of a dry run, as `print_dry_run`; raises UsageError for a mirror that cannot be one."""
     store = Store(resolved.out)
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
@@ -164,8 +160,7 @@ def _concurrent(options: SweepOptions, gpus: float) -> int:
 def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[RunSpec]) -> tuple[int | None, list[RunSpec]]:
     """Look into a mirror that is a folder of this machine, as into the result folder; others are not asked.
 
-    Returns:
-        How many runs would be copied from it, None if that is not known; the runs that neither it nor the folder has.
+    Returns how many runs would be copied from it (None if unknown), and the runs that neither has.
     """
     folder = local_folder(url) if url else None
     if url is None or folder is None:
@@ -282,10 +277,7 @@ def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
 
 
 def _problems(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[Cell]]]:
-    """The cells by problem and by what prevents running them, in the order of print.
-
-    A problem is the data set, and the fields that tell the table's problems apart.
-    """
+    """The cells by data set and fields in which the table's problems differ, and by what prevents running them."""
     fields = ("alpha", "num_clients", "participation", "local_epochs")
     varying = [name for name in fields if len({getattr(cell.printed, name) for cell in cells}) > 1]
     names = ("dataset", *varying)

@@ -36,11 +36,7 @@ class Resolved:
 
 
 def resolve(options: SweepOptions, plan: Plan) -> Resolved:
-    """Resolve what depends on the machine.
-
-    Raises:
-        UsageError: an option that this machine cannot meet, or options that exclude each other.
-    """
+    """Resolve what depends on the machine; raises UsageError for an option that it cannot meet."""
     if not options.address and options.cpus_per_trial > cpu_count():
         raise UsageError(
             f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"

@@ -38,12 +38,7 @@ def run(
 ) -> int:
     """Run what is missing, rebuild the leaderboard, print it; returns the exit status.
 
-    Args:
-        plan: the runs, or the search.
-        options: of the command.
-        argv: the command line.
-        resolved: what the options come to.
-        confirming: runs that may follow the search, whose data and partitions have to be there as well.
+    `confirming` are runs that may follow the search, whose data and partitions have to be there as well.
 
     Raises:
         UsageError: a partition that no draw satisfies.
