@@ -162,12 +162,12 @@ ARRAY_MISTAKES = {
     "groups": ("((x, y, y), (u, v, v))", r"train part must be \(x, labels\), got 3 things"),
     "size": ("((x[:9], y), (u, v))", "train x: train_size is 500, got 9"),
     "labels' size": ("((x, y), (u, v[:9]))", "test labels: test_size is 100, got 9"),
-    "axis": ("((x[:, 0], y), (u, v))", r"shape \(N, 1, 8, 8\), got \(500, 8, 8\); one channel is x\[:, None\]"),
+    "axis": ("((x[:, 0], y), (u, v))", r"\(N, 1, 8, 8\), got \(500, 8, 8\)"),
     "float": ("((x / 255, y), (u, v))", r"np.round\(255 \* x\).astype\(np.uint8\) for x in \[0, 1\].*got float64"),
-    "range": ("((x.astype(int) * 2, y), (u, v))", r"in \[0, 255\], which scale says, got 0 to 398"),
+    "range": ("((x.astype(int) * 2, y), (u, v))", r"\[0, 255\], got 0 to 398"),
     "labels' type": ("((x, y / 1), (u, v))", r"whole numbers of shape \(N,\), got float64 of \(500,\)"),
     "one hot": ("((x, np.eye(3, dtype=int)[y]), (u, v))", r"shape \(N,\), got int64 of \(500, 3\)"),
-    "labels from 1": ("((x, y + 1), (u, v))", r"in \[0, 2\], num_classes being 3, got 1 to 3"),
+    "labels from 1": ("((x, y + 1), (u, v))", "num_classes is 3, got 1 to 3"),
     "raises": ("1 / 0", "its function raises ZeroDivisionError"),
 }
 
@@ -208,10 +208,10 @@ def test_vectors_and_texts_are_checked_too(world: Path) -> None:
         made("vectors", np.full((3, 2), np.nan))
     with pytest.raises(UsageError, match="token ids, whole numbers, got float64"):
         made("texts", numbers)
-    with pytest.raises(UsageError, match="must be >= 0, got -1 to 4"):
+    with pytest.raises(UsageError, match="got -1 to 4"):
         made("texts", numbers.astype(int) - 1)
     (world / "unruly.py").write_text(given(kind="vectors", input_shape=(2,)))
-    with pytest.raises(UsageError, match=r'normalizations must be {"none".* for vectors, got {.standard'):
+    with pytest.raises(UsageError, match="normalizations must"):
         data.info("unruly:DATA")
 
 

@@ -27,9 +27,9 @@ from bench.charts.theme import BACKGROUNDS, DARK, DASHES, LIGHT, SHAPES
 from bench.planning.tables import cells_of
 from bench.report.charts import packed
 from bench.report.command import main
-from bench.report.tuning import main_effects
 from bench.report.learning import cost_axis, points_per_line, thinned
 from bench.report.standings import SHOWN, standings, winner
+from bench.report.tuning import main_effects
 from bench.stored.groups import Cell
 from leaderboards import Store, identity_columns
 from leaderboards.rows.files import write_together

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +12,8 @@ from bench.charts.panels import picture
 from bench.charts.points import points
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
-from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Found, Runs, Sketch, untracked
+from bench.figures.comparisons import Comparison, further
+from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 
 if TYPE_CHECKING:
@@ -32,13 +31,12 @@ _AGAIN = "delete it; --track models with --force makes it again"
 
 def find(runs: Runs, figure: str) -> Found:
     """Find the pictures that some runs make: one for each setting."""
-    sketches = []
-    for comparison in comparisons(runs.records, ()):
+
+    def kept_of(comparison: Comparison) -> dict[str, Run]:
         kept = runs.keeping(comparison.records, "models") if _in_plane(comparison.setting["dataset"]) else {}
-        kept = {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
-        if kept:
-            sketches.append(Sketch(file_name(figure, [comparison]), partial(spec, runs, comparison, kept)))
-    return Found(tuple(sketches), _LACKING)
+        return {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
+
+    return picture_of_each(runs, figure, kept_of, spec, _LACKING)
 
 
 def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from bench.artifacts import Arrays
 from bench.charts.panels import picture
 from bench.charts.points import points
 from bench.charts.theme import Spec
-from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Found, Runs, Sketch, untracked
+from bench.figures.comparisons import Comparison, further
+from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted
@@ -29,15 +28,7 @@ _COLUMNS = 6
 
 def find(runs: Runs, figure: str) -> Found:
     """Find the pictures that some runs make: one for each setting."""
-    tracked_runs = [
-        (comparison, runs.keeping(comparison.records, "features")) for comparison in comparisons(runs.records, ())
-    ]
-    sketches = [
-        Sketch(file_name(figure, [comparison]), partial(spec, runs, comparison, kept))
-        for comparison, kept in tracked_runs
-        if kept
-    ]
-    return Found(tuple(sketches), _LACKING)
+    return picture_of_each(runs, figure, lambda one: runs.keeping(one.records, "features"), spec, _LACKING)
 
 
 def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:

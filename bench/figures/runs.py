@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from bench.artifacts import Arrays
 from bench.charts.theme import Spec
 from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
+from bench.figures.comparisons import Comparison, comparisons, file_name
 from bench.stored.groups import label_of, labels_of
 from bench.stored.results import Record, Results, Run
 from bench.stored.results import read as read_results
@@ -25,6 +26,15 @@ class Sketch:
 
     name: str  # of its file, without the ending
     spec: Callable[[], Spec]
+
+
+def picture_of_each(
+    runs: Runs, figure: str, kept_of: Callable[[Comparison], Mapping[str, Run]], spec: Callable[..., Spec], lacking: str
+) -> Found:
+    """Find a picture for each setting that keeps something. `kept_of`: label -> run; `spec`: of runs, setting, kept."""
+    kept = [(comparison, kept_of(comparison)) for comparison in comparisons(runs.records, ())]
+    sketches = (Sketch(file_name(figure, [one]), partial(spec, runs, one, own)) for one, own in kept if own)
+    return Found(tuple(sketches), lacking)
 
 
 def untracked(what: str, names: str) -> str:

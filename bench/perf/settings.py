@@ -12,13 +12,15 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from torch import nn
+
 from algorithms import build, entry
 from bench.data import info
 from bench.data.made_up import made_up
 from bench.engine.simulation import Simulation
+from bench.models import ModelInfo
 from bench.perf.device import check_precision
 from bench.perf.measure import Record, Say, figure, guarded, synchroniser, timed
-from bench.perf.pfl_cnn import NAME as PFL_CNN
 from bench.perf.workload import together
 from bench.planning.requirements import supply
 from search_spaces import SPACES, Setting
@@ -46,10 +48,27 @@ def _printed(paper: str, seeds: int, seconds: float) -> Known:
     return Known(space.setting, paper, dict(space.reported()), seeds, seconds)
 
 
+def pfl_body(channels: int, batchnorm: bool) -> nn.Module:
+    """The network of pfl-research's own CIFAR-10 benchmark: images (B, C, 32, 32) to 128 features."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(12544, 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+    )
+
+
+PFL_CNN = ModelInfo("bench.perf.settings:pfl_body", "pfl-research's CNN for CIFAR-10", features=128, size=32)
 # Granqvist et al. 2024 (arXiv 2404.06430): 1,000 clients of 50 samples, 50 a round, 1,500 rounds, evaluated every 10.
 _PFL = Setting(
     dataset="cifar10",
-    model=PFL_CNN,
+    model="bench.perf.settings:PFL_CNN",
     partition="iid",
     alpha=None,
     num_clients=1_000,

@@ -13,13 +13,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from bench import __version__
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
-from bench.report.about import facts, states_of
 from bench.report.board import board_section
 from bench.report.charts import Charts
 from bench.report.flags import MEANINGS, flags_of, flags_of_run
 from bench.report.learning import COSTS, learning_sections, points_per_line
 from bench.report.printed import printed_section
-from bench.report.runs import runs_section
+from bench.report.runs import facts, runs_section, states_of
 from bench.report.standings import SHOWN
 from bench.report.tuning import tuning_section
 from bench.report.winners import winners_section

@@ -154,14 +154,12 @@ def _say_ended(outcome: Outcome, options: SweepOptions, saved: bool) -> None:
     """Say what went wrong, and what the same command does. `saved`: whether a run has a state to go on from."""
     if outcome.interrupted:
         if options.force:
-            told = ": with --force the same command begins anew; without, it goes on with the runs that are not stored"
+            told = "with --force the same command begins anew; without, it goes on with the runs that are not stored"
         elif saved:
-            told = ": what was under way is saved; the same command goes on from there"
-        elif set(outcome.statuses) - {"interrupted"}:
-            told = " between two runs: those that ended are stored; the same command goes on with the others"
+            told = "what was under way is saved; the same command goes on from there"
         else:
-            told = " before any run had done a round: there is nothing to save; the same command begins anew"
-        sys.stderr.write(f"interrupted{told}\n")
+            told = "nothing was under way; the same command does what is not stored"
+        sys.stderr.write(f"interrupted: {told}\n")
     for problem in dict.fromkeys(outcome.problems):
         sys.stderr.write(f"problem: {problem}\n")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
