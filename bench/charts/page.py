@@ -86,7 +86,8 @@ def response(
         values: of `rows`, in order.
         continuous: values on a scale, no line: those of a random search never meet.
     """
-    scale = {"type": "log"} if continuous and _spread(values) >= LOGARITHMIC else {"zero": False}
+    wide = continuous and min(values) > 0 and max(values) / min(values) >= LOGARITHMIC
+    scale = {"type": "log"} if wide else {"zero": False}
     x = {"type": "quantitative", "scale": scale} if continuous else {"type": "ordinal", "sort": list(values)}
     y = {"field": "percent", "type": "quantitative", "title": "validation accuracy, %", "scale": {"zero": False}}
     legend = {"symbolType": "stroke", "symbolSize": 420}
@@ -107,10 +108,6 @@ def response(
         encoding={"x": {"field": "value", "title": name, "axis": {"labelAngle": 0, "grid": False}, **x}},
         layer=[points] if continuous else [line, points],
     )
-
-
-def _spread(values: Sequence[float]) -> float:
-    return max(values) / min(values) if values and min(values) > 0 else 1.0
 
 
 def importance(rows: Sequence[Mapping[str, Any]], names: Sequence[str], cells: Sequence[str]) -> Spec:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench import data
 from bench.atomic_write import atomic_file
-from bench.charts.holdings import holdings
+from bench.charts.classes import holdings
 from bench.charts.panels import WIDE_SIDE, drawn, picture, renderer
 from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import split

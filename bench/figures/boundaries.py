@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bench import artifacts
+from bench.charts.classes import points
 from bench.charts.panels import picture
-from bench.charts.points import points
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
 from bench.figures.comparisons import Comparison, further

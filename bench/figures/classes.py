@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.artifacts import Arrays
+from bench.charts.classes import DARK, Strips, label_width, strips
 from bench.charts.panels import picture
-from bench.charts.strips import DARK, Strips, label_width, strips
 from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, further
 from bench.figures.runs import Found, Runs, picture_of_each, untracked

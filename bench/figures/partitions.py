@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.charts.holdings import holdings
+from bench.charts.classes import holdings
 from bench.charts.lines import Axis, Keys, lines
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec

@@ -142,12 +142,9 @@ class RecordedRates:
     def work(self, algorithm: str, setting: Setting) -> float:
         """A number to compare runs by: its seconds, at the typical rate if none of its problem was recorded."""
         rate = self._rate(algorithm, setting)
-        return samples_of(setting)[0] / (self._typical if math.isnan(rate) else rate)
+        typical = median(self._rates.values()) if self._rates else 1.0
+        return samples_of(setting)[0] / (typical if math.isnan(rate) else rate)
 
     def _rate(self, algorithm: str, setting: Setting) -> float:
         problem = f"{setting.dataset} {setting.model}"
         return self._rates.get(f"{problem} {algorithm}", self._rates.get(problem, math.nan))
-
-    @property
-    def _typical(self) -> float:
-        return median(self._rates.values()) if self._rates else 1.0

@@ -117,8 +117,8 @@ def sort_values(
             hyper[algorithm, short] = values
         elif not dot and any(name in names for names in having.values()):
             hyper[None, name] = values
-        elif _is_others(request, algorithm, short):
-            continue
+        elif request.place_of(name) and algorithm in ALGORITHMS and short in ALGORITHMS[algorithm].defaults():
+            continue  # a file's value for an algorithm that this command does not run
         else:
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
             near = get_close_matches(short if dot else name, known, n=1)
@@ -131,9 +131,3 @@ def sort_values(
                 "settings are listed by --dry-run, hyper-parameters by --list"
             )
     return fields, hyper
-
-
-def _is_others(request: Request, algorithm: str, short: str) -> bool:
-    """Whether a file's value is for an algorithm that this command does not run."""
-    from_file = bool(request.place_of(f"{algorithm}.{short}"))
-    return from_file and algorithm in ALGORITHMS and short in ALGORITHMS[algorithm].defaults()

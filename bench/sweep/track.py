@@ -38,7 +38,11 @@ class Tracking:
         to_do = {unit.key for unit in self._units}
         stored = [set(unit.rows.values()) for unit in self._plan.units if unit.key not in to_do]
         stored += [{key} for key in self._searched()]
-        lacking = Counter(", ".join(self._missing(keys, measured)) for keys in stored)
+        held = {key: artifacts.held(self._out, key) - {"local"} for key in set().union(*stored)}
+        held |= {key: held[key] | {"local"} for key in held if key in measured}
+        lacking = Counter(
+            ", ".join(name for name in self._track if not all(name in held[key] for key in keys)) for keys in stored
+        )
         for names, number in lacking.items():
             if names:
                 are = "is" if number == 1 else "are"
@@ -55,11 +59,6 @@ class Tracking:
             took = f"measuring took {sum(seconds for seconds, _ in costs):.2f} s beside the runs' own seconds"
             yield f"tracked data of {counted(len(costs), 'run')} in {self._out / artifacts.FOLDER}; {took}"
         yield from dict.fromkeys(note for _, notes in costs for note in notes)
-
-    def _missing(self, keys: set[str], measured: set[str]) -> list[str]:
-        """The names to track that a run with rows of these keys lacks; `measured` rows have a local accuracy."""
-        held = [artifacts.held(self._out, key) - {"local"} | ({"local"} if key in measured else set()) for key in keys]
-        return [name for name in self._track if not all(name in names for names in held)]
 
     def _searched(self) -> set[str]:
         """The finished runs of the plan's searches."""
