@@ -11,6 +11,7 @@ from bench.charts.theme import BACKGROUNDS, FAINT, GRIDS, INKS, LIGHT, Spec
 
 # Of classes, not of algorithms: Tableau's, on which points of ten classes can be told apart.
 _TEN = ("#4E79A7", "#F28E2B", "#E15759", "#76B7B2", "#59A14F", "#EDC948", "#B07AA1", "#FF9DA7", "#9C755F", "#8A8580")
+_SIDE = 210  # pixels of a panel of points
 _LIGHTER = 0.62  # how far towards white the colour of a region is from that of its points
 # Pixels of strips.
 _FIELD, _NARROW, _ROOM = 34, 3, 1000  # width of a field, the least, and of all that have their number
@@ -30,7 +31,6 @@ def points(
     *,
     title: str = "",
     size: float = 9.0,
-    side: int = 210,
     regions: Sequence[Mapping[str, Any]] = (),
     axes: bool = False,
 ) -> Spec:
@@ -41,7 +41,6 @@ def points(
         classes: C; colours are for 0 to C - 1.
         title: above the panel.
         size: of a point, in square pixels.
-        side: of the panel, in pixels.
         regions: rectangles `x`, `x2`, `y`, `y2` and `class` below the points; then there is no legend.
         axes: show numbers; without them only distances mean anything, as in an embedding.
     """
@@ -51,7 +50,7 @@ def points(
         name: {"field": name, "type": "quantitative", "scale": scale, "title": None, "axis": axis}
         for name in ("x", "y")
     }
-    corners = {"x": {"value": 0}, "x2": {"value": side}, "y": {"value": 0}, "y2": {"value": side}}
+    corners = {"x": {"value": 0}, "x2": {"value": _SIDE}, "y": {"value": 0}, "y2": {"value": _SIDE}}
     rim = {"type": "rect", "fill": None, "stroke": GRIDS[0]}
     frame = {"mark": rim, "encoding": corners, "data": {"values": [{}]}}
     around = {"stroke": INKS[0], "strokeWidth": 0.4} if regions else {}
@@ -66,7 +65,7 @@ def points(
         "mark": {"type": "rect", "strokeWidth": 0.7},
         "encoding": {**place, "x2": {"field": "x2"}, "y2": {"field": "y2"}, "fill": fill, "stroke": fill},
     }
-    return panel(rows, title, side, side, layer=[*([below] if regions else []), dots, frame])
+    return panel(rows, title, _SIDE, _SIDE, layer=[*([below] if regions else []), dots, frame])
 
 
 def _class_colours(classes: int, with_legend: bool) -> Spec:

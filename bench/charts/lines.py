@@ -11,6 +11,7 @@ from bench.charts.theme import HIDDEN, SHOWN, TICKS, Spec, colour, dash, shape, 
 
 MARKED = 24  # points of a line up to which each has its sign
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
+_HEIGHT = 170  # of the plot of a still picture, in pixels
 _LONG = 10_000  # from which numbers are said in thousands
 
 Rows = Sequence[Mapping[str, Any]]
@@ -55,18 +56,18 @@ class Keys:
         return {"legend": {"title": None, "values": list(self.shown), "columns": self.columns, **look}}
 
 
-def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE, height: int = 170) -> Spec:
+def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE) -> Spec:
     """Draw one panel of a still picture: a line per algorithm through its means, a band from lowest to highest seed.
 
-    `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there is one seed). Width
-    and height are those of the plot, in pixels.
+    `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there is one seed).
+    The width is that of the plot, in pixels.
     """
     layers = [*_band(rows, y), _line(keys, y, "x")]
     if keys.signs:
         layers.append(_signs(keys, y, {"size": 34, "opacity": 1}))
     along = _across([row["x"] for row in rows], x)
     encoding = {"x": {"field": "x", **along}, "color": _named(colour, keys)}
-    return panel(rows, title, width, height, transform=_scaled(y), encoding=encoding, layer=layers)
+    return panel(rows, title, width, _HEIGHT, transform=_scaled(y), encoding=encoding, layer=layers)
 
 
 def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, joined: bool = True) -> Spec:
