@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import json
 import os
 import shutil
 import string
-import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,22 +122,6 @@ def test_usps_is_the_same_in_its_three_places(folder, tmp_path):
     assert source.read(tmp_path / "nothing").hash == usps.hash
 
 
-def test_damaged_usps_is_refused(folder, tmp_path):
-    source, ((values, labels), _) = small_usps(folder)
-    unpublished = replace(source, files=tuple(replace(file, md5=None) for file in source.files))
-    file = folder / "usps.bz2"
-    narrow = formats.libsvm(values[:, :255], labels)
-    for blob in (b"", narrow, narrow[:-4], formats.libsvm(values[:0], labels[:0]), bz2.compress(b"1 1:nan\n" * 30)):
-        file.write_bytes(blob)
-        refused(source, folder, str(file), str(source.files[0].md5))
-        refused(unpublished, folder, str(folder))
-    file.write_bytes(formats.libsvm(values[:29], labels[:29]))
-    refused(unpublished, folder)
-    pixels = np.zeros((30, 16, 15), np.uint8)
-    formats.usps_tables(tmp_path / "tables", {"train": (pixels, labels), "test": (pixels, labels)})
-    refused(source, tmp_path / "tables", str(tmp_path / "tables/usps/data"), "16x15")
-
-
 def small_matlab(source: FileSource, folder: Path, zero: int) -> tuple[FileSource, list[Part]]:
     parts = [formats.draw(count, (32, 32, 3), seed=count) for count in (50, 30)]
     files = put_all(source, folder, [formats.matlab(x, np.where(y == 0, zero, y)) for x, y in parts])
@@ -195,17 +176,6 @@ def matlab(**content: object) -> bytes:
     made = io.BytesIO()
     savemat(made, content)
     return made.getvalue()
-
-
-@pytest.mark.parametrize(
-    "blob", [b"", b"<html>Quota exceeded</html>" * 20, 200, -900, matlab(X="text"), matlab(y=["a"])]
-)
-def test_damaged_matlab_files_are_refused(folder, blob):
-    source, _ = small_matlab(digits5.SYNTHDIGITS, folder, zero=0)
-    refused(formats.small(source, 51, 30), folder)
-    file = folder / source.files[0].path
-    file.write_bytes(file.read_bytes()[:blob] if isinstance(blob, int) else blob)
-    refused(source, folder, str(file))
 
 
 def small_mnist_m(folder: Path) -> tuple[FileSource, dict[str, Part]]:
@@ -421,19 +391,6 @@ def test_damaged_leaf_files_are_refused(folder, blob):
     refused(femnist.FEMNIST, folder, str(file.parent))
 
 
-def test_damaged_tables_of_femnist_are_refused(folder, incomplete):
-    rows = hub_femnist(folder)
-    file = folder / "femnist/data/train-00001-of-00002.parquet"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-5])
-    refused(small_femnist(), folder, file.name)
-    for image in (None, b"no image", rows[0][1][:50]):
-        formats.images_table(file, [image], writer_id=["a"], character=[1])
-        refused(small_femnist(), folder, str(folder / "femnist/data"))
-    formats.images_table(file, [rows[0][1]], character=["c"])
-    refused(small_femnist(), folder, file.name)
-
-
 def test_another_number_of_samples_in_femnists_tables_is_refused(folder):
     hub_femnist(folder)
     refused(femnist.FEMNIST, folder, str(folder / "femnist/data"), "732,850")
@@ -486,37 +443,6 @@ def test_the_three_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_pa
     formats.images_table(file, blobs, label=[1] * len(blobs))
     with pytest.raises(EnvironmentProblem, match="1 of 3 classes"):
         source.read(tmp_path / "nothing")
-
-
-def test_an_unpacked_folder_with_images_by_class_is_passed_over(folder, tiny, tmp_path):
-    """Many tools sort the images of `val` into folders of classes."""
-    source, files = tiny
-    expected, sorted_by_class = source.read(folder), tmp_path / "sorted"
-    for path, blob in files.items():
-        formats.put(sorted_by_class / path.replace("val/images", "val/n01/images"), blob)
-    assert source.missing(sorted_by_class) == ["tiny-imagenet-200.zip"]
-    shutil.copy(folder / "tiny-imagenet-200.zip", sorted_by_class)
-    assert source.read(sorted_by_class).hash == expected.hash
-
-
-def test_damaged_tiny_imagenet_is_refused(folder, tiny, tmp_path):
-    source, files = tiny
-    for path, blob in files.items():
-        formats.put(tmp_path / "unpacked" / path, blob)
-    image = tmp_path / "unpacked/tiny-imagenet-200/train/n01/images/n01_2.JPEG"
-    image.write_bytes(image.read_bytes()[:300])
-    refused(source, tmp_path / "unpacked", "train/n01/images/n01_2.JPEG")
-    image.unlink()
-    refused(source, tmp_path / "unpacked", "11 samples")
-    (tmp_path / "unpacked/tiny-imagenet-200/val/val_annotations.txt").write_text("val_0.JPEG\tn09")
-    refused(source, tmp_path / "unpacked", "n09")
-    archive = folder / "tiny-imagenet-200.zip"
-    archive.write_bytes(archive.read_bytes()[:-1])
-    refused(source, folder, str(archive))
-    for name in ("a", "b"):  # not even the list of classes
-        with zipfile.ZipFile(archive, "w") as packed:
-            packed.writestr(name, b"")
-        refused(replace(source, files=(replace(source.files[0], md5=None),)), folder, str(archive))
 
 
 def test_originals_are_found_in_all_their_places(folder):

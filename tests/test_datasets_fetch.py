@@ -188,14 +188,6 @@ def test_files_are_found_in_an_archive_by_name(folder, server, source, name, blo
     assert (folder / "set/first").read_bytes() == CONTENT["first"]
 
 
-def test_an_archive_that_lacks_a_file_is_said_without_advice_to_go_online(folder, server, source):
-    blob = formats.zipped({"first": CONTENT["first"]})
-    formats.put(folder / "all.zip", blob)
-    with pytest.raises(data.MissingData, match=r"set/second missing.* all.zip lacks them$"):
-        archived(source, server, blob).fetch(folder, offline=False)
-    assert (server.log, (folder / "all.zip").read_bytes()) == ([], blob)
-
-
 def flagged(encrypted: bool) -> bytes:
     """A zip archive whose first member says that it is encrypted, or packed by an unknown method."""
     blob = bytearray(formats.zipped(CONTENT))

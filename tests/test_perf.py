@@ -19,7 +19,7 @@ from bench.executors import runner
 from bench.models import num_parameters
 from bench.perf import boards, command, main, settings, startup, training, tune
 from bench.perf.command import PARTS, figures_of, make_parser
-from bench.perf.device import MOST, cases, measure_profile
+from bench.perf.device import cases
 from bench.perf.measure import Spent, alternate, figure, run_python
 from bench.perf.peers import beside_peers, our_rates, read_peers
 from bench.perf.settings import SETTINGS, Manner, run_setting
@@ -130,14 +130,6 @@ def test_auto_and_the_backend_it_stands_for_are_one_case() -> None:
     assert named == ["cnn_cifar, loop, fp32, pack 1", "cnn_cifar, stacked, fp32, pack 1"]
 
 
-def test_profile_orders_operators_by_their_own_time() -> None:
-    found = measure_profile(TINY, "fedavg")
-    times = [entry["seconds"] for entry in found["operators"]]
-    assert times == sorted(times, reverse=True)
-    assert len(times) == MOST
-    assert found["operators"][0]["share"] == pytest.approx(times[0] / found["seconds"]["median"])
-
-
 @pytest.mark.parametrize(
     ("error", "key", "status"), [(RuntimeError("no"), "error", 1), (UsageError("no"), "left_out", 0)]
 )
@@ -208,18 +200,6 @@ def test_a_kill_costs_only_the_case_under_way(tmp_path: Path, monkeypatch: pytes
     record = json.loads(file.read_text())
     assert set(record["parts"]["training"]["algorithms"]["cnn_cifar"]) == {"fedprox"}
     assert record["failed"] == {"training": "interrupted"}
-
-
-def test_a_failure_that_leaves_nothing_leaves_an_earlier_record_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "perf.json"
-    file.write_text("{}")
-    for error, status in ((EnvironmentProblem("no space"), 3), (KeyboardInterrupt(), 130)):
-        monkeypatch.setattr(tune, "measure_tune", ends(error))
-        assert main(["--part", "tune", "--json", str(file)]) == status
-    assert file.read_text() == "{}"
-    assert capsys.readouterr().err == "error: no space\n"
 
 
 def test_a_lack_of_ray_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

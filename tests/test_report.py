@@ -25,7 +25,6 @@ from algorithms import ALGORITHMS
 from bench.charts.lines import Axis
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, LIGHT, SHAPES
 from bench.planning.tables import cells_of
-from bench.report.charts import packed
 from bench.report.command import main
 from bench.report.learning import cost_axis, points_per_line, thinned
 from bench.report.standings import SHOWN, standings, winner
@@ -441,14 +440,6 @@ def test_a_thousand_runs_of_a_hundred_rounds_stay_below_five_megabytes(tmp_path)
     assert len(pairs) == 1000
     report(tmp_path / "page.html", write(tmp_path / "out", pairs))
     assert (tmp_path / "page.html").stat().st_size < 5e6
-
-
-def test_packed_rows_come_back_rounded():
-    rows = [{"name": name, "value": value / 7, "none": None} for value in range(20) for name in ("a", "b")]
-    charts = {"data": [json.loads(json.dumps(packed(rows)))]}
-    back = rows_of(charts, {"data": 0})
-    assert [row["name"] for row in back] == [row["name"] for row in rows]
-    assert [row["value"] for row in back] == pytest.approx([row["value"] for row in rows], rel=5e-4)
 
 
 @pytest.mark.parametrize(("lines", "most"), [(1, 120), (400, 100), (100_000, 12)])

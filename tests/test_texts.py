@@ -180,26 +180,10 @@ def test_a_damaged_file_is_told(folder, part, content):
     assert not list((folder.parent / "cache").rglob("*.npy"))
 
 
-@pytest.mark.parametrize("blob", [b'"3","a"\n', b'"x","a","b"\n', b'"1","a","b\n'])
-def test_a_damaged_table_of_news_is_told(folder, blob):
-    source = ag_news(blob, blob)
-    put(folder / "ag_news_csv/train.csv", blob)
-    put(folder / "ag_news_csv/test.csv", blob)
-    with pytest.raises(EnvironmentProblem, match="ag_news_csv"):
-        source.read(folder)
-
-
 def test_a_text_may_hold_any_separator(folder):
     put_table(folder / "sst5", "jsonl", {"train": "train", "dev": "dev", "test": "test"})
     put(folder / "sst5/dev.jsonl", '{"text": "a\u2028bad", "label": 4}\n'.encode())
     assert sst5().read(folder).train_y.tolist() == [3, 1, 2, 4]
-
-
-def test_another_vocabulary_is_refused(folder):
-    put_trees(folder)
-    put(folder / VOCABULARY.path, b"[PAD]\nother\n")
-    with pytest.raises(EnvironmentProblem, match=r"vocab.txt is not the original file"):
-        sst5().read(folder)
 
 
 def test_a_missing_vocabulary_is_named(folder):
