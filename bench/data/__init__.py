@@ -34,7 +34,6 @@ __all__ = [
     "installed",
     "labels",
     "load",
-    "version",
 ]
 
 

@@ -8,18 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.errors import UsageError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Positions = NDArray[np.int64]
-    Counts = NDArray[np.int64]
-    Partitioner = Callable[["Wanted", np.random.RandomState], list[Positions]]
+Positions = NDArray[np.int64]
+Counts = NDArray[np.int64]
+Partitioner = Callable[["Wanted", np.random.RandomState], list[Positions]]
 
 MAX_TRIES = 100_000
 # Bounds the time of a request that cannot be met (a few seconds), in a unit that is the same on every machine: numbers

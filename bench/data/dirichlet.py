@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.data.dealing import (
     MAX_TRIES,
+    Counts,
     PartitionError,
+    Positions,
     Wanted,
     batches,
     check_none_empty,
@@ -33,13 +35,7 @@ from bench.data.dealing import (
     tries,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Positions = NDArray[np.int64]
-    Counts = NDArray[np.int64]
-    Shares = NDArray[np.float64]
-
+Shares = NDArray[np.float64]
 MIN_SIZE = 10  # of FedMA, NIID-Bench and FL-bench
 FEDGKD_GROUP = 10
 FEDGEN_MIN_PER_CLASS = 10

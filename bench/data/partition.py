@@ -11,13 +11,13 @@ Axes: N samples, C classes, K clients, T tries.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.data.dealing import (
     Partition,
     PartitionError,
+    Positions,
     Wanted,
     batches,
     check_none_empty,
@@ -29,12 +29,7 @@ from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, ni
 from bench.errors import UsageError
 from bench.terminal.names import unknown
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Positions = NDArray[np.int64]
-    Owned = NDArray[np.bool_]
-
+Owned = NDArray[np.bool_]
 __all__ = ["PARTITIONS", "Partition", "PartitionError", "Wanted", "partition", "version"]
 
 PATHOLOGICAL_CLASSES = 6

@@ -11,20 +11,15 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from algorithms.fingerprint import fingerprint
 from bench import plugins
-from bench.data.dealing import Partition, PartitionError, Wanted
+from bench.data.dealing import Partition, PartitionError, Positions, Wanted
 from bench.data.table import GROUPS
 from bench.errors import UsageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Positions = NDArray[np.int64]
 
 KIND = plugins.PARTITIONS
 SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"

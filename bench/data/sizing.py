@@ -8,17 +8,14 @@ stay below 2^53, so float64 is exact.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.data.table import SIDE
 from bench.errors import UsageError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Images = NDArray[np.uint8]
+Images = NDArray[np.uint8]
 
 PRECISION = 22  # bits of a weight behind the point: 32 less 8 of a pixel less 2 of room
 CHUNK = 2**20  # pixels in float64 at a time

@@ -13,22 +13,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from math import floor
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench import data
 from bench.data.dataset import content_hash
+from bench.data.dealing import Positions
 from bench.data.partition import Wanted, partition
 from bench.data.table import DATASETS
 from bench.errors import UsageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from search_spaces.setting import Setting
-
-    Positions = NDArray[np.int64]
+from search_spaces.setting import Setting
 
 # The fields of a setting that its split is made of; the others say what is done with the samples.
 FIELDS = (

@@ -15,18 +15,15 @@ import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.data import parquet
 from bench.data.dataset import Dataset
 from bench.data.download import DISTILBERT, Original, hub_file
 from bench.data.files import FileSource
 from bench.data.table import DATASETS, TOKENS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PAD = 0  # the id of [PAD], the vocabulary's first piece
 LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench import artifacts
 from bench.charts.classes import points
@@ -16,11 +16,8 @@ from bench.figures.comparisons import Comparison, further
 from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Edges = NDArray[np.float64]
-    Classes = NDArray[np.int64]
+Edges = NDArray[np.float64]
+Classes = NDArray[np.int64]
 
 _LACKING = untracked("the model of a task in the plane, such as toy2d", "models")
 _FINE = 160  # fields on either side

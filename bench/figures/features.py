@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.artifacts import Arrays
 from bench.charts.classes import points
@@ -16,9 +17,6 @@ from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _LACKING = untracked("features", "local,features")
 _NEEDED = ("features/labels", "features/client", "features/local")

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.charts.classes import holdings
 from bench.charts.lines import Axis, Keys, lines
@@ -22,10 +23,7 @@ from bench.stored.groups import label_of
 from bench.stored.results import Run
 from leaderboards.rows.identity import canonical_json
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Counts = NDArray[np.int64]
+Counts = NDArray[np.int64]
 
 _BEST = Axis("best_accuracy", "best test accuracy, %", 100)
 _NO_PARTITION = f"{untracked('the class counts of clients', 'classes')}; and the data are not here to count in"
