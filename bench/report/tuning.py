@@ -42,11 +42,7 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
             cells = {cell.label: [r for r in cell.records if label_of(r) == label] for cell in group.cells}
             names = varied([record for own in cells.values() for record in own])
             usable = {name: [r for r in own if _usable(r)] for name, own in cells.items()}
-            scores = {cell: [record["best_val_accuracy_mean"] for record in own] for cell, own in usable.items()}
-            tried = {
-                cell: main_effects(list(map(hyperparameters, own)), scores[cell], names) for cell, own in usable.items()
-            }
-            effects = {cell: effect for cell, effect in tried.items() if effect}
+            effects = {cell: effect for cell, own in usable.items() if (effect := _effects(own, names))}
             figures = [one for name in names if (one := _response(group, label, name, usable, charts))]
             figures += [_importance(group, label, effects, charts)] if effects else []
             if figures:
@@ -117,6 +113,11 @@ def _importance(group: Group, label: str, effects: Mapping[str, Effects], charts
     what = f"Importance of the hyper-parameters of {label}, {group.name}. {words}"
     chart = charts.add(importance(rows, order, list(effects)), what, _IMPORTANCE_TABLE)
     return {"caption": "importance: share of the spread explained alone", "chart": chart}
+
+
+def _effects(records: Sequence[Record], names: Sequence[str]) -> Effects | None:
+    scores = [record["best_val_accuracy_mean"] for record in records]
+    return main_effects([hyperparameters(record) for record in records], scores, names)
 
 
 def _quality(effects: Effects, records: Sequence[Record]) -> Iterator[str]:
