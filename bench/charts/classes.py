@@ -92,18 +92,12 @@ def _towards_white(colour: str) -> str:
 
 @dataclass(frozen=True)
 class Strips:
-    """The names, the quantity and the colours of a panel's strips.
-
-    Args:
-        quantity: what a colour stands for, in the legend; there is none where the numbers are printed.
-        most: the value of the darkest colour; the lightest is 0.
-        dark: that colour.
-    """
+    """The names, the quantity and the colours of a panel's strips."""
 
     names: Sequence[str]
-    quantity: str
-    most: float
-    dark: str = LIGHT[0]
+    quantity: str  # what a colour stands for, in the legend; there is none where the numbers are printed
+    most: float  # the value of the darkest colour; the lightest is 0
+    dark: str = LIGHT[0]  # that colour
     numbered: bool = True
 
 

@@ -19,21 +19,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a chart.
+    """One axis of a chart."""
 
-    Args:
-        field: metric or counter.
-        title: as printed, with the unit.
-        factor: printed number = factor x stored number.
-        ticks: the numbers below it; none for some round ones.
-        log: a logarithmic scale.
-    """
-
-    field: str
-    title: str
-    factor: float = 1.0
-    ticks: tuple[float, ...] = ()
-    log: bool = False
+    field: str  # metric or counter
+    title: str  # as printed, with the unit
+    factor: float = 1.0  # printed number = factor x stored number
+    ticks: tuple[float, ...] = ()  # the numbers below it; none for some round ones
+    log: bool = False  # a logarithmic scale
 
 
 @dataclass(frozen=True)

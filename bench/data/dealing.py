@@ -36,18 +36,14 @@ class Wanted:
     """A partition that is asked for.
 
     Args:
-        labels: (N,) labels of the samples to share out.
-        num_clients: clients K.
         alpha: Dirichlet concentration, > 0; near 0 each class goes to one client, large values deal evenly.
-        groups: (N,) the source or the writer of each sample, if the data set records it.
-        max_tries: draws before giving up.
     """
 
-    labels: Positions
-    num_clients: int
+    labels: Positions  # (N,) labels of the samples to share out
+    num_clients: int  # clients K
     alpha: float | None = None
-    groups: Positions | None = None
-    max_tries: int = MAX_TRIES
+    groups: Positions | None = None  # (N,) the source or the writer of each sample, if the data set records it
+    max_tries: int = MAX_TRIES  # draws before giving up
 
     def check_clients(self) -> None:
         """Raise UsageError unless there is a sample for every client."""
@@ -69,19 +65,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Partition:
-    """A way to give samples to clients.
+    """A way to give samples to clients."""
 
-    Args:
-        function: takes what is asked for and the generator; gives K ascending arrays of positions.
-        summary: one line on what clients get.
-        groups: what it must know of each sample besides the class, `source` or `writer`; empty for nothing.
-    """
-
-    function: Partitioner
+    function: Partitioner  # takes what is asked for and the generator; gives K ascending arrays of positions
     needs_alpha: bool
-    summary: str
+    summary: str  # one line on what clients get
     source: str
-    groups: str = ""
+    groups: str = ""  # what it must know of each sample besides the class, `source` or `writer`; empty for nothing
 
 
 def class_sizes(labels: Positions) -> tuple[tuple[int, ...], Positions]:

@@ -44,16 +44,12 @@ PFLLIB_MIN_SIZE = 40  # one test batch of ten out of a quarter of a client's sam
 
 @dataclass(frozen=True)
 class Pool:
-    """Samples to be dealt to a group of clients.
-
-    Args:
-        balanced: whether a client that holds its fair part gets no more of later classes.
-    """
+    """Samples to be dealt to a group of clients."""
 
     class_sizes: tuple[int, ...]
     num_clients: int
     min_size: int
-    balanced: bool = True
+    balanced: bool = True  # whether a client that holds its fair part gets no more of later classes
 
     @property
     def numbers(self) -> int:

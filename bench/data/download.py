@@ -33,21 +33,13 @@ DISTILBERT = "distilbert/distilbert-base-uncased"  # whose vocabulary texts are 
 
 @dataclass(frozen=True)
 class Original:
-    """A published file, or an archive that holds files of a data set under their names.
+    """A published file, or an archive that holds files of a data set under their names."""
 
-    Args:
-        path: where it lies, below the folder of data sets; torchvision's place if torchvision has the data set.
-        md5: checksum, hexadecimal; None if none is published.
-        also: other places where it may lie.
-        urls: addresses, if it can be downloaded; the first that answers is used.
-        repository: of a model on the Hugging Face hub that has the file, too, as owner/name.
-    """
-
-    path: str
-    md5: str | None = None
-    also: tuple[str, ...] = ()
-    urls: tuple[str, ...] = ()
-    repository: str = ""
+    path: str  # where it lies, below the folder of data sets; torchvision's place if torchvision has the data set
+    md5: str | None = None  # checksum, hexadecimal; None if none is published
+    also: tuple[str, ...] = ()  # other places where it may lie
+    urls: tuple[str, ...] = ()  # addresses, if it can be downloaded; the first that answers is used
+    repository: str = ""  # of a model on the Hugging Face hub that has the file, too, as owner/name
 
     @property
     def content(self) -> str | None:

@@ -105,12 +105,9 @@ class Characters(Femnist):
 
     Test parts and writers' numbers are FEMNIST's: no sample is tested on here and trained on there. The number of
     samples is not checked, because only FEMNIST's total is published.
-
-    Args:
-        classes: (62,) the class of each of FEMNIST's classes, -1 if it is left out.
     """
 
-    classes: tuple[int, ...] = ()
+    classes: tuple[int, ...] = ()  # (62,) the class of each of FEMNIST's classes, -1 if it is left out
 
     def counts(self, folder: Path) -> None:
         """Not checked where only a total, or nothing, is published."""

@@ -131,19 +131,16 @@ class FileSource(PreparedSource):
     """A `PreparedSource` of published files, or of tables of the Hugging Face hub in their place.
 
     Args:
-        downloads: the files to download for `files`, archives of several last.
-        repository: on the hub, as owner/name; empty if its tables are not read.
         table_parts: names of each part's tables, the first that there is counting.
-        table_kinds: how tables' names end.
     """
 
     info: DatasetInfo
     form: str
     files: tuple[Original, ...]
-    downloads: tuple[Original, ...] = ()
-    repository: str = ""
+    downloads: tuple[Original, ...] = ()  # the files to download for `files`, archives of several last
+    repository: str = ""  # on the hub, as owner/name; empty if its tables are not read
     table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
-    table_kinds: tuple[str, ...] = (".parquet",)
+    table_kinds: tuple[str, ...] = (".parquet",)  # how tables' names end
 
     @property
     def remotes(self) -> tuple[Original, ...]:

@@ -96,13 +96,12 @@ class Arrays:
     """The `Source` of a data set that a function gives as arrays. It needs no folder and no network.
 
     Args:
-        info: the entry, with which the arrays are compared.
         function: without arguments; gives the training and the test part, each as (x, labels), or (x, labels, groups)
             if `info.groups` is set. Images are (N, C, H, W) uint8, texts (N, L) token ids, vectors (N, D); labels
             and groups are (N,) whole numbers from 0. A FileNotFoundError says that the data are not here.
     """
 
-    info: DatasetInfo
+    info: DatasetInfo  # the entry, with which the arrays are compared
     function: Callable[[], Any]
 
     def read(self, folder: Path) -> Dataset:

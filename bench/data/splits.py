@@ -40,21 +40,13 @@ FIELDS = (
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Positions in the training set, int64, ascending; no sample is in two parts.
+    """Positions in the training set, int64, ascending; no sample is in two parts."""
 
-    Args:
-        clients: what each client trains on, K arrays.
-        local_tests: each client's own test samples, K arrays, empty unless the setting keeps some.
-        auxiliary: the server's labelled samples.
-        validation: the samples to select on.
-        hash: SHA-256 of all parts, hexadecimal.
-    """
-
-    clients: tuple[Positions, ...]
-    local_tests: tuple[Positions, ...]
-    auxiliary: Positions
-    validation: Positions
-    hash: str
+    clients: tuple[Positions, ...]  # what each client trains on, K arrays
+    local_tests: tuple[Positions, ...]  # each client's own test samples, K arrays, empty unless the setting keeps some
+    auxiliary: Positions  # the server's labelled samples
+    validation: Positions  # the samples to select on
+    hash: str  # SHA-256 of all parts, hexadecimal
 
     def pooled(self) -> Split:
         """The same samples, with one client that holds all clients' training samples."""

@@ -42,13 +42,9 @@ Part = list[tuple[str, int]]  # texts, each with its label from 0
 
 @dataclass(frozen=True)
 class TextSource(FileSource):
-    """A `FileSource` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`.
+    """A `FileSource` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`."""
 
-    Args:
-        development: samples of a part of its own that the training part ends with; 0 for none.
-    """
-
-    development: int = 0
+    development: int = 0  # samples of a part of its own that the training part ends with; 0 for none
 
     @abstractmethod
     def texts(self, file: Path) -> Part:

@@ -31,15 +31,11 @@ _NO_PARTITION = f"{untracked('the class counts of clients', 'classes')}; and the
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """A partition.
-
-    Args:
-        counts: (K, C) training samples of each class that each client holds.
-    """
+    """A partition."""
 
     label: str
     seed: int
-    counts: Counts
+    counts: Counts  # (K, C) training samples of each class that each client holds
 
 
 @dataclass(frozen=True)

@@ -20,19 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper.
-
-    Args:
-        number: as printed; a word for what the paper's analysis has and no figure of it shows.
-        arguments: of `python -m bench.sweep`, for the runs that the paper draws.
-        finder: `module:name` of the function that finds what can be drawn; `Found` of (runs, the figure's name).
-    """
+    """A figure of a paper."""
 
     paper: str
-    number: str
+    number: str  # as printed; a word for what the paper's analysis has and no figure of it shows
     shows: str
-    arguments: str
-    finder: str
+    arguments: str  # of `python -m bench.sweep`, for the runs that the paper draws
+    finder: str  # `module:name` of the function that finds what can be drawn; `Found` of (runs, the figure's name)
 
     @property
     def name(self) -> str:

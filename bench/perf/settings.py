@@ -28,18 +28,13 @@ from search_spaces import SPACES, Setting
 
 @dataclass(frozen=True)
 class Known:
-    """A setting whose time matters.
-
-    Args:
-        values: its hyper-parameters that are not the defaults.
-        seconds: target, for all of them on one GPU.
-    """
+    """A setting whose time matters."""
 
     setting: Setting
     algorithm: str
-    values: dict[str, Any]
+    values: dict[str, Any]  # its hyper-parameters that are not the defaults
     seeds: int
-    seconds: float
+    seconds: float  # target, for all of them on one GPU
 
 
 def _printed(paper: str, seeds: int, seconds: float) -> Known:
@@ -88,20 +83,14 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Manner:
-    """How settings are run.
-
-    Args:
-        pack: most seeds side by side.
-        rounds: of each run, or None for the setting's own; at least those between two evaluations.
-        samples: of each client, or None for the setting's own.
-    """
+    """How settings are run."""
 
     device: str
     backend: str = "auto"
     precision: str = "fp32"
-    pack: int = 1
-    rounds: int | None = None
-    samples: int | None = None
+    pack: int = 1  # most seeds side by side
+    rounds: int | None = None  # of each run, or None for the setting's own; at least those between two evaluations
+    samples: int | None = None  # of each client, or None for the setting's own
 
 
 def measure_settings(record: Record, names: Sequence[str], algorithm: str, manners: Sequence[Manner], say: Say) -> None:

@@ -28,28 +28,19 @@ SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10
 
 @dataclass(frozen=True)
 class Workload:
-    """FedAvg's local training, SGD with momentum, all clients of equal size.
-
-    Args:
-        augmentation: of the engine; the bare loop never augments.
-        clients: K.
-        samples: of each client.
-        epochs: E.
-        batch_size: B.
-        tests: samples of the test set.
-    """
+    """FedAvg's local training, SGD with momentum, all clients of equal size."""
 
     model: str
-    augmentation: str = "none"
-    clients: int = 10
+    augmentation: str = "none"  # of the engine; the bare loop never augments
+    clients: int = 10  # K
     cohort: int = 10
-    samples: int = 640
-    epochs: int = 2
-    batch_size: int = 64
+    samples: int = 640  # of each client
+    epochs: int = 2  # E
+    batch_size: int = 64  # B
     device: str = "cpu"
     backend: str = "auto"
     precision: str = "fp32"
-    tests: int = 10
+    tests: int = 10  # samples of the test set
 
     @property
     def processed(self) -> int:

@@ -19,21 +19,13 @@ SPREAD = 1.5  # an estimate is given from so much less to so much more
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that an algorithm takes on one machine for one model and batch size.
+    """Seconds that an algorithm takes on one machine for one model and batch size."""
 
-    Args:
-        client: a client's round, without the following.
-        batch: a batch of a client's samples, once a round, as for the answers of teachers.
-        step: a local step on a full batch.
-        sample: one test sample of an evaluation.
-        server_step: a step of the server's own training.
-    """
-
-    client: float
-    batch: float
-    step: float
-    sample: float
-    server_step: float
+    client: float  # a client's round, without the following
+    batch: float  # a batch of a client's samples, once a round, as for the answers of teachers
+    step: float  # a local step on a full batch
+    sample: float  # one test sample of an evaluation
+    server_step: float  # a step of the server's own training
 
 
 @dataclass(frozen=True)

@@ -20,32 +20,26 @@ class Request:
     """A sweep as the user asks for it.
 
     Args:
-        algorithms: registry names, or `all`; for a table none is all.
-        paper: whose setting and grids to use; None chooses.
         values: setting fields and hyper-parameters given, each with its values as text.
-        origins: where each of `values` was given.
-        num_samples: configurations per algorithm, for random and Optuna.
-        budget: configurations that every algorithm gets, the learning rate being tuned as well; 0 for none.
         confirm: how many seeds, from 1 on, run the choice of the search on seed 0: one number, or one for each
             combination of the values of `confirm_at`, the last field varying fastest; empty for no confirmation.
         confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
-        table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
     """
 
-    algorithms: tuple[str, ...]
+    algorithms: tuple[str, ...]  # registry names, or `all`; for a table none is all
     dataset: str = EMBEDDED_DATASET  # for a table several, joined by commas, or empty for all
-    paper: str | None = None
+    paper: str | None = None  # whose setting and grids to use; None chooses
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    origins: Mapping[str, str] = field(default_factory=dict)
+    origins: Mapping[str, str] = field(default_factory=dict)  # where each of `values` was given
     seeds: int = 1  # counted from 0
     search: str = "grid"
-    num_samples: int = 10
-    budget: int = 0
+    num_samples: int = 10  # configurations per algorithm, for random and Optuna
+    budget: int = 0  # configurations that every algorithm gets, the learning rate being tuned as well; 0 for none
     scheduler: str = "none"
     confirm: tuple[int, ...] = ()
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     force: bool = False
-    table: str | None = None
+    table: str | None = None  # name in print of a table of `paper`, whose cells are run; None for a sweep of one's own
 
     def place_of(self, name: str) -> str:
         """The words that a message adds on a value's origin; none for the command line."""

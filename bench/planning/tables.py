@@ -52,16 +52,13 @@ class Cell:
     Args:
         units: the run of seed 0 that gives it; several if the paper tried several configurations and does not tell
             which it prints, or tuned a field of the setting.
-        tried: the hyper-parameters and fields in which those differ.
-        column: of our rows that holds the number; empty if it is read off the curve.
-        reason: why this installation cannot run it; empty if it can.
     """
 
     printed: PrintedCell
     units: tuple[RunSpec, ...]
-    tried: tuple[str, ...]
-    column: str
-    reason: str = ""
+    tried: tuple[str, ...]  # the hyper-parameters and fields in which those differ
+    column: str  # of our rows that holds the number; empty if it is read off the curve
+    reason: str = ""  # why this installation cannot run it; empty if it can
 
     @property
     def setting(self) -> Setting:

@@ -14,17 +14,12 @@ _DIGITS = 4  # of fractions: 0.01 %
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table that stands for a chart.
-
-    Args:
-        scale: printed number = scale x the row's.
-        decimals: after the point; None prints the value as it is.
-    """
+    """A column of the table that stands for a chart."""
 
     field: str
     title: str
-    scale: float = 1.0
-    decimals: int | None = None
+    scale: float = 1.0  # printed number = scale x the row's
+    decimals: int | None = None  # after the point; None prints the value as it is
 
 
 class Charts:

@@ -146,15 +146,13 @@ class Effects:
     """The main effects of an algorithm's hyper-parameters.
 
     Args:
-        each: by share, the largest first.
         complete: whether every combination of the values occurs once; then what is left to 1 are interactions,
             else shares may overlap.
-        spread: standard deviation of the scores (n - 1), in their unit.
     """
 
-    each: tuple[Effect, ...]
+    each: tuple[Effect, ...]  # by share, the largest first
     complete: bool
-    spread: float
+    spread: float  # standard deviation of the scores (n - 1), in their unit
 
 
 def main_effects(

@@ -20,19 +20,12 @@ from leaderboards import Store
 
 @dataclass(frozen=True)
 class Resolved:
-    """The options that depend on the machine, resolved.
+    """The options that depend on the machine, resolved."""
 
-    Args:
-        out: results folder.
-        device: `cpu` or `cuda`.
-        gpus: of each trial; None if its pack, or stored measurements, decide.
-        pack: most runs of a trial.
-    """
-
-    out: Path
-    device: str
-    gpus: float | None
-    pack: int
+    out: Path  # results folder
+    device: str  # `cpu` or `cuda`
+    gpus: float | None  # of each trial; None if its pack, or stored measurements, decide
+    pack: int  # most runs of a trial
 
 
 def resolve(options: SweepOptions, plan: Plan) -> Resolved:
