@@ -41,7 +41,8 @@ def _dispatch(argv: list[str]) -> int:
         return EXIT_OK
     if argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
-    status: int = importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
+    module = "bench.data.command" if argv[0] == "data" else f"bench.{argv[0]}"  # bench.data is a library
+    status: int = importlib.import_module(module).main(argv[1:])
     return status
 
 

@@ -26,16 +26,9 @@ def load(kind: Kind, name: str, path: str) -> Any:
 
 
 def load_info(kind: Kind, name: str, path: str, wanted: type[T]) -> T:
-    """The entry of a data set or a model: it stands at `path`, or the function there gives it.
+    """The entry of a data set or a model, of class `wanted`: it stands at `path`, or the function there gives it.
 
-    Args:
-        kind: of which of them.
-        name: as the user typed it, for messages.
-        path: `module:name`.
-        wanted: the entry's class.
-
-    Raises:
-        UsageError: there is no such entry.
+    Raises UsageError if there is none. `name`: as the user typed it.
     """
     asked = f"it must be a {wanted.__module__}.{wanted.__name__}, or a function without arguments that gives one"
     entry = load(kind, name, path)

@@ -18,7 +18,8 @@ from rows import CURVE, failed_row, make_row
 from algorithms import entry
 from bench.compare import main as compare
 from bench.planning.confirm import confirmation, stand_ins, tuned_at
-from bench.planning.plan import Plan, make_plan
+from bench.planning.model import Plan
+from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.report import main as report
 from bench.status import main as status

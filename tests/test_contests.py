@@ -18,7 +18,8 @@ from bench.executors.grouped_asha import contests_of
 from bench.executors.optuna_search import History, Proposer, decode, proposed_first
 from bench.executors.ray_executor import ProposerSearcher
 from bench.executors.runner import group
-from bench.planning.plan import Plan, make_plan
+from bench.planning.model import Plan
+from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from search_spaces import Range

@@ -11,7 +11,8 @@ import pytest
 
 from bench import cli, sweep
 from bench.errors import UsageError
-from bench.planning.plan import Plan, make_plan
+from bench.planning.model import Plan
+from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.sweep.options import parse
 from bench.sweep.request import make_request

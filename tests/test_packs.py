@@ -14,8 +14,8 @@ from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, Execution, resolve_pack
 from bench.executors.runner import group, missing_units, trials_of
-from bench.planning import gpu_share
-from bench.planning.packs import packs_of, program_of
+from bench.planning import packing
+from bench.planning.packing import packs_of, program_of
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
@@ -243,11 +243,11 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_as_many_trials_share_a_gpu_as_their_peaks_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_share, "cpu_count", lambda: 16)
+    monkeypatch.setattr(packing, "cpu_count", lambda: 16)
     gib = 2**30
-    assert gpu_share.measured_share([10 * gib, 20 * gib], 100 * gib) == 1 / 4, "4 x 20 < 90 < 5 x 20"
-    assert gpu_share.measured_share([gib], 100 * gib) == 1 / 16, "no more than cores"
-    assert gpu_share.measured_share([200 * gib], 100 * gib) == 1.0
+    assert packing.measured_share([10 * gib, 20 * gib], 100 * gib) == 1 / 4, "4 x 20 < 90 < 5 x 20"
+    assert packing.measured_share([gib], 100 * gib) == 1 / 16, "no more than cores"
+    assert packing.measured_share([200 * gib], 100 * gib) == 1.0
 
 
 def test_the_share_follows_stored_peaks_of_like_runs(
@@ -259,13 +259,13 @@ def test_the_share_follows_stored_peaks_of_like_runs(
     runs["device"], runs["peak_memory_bytes"] = "NVIDIA H200", 30 * 2**30
     assert set(runs["pack"]) == {1}
     monkeypatch.setattr(Store, "runs", lambda self, columns: runs[list(columns)])
-    monkeypatch.setattr(gpu_share, "gpu_memory", lambda: 140 * 2**30)
-    monkeypatch.setattr(gpu_share, "cpu_count", lambda: 16)
-    assert gpu_share.share([unit(mu=1.0, alpha=0.1)], 1, store) == 1 / 4
-    assert gpu_share.share([unit(batch_size=8)], 1, store) == gpu_share.default_share(1), "none like it was measured"
-    assert gpu_share.share([unit()], 8, store) == 1.0, "a pack takes what there is"
-    monkeypatch.setattr(gpu_share, "gpu_memory", lambda: 0)
-    assert gpu_share.share([unit()], 1, store) == gpu_share.default_share(1)
+    monkeypatch.setattr(packing, "gpu_memory", lambda: 140 * 2**30)
+    monkeypatch.setattr(packing, "cpu_count", lambda: 16)
+    assert packing.share([unit(mu=1.0, alpha=0.1)], 1, store) == 1 / 4
+    assert packing.share([unit(batch_size=8)], 1, store) == packing.default_share(1), "none like it was measured"
+    assert packing.share([unit()], 8, store) == 1.0, "a pack takes what there is"
+    monkeypatch.setattr(packing, "gpu_memory", lambda: 0)
+    assert packing.share([unit()], 1, store) == packing.default_share(1)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_the_share_follows_stored_peaks_of_like_runs(
 )
 def test_as_many_trials_fit_as_the_scarcer_of_both_allows(cpus: int, gpus: float, trials: int) -> None:
     """On 16 cores and 4 GPUs; a share lies on one of them."""
-    assert gpu_share.fitting(16, 4, cpus, gpus) == trials
+    assert packing.fitting(16, 4, cpus, gpus) == trials
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_dry_run_knows_how_many_trials_share_the_gpu(
     for module in ("bench.execution", "bench.sweep.plan_report"):
         monkeypatch.setattr(f"{module}.count_gpus", lambda: 1)
         monkeypatch.setattr(f"{module}.cpu_count", lambda: 16)
-    monkeypatch.setattr(gpu_share, "gpu_memory", lambda: 140 * 2**30)
+    monkeypatch.setattr(packing, "gpu_memory", lambda: 140 * 2**30)
     assert main(["--algo", "fedprox", *options, "--dry-run", "--json", "--out", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["concurrent_trials"] == trials
 

@@ -20,7 +20,6 @@ from bench.perf.command import PARTS, figures_of, make_parser
 from bench.perf.device import MOST, measure_profile
 from bench.perf.measure import Spent, figure
 from bench.perf.peers import beside_peers, read_peers
-from bench.perf.pfl_cnn import NAME
 from bench.perf.settings import SETTINGS, Manner, run_setting
 from bench.perf.workload import BareLoop, Workload, one_round, simulation
 
@@ -241,7 +240,11 @@ def test_settings_are_the_published_ones() -> None:
         assert len(runs[0].federation.test.labels) == 10_000
     # FedGKD holds out 5,000 of the 50,000, FedCAD's server keeps 320.
     assert shapes == [(3, 4, {2_250}, 20, 64, 100), (1, 10, {4_968}, 10, 64, 100), (1, 50, {50}, 1, 10, 1_500)]
-    assert num_parameters(NAME, (3, 32, 32), 10) == 896 + 18_496 + (12_544 * 128 + 128) + 1_290 == 1_626_442
+    assert (
+        num_parameters("bench.perf.settings:PFL_CNN", (3, 32, 32), 10)
+        == 896 + 18_496 + (12_544 * 128 + 128) + 1_290
+        == 1_626_442
+    )
 
 
 def test_fewer_samples_only_show_that_a_setting_runs() -> None:

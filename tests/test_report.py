@@ -22,7 +22,7 @@ from algorithms import ALGORITHMS
 from bench.charts.theme import DASHES, LIGHT, SHAPES
 from bench.planning.tables import cells_of
 from bench.report.command import main
-from bench.report.importance import main_effects
+from bench.report.tuning import main_effects
 from leaderboards import Store, identity_columns
 
 vl_convert = pytest.importorskip(

@@ -11,6 +11,7 @@ from bench.charts.theme import HIDDEN, SHOWN, TICKS, Spec, colour, dash, shape, 
 
 MARKED = 24  # points of a line up to which each has its sign
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
+_HEIGHT = 170  # of the plot of a still picture, in pixels
 _LONG = 10_000  # from which numbers are said in thousands
 
 Rows = Sequence[Mapping[str, Any]]
@@ -18,21 +19,13 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of a chart.
+    """One axis of a chart."""
 
-    Args:
-        field: metric or counter.
-        title: as printed, with the unit.
-        factor: printed number = factor x stored number.
-        ticks: the numbers below it; none for some round ones.
-        log: a logarithmic scale.
-    """
-
-    field: str
-    title: str
-    factor: float = 1.0
-    ticks: tuple[float, ...] = ()
-    log: bool = False
+    field: str  # metric or counter
+    title: str  # as printed, with the unit
+    factor: float = 1.0  # printed number = factor x stored number
+    ticks: tuple[float, ...] = ()  # the numbers below it; none for some round ones
+    log: bool = False  # a logarithmic scale
 
 
 @dataclass(frozen=True)
@@ -41,13 +34,10 @@ class Keys:
 
     Args:
         algorithms: every name, in the order of the colours; those of other pictures beside this one included.
-        shown: those that the legend has.
-        signs: whether each point has its sign.
-        columns: of the legend.
     """
 
     algorithms: Sequence[str]
-    shown: Sequence[str]
+    shown: Sequence[str]  # of these in the legend
     signs: bool = True
     columns: int = 6
 
@@ -58,35 +48,24 @@ class Keys:
         return {"legend": {"title": None, "values": list(self.shown), "columns": self.columns, **look}}
 
 
-def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE, height: int = 170) -> Spec:
+def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE) -> Spec:
     """Draw one panel of a still picture: a line per algorithm through its means, a band from lowest to highest seed.
 
-    Args:
-        rows: `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None where there is one seed).
-        keys: of the picture.
-        x: the axis below.
-        y: the axis on the left.
-        title: above the panel.
-        width: of the plot, in pixels.
-        height: likewise.
+    `rows` have `algorithm`, `x`, and `mean`, `low`, `high` (as stored; the last two None if there is one seed).
+    The width is that of the plot, in pixels.
     """
     layers = [*_band(rows, y), _line(keys, y, "x")]
     if keys.signs:
         layers.append(_signs(keys, y, {"size": 34, "opacity": 1}))
     along = _across([row["x"] for row in rows], x)
     encoding = {"x": {"field": "x", **along}, "color": _named(colour, keys)}
-    return panel(rows, title, width, height, transform=_scaled(y), encoding=encoding, layer=layers)
+    return panel(rows, title, width, _HEIGHT, transform=_scaled(y), encoding=encoding, layer=layers)
 
 
 def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, joined: bool = True) -> Spec:
     """Draw a panel of the page, which answers to the pointer and hides what the reader switched off.
 
-    Args:
-        rows: `algorithm`, `x.field`, `mean`; if joined also `low`, `high` and `n`.
-        keys: of the page; the legend below the panel.
-        x: the axis below.
-        y: the axis on the left.
-        joined: a line through the points of an algorithm; else points alone, of single seeds.
+    `rows` have `algorithm`, `x.field`, `mean`; if `joined` by a line also `low`, `high` and `n`, else `seed`.
     """
     tips = [
         ("algorithm", "algorithm", ""),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 from bench.charts.theme import BACKGROUNDS, FAINT, INKS, Spec, config
+from bench.errors import EnvironmentProblem
 
 PALE = "#F3F6FA"  # of the smallest number where colours tell numbers
 _TIED = "\u00a0"  # a space at which no line ends
@@ -16,6 +18,27 @@ _AROUND = 76  # what a panel has beside its plot: axis, its title, the gap to th
 _CHARACTER = {"text": 6.4, "subtitle": 5.6}  # width of one, on the average
 _NUMBERS = 26  # least width of those beside an axis
 _NARROWEST = 500  # what words may take, however narrow the panels
+_SCALE = 2.0  # pixels of a PNG for one of the specification's
+
+
+def renderer() -> Any:
+    """Import the package that draws; raises EnvironmentProblem if it is not installed."""
+    try:
+        import vl_convert
+    except ImportError:
+        raise EnvironmentProblem(
+            'this needs the package vl-convert-python: pip install "fedkd-bench[report]", then the same command again'
+        ) from None
+    return vl_convert
+
+
+def drawn(spec: Spec, form: str) -> bytes:
+    """Return a specification as the content of a file: `svg` with its words as text, or `png` at twice the size."""
+    if form == "svg":
+        text: str = renderer().vegalite_to_svg(spec, config=print_config())
+        return text.replace(">", f"><title>{escape(spec['description'])}</title>", 1).encode()
+    image: bytes = renderer().vegalite_to_png(spec, config=print_config(), scale=_SCALE)
+    return image
 
 
 def print_config() -> Spec:
@@ -37,14 +60,9 @@ def print_config() -> Spec:
 def picture(
     title: str, notes: Sequence[str], panels: Sequence[Sequence[Spec]], beside: float = _AROUND, **parts: Any
 ) -> Spec:
-    """Put panels together as a whole specification.
+    """Put panels together as a whole specification: rows of them, from top to bottom, under a title and small `notes`.
 
-    Args:
-        title: first line.
-        notes: small lines below it.
-        panels: rows of them, from top to bottom.
-        beside: pixels that a panel takes beside its plot.
-        parts: of the specification.
+    `beside`: pixels that a panel takes beside its plot; `parts` are of the specification.
     """
     width = max(_NARROWEST, *(sum(panel["width"] + beside for panel in row) for row in panels))
     small = [line for note in notes for line in _wrapped(note, width, "subtitle")]

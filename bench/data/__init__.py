@@ -9,7 +9,6 @@ be; the message lists those that there are, or says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -35,8 +34,6 @@ __all__ = [
     "installed",
     "labels",
     "load",
-    "main",
-    "version",
 ]
 
 
@@ -62,13 +59,8 @@ def installed() -> tuple[str, ...]:
 def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -> Dataset:
     """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
 
-    Args:
-        name: as `info` takes it.
-        data_dir: the folder of data sets; see `bench.data.paths.data_dir` for None.
-        offline: never use the network.
-
-    Raises:
-        EnvironmentProblem: the files are missing and cannot be fetched, or are not the original ones.
+    Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original ones. `data_dir`: as
+    `bench.data.paths.data_dir` takes it. `offline`: never use the network.
     """
     folder = paths.data_dir(data_dir)
     try:
@@ -81,12 +73,7 @@ def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -
 def labels(name: str, data_dir: Path | str | None = None) -> Labels | None:
     """(N,) labels of the training part, int64, read-only; None if the data are not here. Never downloads.
 
-    Args:
-        name: as `info` takes it.
-        data_dir: as in `load`.
-
-    Raises:
-        EnvironmentProblem: a file is not the original one.
+    Raises EnvironmentProblem if a file is not the original one.
     """
     try:
         return _labels(name, paths.data_dir(data_dir))
@@ -125,13 +112,6 @@ def version(name: str) -> str | None:
     from bench.data import plugins
 
     return plugins.version(name)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command `python -m bench.data`; returns its exit status."""
-    from bench.data.command import main as command
-
-    return command(argv)
 
 
 # Failures are not remembered, so data that arrive later in the life of a process are found.

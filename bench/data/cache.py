@@ -53,10 +53,7 @@ def stamp(files: Iterable[Path]) -> Stamp:
 def read(folder: Path, name: str, originals: Stamp) -> Dataset | None:
     """The copy of a data set, or None if there is none of these originals, or a damaged one.
 
-    Args:
-        folder: what `place` gave.
-        name: name of the data set.
-        originals: the stamp of the original files, as they are now.
+    `folder` is what `place` gave, `originals` the stamp of the original files as they are now.
     """
     try:
         meta = _meta(folder, originals)
@@ -80,10 +77,7 @@ def read_labels(folder: Path, originals: Stamp) -> Labels | None:
 def write(folder: Path, dataset: Dataset, originals: Stamp) -> None:
     """Keep a copy; several processes may do so at once, and a folder that cannot be written is left alone.
 
-    Args:
-        folder: what `place` gave.
-        dataset: what to keep.
-        originals: the stamp of the original files, taken before they were read.
+    `originals` is the stamp of the original files, taken before they were read.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -36,23 +36,17 @@ class Dataset:
     The arrays are read-only, because every run of a process shares them.
 
     Args:
-        name: name in `DATASETS`.
-        train_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale; of texts (N, L) token ids, int32, padded with 0
-            to the longest; of vectors (N, D), float32.
-        train_y: (N,) labels, int64, 0 to classes - 1.
-        test_x: as `train_x`, the test part.
-        test_y: as `train_y`, the test part.
-        hash: SHA-256 of the content, hexadecimal.
-        train_groups: (N,) source or writer of each training sample, int64 from 0; None if that is not known.
-        test_groups: the same of the test part.
+        train_x, test_x: (N, C, H, W) pixels, uint8, 0 to the data set's scale; of texts (N, L) token ids, int32, padded
+            with 0 to the longest; of vectors (N, D), float32.
+        train_groups, test_groups: (N,) source or writer of each sample, int64 from 0; None if that is not known.
     """
 
     name: str
     train_x: Inputs
-    train_y: Labels
+    train_y: Labels  # and test_y: (N,) labels, int64, 0 to classes - 1
     test_x: Inputs
     test_y: Labels
-    hash: str
+    hash: str  # SHA-256 of the content, hexadecimal
     train_groups: Groups | None = None
     test_groups: Groups | None = None
 
@@ -84,12 +78,7 @@ class Source(Protocol):
     """Where a data set comes from; the `loader` of a `DatasetInfo` names one."""
 
     def read(self, folder: Path) -> Dataset:
-        """The data set, from files in `folder`.
-
-        Raises:
-            MissingData: a file is not there.
-            EnvironmentProblem: a file is not the original one.
-        """
+        """The data set, from `folder`; raises MissingData, or EnvironmentProblem for a file that is no original."""
 
     def labels(self, folder: Path) -> Labels:
         """(N,) labels of the training part; raises as `read` does."""
@@ -98,11 +87,7 @@ class Source(Protocol):
         """The files that are not in `folder`, as paths below it."""
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files into `folder`, without the network if `offline`.
-
-        Raises:
-            EnvironmentProblem: that is not possible; the message says what to do.
-        """
+        """Bring the missing files into `folder`, without the network if `offline`; raises EnvironmentProblem."""
 
 
 class Embedded(Source):

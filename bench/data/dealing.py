@@ -8,18 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.errors import UsageError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Positions = NDArray[np.int64]
-    Counts = NDArray[np.int64]
-    Partitioner = Callable[["Wanted", np.random.RandomState], list[Positions]]
+Positions = NDArray[np.int64]
+Counts = NDArray[np.int64]
+Partitioner = Callable[["Wanted", np.random.RandomState], list[Positions]]
 
 MAX_TRIES = 100_000
 # Bounds the time of a request that cannot be met (a few seconds), in a unit that is the same on every machine: numbers
@@ -28,9 +25,6 @@ MAX_NUMBERS = 100_000_000
 # Tries side by side grow from one (most draws are accepted at once) up to as many as fit into the processor's cache.
 GROWTH = 4
 LARGEST_BATCH = 200_000
-# If a request cannot be met, others are tried to say which can; a few hundred draws tell 1 in 100.
-PROBES = 500
-OFTEN = 0.01
 
 
 class PartitionError(UsageError):
@@ -42,18 +36,14 @@ class Wanted:
     """A partition that is asked for.
 
     Args:
-        labels: (N,) labels of the samples to share out.
-        num_clients: clients K.
         alpha: Dirichlet concentration, > 0; near 0 each class goes to one client, large values deal evenly.
-        groups: (N,) the source or the writer of each sample, if the data set records it.
-        max_tries: draws before giving up.
     """
 
-    labels: Positions
-    num_clients: int
+    labels: Positions  # (N,) labels of the samples to share out
+    num_clients: int  # clients K
     alpha: float | None = None
-    groups: Positions | None = None
-    max_tries: int = MAX_TRIES
+    groups: Positions | None = None  # (N,) the source or the writer of each sample, if the data set records it
+    max_tries: int = MAX_TRIES  # draws before giving up
 
     def check_clients(self) -> None:
         """Raise UsageError unless there is a sample for every client."""
@@ -75,21 +65,13 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Partition:
-    """A way to give samples to clients.
+    """A way to give samples to clients."""
 
-    Args:
-        function: takes what is asked for and the generator; gives K ascending arrays of positions.
-        needs_alpha: whether alpha has a meaning.
-        summary: one line on what clients get.
-        source: where it comes from.
-        groups: what it must know of each sample besides the class, `source` or `writer`; empty for nothing.
-    """
-
-    function: Partitioner
+    function: Partitioner  # takes what is asked for and the generator; gives K ascending arrays of positions
     needs_alpha: bool
-    summary: str
+    summary: str  # one line on what clients get
     source: str
-    groups: str = ""
+    groups: str = ""  # what it must know of each sample besides the class, `source` or `writer`; empty for nothing
 
 
 def class_sizes(labels: Positions) -> tuple[tuple[int, ...], Positions]:

@@ -45,7 +45,7 @@ class SynthDigits(FileSource):
     """The `Source` of SynthDigits: MATLAB files of the training and the test part, each with images `X`, labels `y`."""
 
     def parse(self, folder: Path) -> Dataset:
-        """As `FileSource.parse` says."""
+        """Read both parts."""
         train, test = (self._part(file.find(folder) or folder, folder) for file in self.files)
         return Dataset.of(self.name, train, test)
 
@@ -63,7 +63,7 @@ class MnistM(FileSource):
     """The `Source` of MNIST-M: `train` and `valid` of its one file are the training part, `test` is the test part."""
 
     def parse(self, folder: Path) -> Dataset:
-        """As `FileSource.parse` says."""
+        """Read both parts."""
         from bench.data.pickles import load_arrays
 
         content = load_arrays((self.files[0].find(folder) or folder).read_bytes())
@@ -79,18 +79,11 @@ class MnistM(FileSource):
 
 @dataclass(frozen=True)
 class Sources(PreparedSource):
-    """The `Source` of a data set made of others; its groups are their positions among `names`.
-
-    Args:
-        info: its entry in `DATASETS`.
-        names: of the sources, in `DATASETS`.
-        trained: training samples of each.
-        form: what it is made of, for messages.
-    """
+    """The `Source` of a data set made of others; its groups are their positions among `names`."""
 
     info: DatasetInfo
     names: tuple[str, ...]
-    trained: int = TRAINED
+    trained: int = TRAINED  # samples of each
     form: str = "digits of several sources"
 
     def present(self, folder: Path) -> list[Path]:
@@ -117,7 +110,7 @@ class Sources(PreparedSource):
         return Dataset.of(self.name, (train_x, train_y), (test_x, test_y), train_groups, test_groups)
 
     def place(self) -> Path:
-        """As `PreparedSource.place` says."""
+        """Where the prepared copy is kept."""
         return cache.place(self.name, [*self.names, str(self.trained)])
 
     def _sources(self) -> list[FileSource]:

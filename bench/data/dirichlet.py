@@ -17,17 +17,16 @@ Axes: N samples, C classes, K clients, T tries, M clients of a group.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.data.dealing import (
     MAX_TRIES,
-    OFTEN,
-    PROBES,
+    Counts,
     PartitionError,
+    Positions,
     Wanted,
     batches,
     check_none_empty,
@@ -36,44 +35,21 @@ from bench.data.dealing import (
     tries,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Positions = NDArray[np.int64]
-    Counts = NDArray[np.int64]
-    Shares = NDArray[np.float64]
-    # From (C,) class sizes and K, what is drawn; of several pools the hardest one is the last.
-    MakePools = Callable[[tuple[int, ...], int], list["Pool"]]
-
-LDA_MIN_SIZE = 10
+Shares = NDArray[np.float64]
+MIN_SIZE = 10  # of FedMA, NIID-Bench and FL-bench
 FEDGKD_GROUP = 10
 FEDGEN_MIN_PER_CLASS = 10
-FL_BENCH_MIN_SIZE = 10
 PFLLIB_MIN_SIZE = 40  # one test batch of ten out of a quarter of a client's samples
-
-# If a request cannot be met, these are tried to say which can: alphas, and tenths of the clients.
-LADDER = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 100.0)
-TENTHS = range(9, 0, -1)
-# Numbers drawn for one such trial, at most, but never fewer than twenty draws.
-PROBE_NUMBERS = 10_000_000
-FEWEST_PROBES = 20
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Samples to be dealt to a group of clients.
-
-    Args:
-        class_sizes: (C,) samples of each class.
-        num_clients: clients K in the group.
-        min_size: samples that each must get, at least.
-        balanced: whether a client that holds its fair part gets no more of later classes.
-    """
+    """Samples to be dealt to a group of clients."""
 
     class_sizes: tuple[int, ...]
     num_clients: int
     min_size: int
-    balanced: bool = True
+    balanced: bool = True  # whether a client that holds its fair part gets no more of later classes
 
     @property
     def numbers(self) -> int:
@@ -89,7 +65,7 @@ def lda(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021, NIID-Bench 2022).
     """
-    return _deal_first_accepted("lda", _lda_pools, wanted, rng)
+    return _deal_first_accepted("lda", _pool(wanted), wanted, rng)
 
 
 def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -102,7 +78,7 @@ def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """
     sizes, classes = class_sizes(wanted.labels)
     reordered = replace(wanted, labels=rng.permutation(len(sizes))[classes])
-    return _deal_first_accepted("fedgen", _fedgen_pools, reordered, rng)
+    return _deal_first_accepted("fedgen", _pool(reordered, FEDGEN_MIN_PER_CLASS * len(sizes)), reordered, rng)
 
 
 def niid_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -110,7 +86,7 @@ def niid_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: Li et al., NIID-Bench (2022), and its code, in which alpha is called beta.
     """
-    return _deal_first_accepted("niid_bench", _lda_pools, wanted, rng)
+    return _deal_first_accepted("niid_bench", _pool(wanted), wanted, rng)
 
 
 def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -121,7 +97,10 @@ def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: Zhang et al., PFLlib (2025), and its code.
     """
-    return _deal_first_accepted("pfllib", _pfllib_pools, wanted, rng)
+    wanted.check_clients()
+    # PFLlib would leave a client without samples if there are hardly more of them than of clients.
+    least = max(1, min(PFLLIB_MIN_SIZE, len(wanted.labels) // (2 * wanted.num_clients)))
+    return _deal_first_accepted("pfllib", _pool(wanted, least), wanted, rng)
 
 
 def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -133,7 +112,7 @@ def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: code of FL-bench.
     """
-    return _deal_first_accepted("fl_bench", _fl_bench_pools, wanted, rng)
+    return _deal_first_accepted("fl_bench", _pool(wanted, balanced=False), wanted, rng)
 
 
 def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -154,9 +133,10 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
     laid: list[Positions] = []
     for members, clients in zip(np.split(shuffled, ends), groups, strict=True):
         sizes, classes = class_sizes(labels[members])
-        dealt = draw(_group_pool(sizes, clients), alpha, rng, wanted.max_tries)
+        pool = Pool(sizes, clients, int(0.5 * sum(sizes) / clients))
+        dealt = draw(pool, alpha, rng, wanted.max_tries)
         if dealt is None:
-            raise _infeasible("fedgkd_groups", _group_pools, wanted)
+            raise _infeasible("fedgkd_groups", pool, wanted)
         laid += [members[part] for part in deal(classes, dealt, rng)]
     chunk = len(labels) // num_clients
     return [np.sort(part) for part in np.split(np.concatenate(laid)[: chunk * num_clients], num_clients)]
@@ -193,22 +173,13 @@ def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 def draw(pool: Pool, alpha: float, rng: np.random.RandomState, max_tries: int = MAX_TRIES) -> Counts | None:
     """(C, K) samples of each class that each client gets, in the first accepted draw; None if there is none.
 
-    Args:
-        pool: what is dealt.
-        alpha: Dirichlet concentration, > 0; near 0 each class goes to one client, large values deal evenly.
-        rng: moves on by whole batches of tries, so what it gives afterwards depends on the draws made here.
-        max_tries: draws before giving up; fewer are made for very many clients and classes (`tries`).
+    `rng` moves on by whole batches of tries, so what it gives afterwards depends on the draws made here.
     """
     for batch in batches(pool.numbers, max_tries):
         counts, accepted = propose(pool, alpha, rng, batch)
         if accepted.any():
             return counts[:, accepted.argmax()]
     return None
-
-
-def acceptance(pool: Pool, alpha: float, rng: np.random.RandomState, tries: int) -> float:
-    """Share of `tries` draws that is accepted, in [0, 1]."""
-    return float(propose(pool, alpha, rng, tries)[1].mean())
 
 
 def propose(
@@ -239,81 +210,34 @@ def propose(
     return counts, sound & (held.min(axis=1) >= pool.min_size)
 
 
-def _deal_first_accepted(
-    name: str, make_pools: MakePools, wanted: Wanted, rng: np.random.RandomState
-) -> list[Positions]:
-    """Give samples out by the first accepted draw over all clients, by the rule of the partition `name`."""
-    alpha = wanted.concentration()
-    sizes, classes = class_sizes(wanted.labels)
-    (pool,) = make_pools(sizes, wanted.num_clients)
+def _deal_first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
+    """Give samples out by the first accepted draw from a pool of all clients, by the rule of the partition `name`."""
+    _, classes = class_sizes(wanted.labels)
     samples, least = len(wanted.labels), pool.min_size
-    if samples < least:
-        raise PartitionError(
-            f"partition {name} gives each client at least {least:,} samples, and there are {samples:,}; use more of "
-            "the training data"
-        )
     if pool.num_clients * least > samples:
         raise PartitionError(
             f"num_clients must be <= {samples // least} for partition {name}, which gives each client at least "
             f"{least:,} of {samples:,} samples, got {pool.num_clients}; lower it, or use more of the training data"
         )
-    dealt = draw(pool, alpha, rng, wanted.max_tries)
+    dealt = draw(pool, wanted.concentration(), rng, wanted.max_tries)
     if dealt is None:
-        raise _infeasible(name, make_pools, wanted)
+        raise _infeasible(name, pool, wanted)
     return [np.sort(part) for part in deal(classes, dealt, rng)]
 
 
-def _infeasible(name: str, make_pools: MakePools, wanted: Wanted) -> PartitionError:
-    """The error that says what was asked for, how rarely draws give it, and the nearest requests that can be met."""
-    alpha, num_clients = wanted.concentration(), wanted.num_clients
-    sizes, _ = class_sizes(wanted.labels)
-
-    def often(clients: int, concentration: float) -> bool:
-        rates = []
-        for pool in make_pools(sizes, clients):
-            probes = max(FEWEST_PROBES, min(PROBES, PROBE_NUMBERS // pool.numbers))
-            rates.append(acceptance(pool, concentration, np.random.RandomState(0), probes))
-        return min(rates) > OFTEN
-
-    hardest = make_pools(sizes, num_clients)[-1]
-    count = tries(hardest.numbers, wanted.max_tries)
-    fewer = sorted({num_clients * tenth // 10 for tenth in TENTHS} - {0, num_clients}, reverse=True)
-    better_alpha = next((value for value in LADDER if value > alpha and often(num_clients, value)), None)
-    better_clients = next((value for value in fewer if often(value, alpha)), None)
-    steps = [f"alpha={better_alpha:g}"] if better_alpha else []
-    steps += [f"num_clients={better_clients}"] if better_clients else []
+def _infeasible(name: str, pool: Pool, wanted: Wanted) -> PartitionError:
+    """The error of a request that no draw from `pool` meets."""
     return PartitionError(
-        f"partition {name} with alpha={alpha:g} and num_clients={num_clients} on {len(wanted.labels):,} samples: none "
-        f"of {count:,} draws gave every client at least {hardest.min_size:,} samples, so the acceptance rate is below "
-        f"{3 / count:.2g}; " + (f"try {' or '.join(steps)}" if steps else "use more data, or partition=iid")
+        f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
+        f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every client at "
+        f"least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more of the training data"
     )
 
 
-def _lda_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
-    return [Pool(sizes, num_clients, LDA_MIN_SIZE)]
-
-
-def _fedgen_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
-    return [Pool(sizes, num_clients, FEDGEN_MIN_PER_CLASS * len(sizes))]
-
-
-def _pfllib_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
-    # PFLlib would leave a client without samples if there are hardly more of them than of clients.
-    return [Pool(sizes, num_clients, max(1, min(PFLLIB_MIN_SIZE, sum(sizes) // (2 * num_clients))))]
-
-
-def _fl_bench_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
-    return [Pool(sizes, num_clients, FL_BENCH_MIN_SIZE, balanced=False)]
-
-
-def _group_pools(sizes: tuple[int, ...], num_clients: int) -> list[Pool]:
-    """The kinds of group there are, each with every class in proportion."""
-    groups = sorted(set(_group_sizes(num_clients, FEDGKD_GROUP)))
-    return [_group_pool(tuple(size * group // num_clients for size in sizes), group) for group in groups]
-
-
-def _group_pool(sizes: tuple[int, ...], clients: int) -> Pool:
-    return Pool(sizes, clients, int(0.5 * sum(sizes) / clients))
+def _pool(wanted: Wanted, min_size: int = MIN_SIZE, balanced: bool = True) -> Pool:
+    """All samples of a request for all of its clients; raises as `Wanted.concentration` does."""
+    wanted.concentration()
+    return Pool(class_sizes(wanted.labels)[0], wanted.num_clients, min_size, balanced)
 
 
 def _group_sizes(num_clients: int, size: int) -> list[int]:

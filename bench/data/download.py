@@ -33,21 +33,13 @@ DISTILBERT = "distilbert/distilbert-base-uncased"  # whose vocabulary texts are 
 
 @dataclass(frozen=True)
 class Original:
-    """A published file, or an archive that holds files of a data set under their names.
+    """A published file, or an archive that holds files of a data set under their names."""
 
-    Args:
-        path: where it lies, below the folder of data sets; torchvision's place if torchvision has the data set.
-        md5: checksum, hexadecimal; None if none is published.
-        also: other places where it may lie.
-        urls: addresses, if it can be downloaded; the first that answers is used.
-        repository: of a model on the Hugging Face hub that has the file, too, as owner/name.
-    """
-
-    path: str
-    md5: str | None = None
-    also: tuple[str, ...] = ()
-    urls: tuple[str, ...] = ()
-    repository: str = ""
+    path: str  # where it lies, below the folder of data sets; torchvision's place if torchvision has the data set
+    md5: str | None = None  # checksum, hexadecimal; None if none is published
+    also: tuple[str, ...] = ()  # other places where it may lie
+    urls: tuple[str, ...] = ()  # addresses, if it can be downloaded; the first that answers is used
+    repository: str = ""  # of a model on the Hugging Face hub that has the file, too, as owner/name
 
     @property
     def content(self) -> str | None:
@@ -62,15 +54,7 @@ class Original:
         return next((file for file in places if file.is_file()), None)
 
     def verify(self, folder: Path, name: str) -> Path:
-        """The file, which is here, after a comparison with its checksum.
-
-        Args:
-            folder: the folder of data sets.
-            name: the data set's, for the message.
-
-        Raises:
-            EnvironmentProblem: it is another file, or cannot be read.
-        """
+        """The file, which is here, compared with its checksum; raises EnvironmentProblem. `name`: the data set's."""
         file = self.find(folder) or folder / self.path
         try:
             md5 = checksum(file)
@@ -112,12 +96,7 @@ class Fetched(Protocol):
 
 
 def snapshots(repository: str, kind: str) -> list[Path]:
-    """The folders in which the hub's client keeps versions of a repository, the newest first.
-
-    Args:
-        repository: owner/name; empty for none.
-        kind: `datasets` or `models`.
-    """
+    """The folders of versions of a repository that the hub's client keeps, newest first. `kind`: datasets or models."""
     home = Path(os.environ.get("HF_HOME") or Path("~/.cache/huggingface").expanduser())
     hub = Path(os.environ.get("HF_HUB_CACHE") or home / "hub")
     kept = (hub / f"{kind}--{repository.replace('/', '--')}" / "snapshots").glob("*") if repository else ()
@@ -142,12 +121,7 @@ def mending(name: str, folder: Path) -> str:
 def fetch(source: Fetched, folder: Path, offline: bool) -> None:
     """Bring missing files into `folder`; of several processes one does it and the others wait.
 
-    An archive that lies in `folder` is used, else it is downloaded. Files that are there stay as they are.
-
-    Args:
-        source: what they belong to.
-        folder: the folder of data sets, made if need be.
-        offline: never use the network; archives that are here are still used.
+    An archive that lies in `folder` is used, even if `offline`, else it is downloaded. Files that are there stay.
 
     Raises:
         MissingData: files are missing that no archive has, or `offline` and there is no archive here.

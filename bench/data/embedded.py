@@ -39,14 +39,8 @@ class Digits(Embedded):
         """The data set; both parts keep the order of the original. `folder` is not looked at."""
         # Importing scikit-learn takes a second, which a dry run should not; its table has 64 pixels and the label.
         table = Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")))
-        if table.is_file():
-            rows = np.loadtxt(table, delimiter=",", dtype=np.int64)
-            levels, labels = rows[:, :-1], rows[:, -1]
-        else:
-            from sklearn.datasets import load_digits
-
-            levels, labels = load_digits(return_X_y=True)
-        pixels, labels = levels.astype(np.uint8).reshape(-1, 1, 8, 8), labels.astype(np.int64)
+        rows = np.loadtxt(table, delimiter=",", dtype=np.int64)
+        pixels, labels = rows[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
         rng = np.random.RandomState(0)
         test = np.zeros(len(labels), dtype=np.bool_)
         for label in np.unique(labels):

@@ -37,17 +37,13 @@ class Femnist(PreparedSource):
 
     LEAF's own split is kept, and its files have as many samples as their maker drew. Of the parquet files a tenth of
     each writer's samples, drawn by RandomState(0), are the test part, such that it is a tenth of the whole.
-
-    Args:
-        info: its entry in `DATASETS`.
-        form: what a file holds, for messages.
     """
 
     info: DatasetInfo
     form: str = "LEAF's JSON (user_data: writer: x of 784 levels in [0, 1] each, y) or a table of images with writers"
 
     def counts(self, folder: Path) -> tuple[int, int] | None:
-        """As `PreparedSource.counts` says."""
+        """Not checked where only a total, or nothing, is published."""
         return None if _leaf(folder) else super().counts(folder)
 
     def parse(self, folder: Path) -> Dataset:
@@ -68,7 +64,7 @@ class Femnist(PreparedSource):
         return [*leaf[0], *leaf[1]] if leaf else parquet.find(folder / "femnist", REPOSITORY, "train")
 
     def missing(self, folder: Path) -> list[str]:
-        """As `PreparedSource.missing` says."""
+        """The parquet files, unless these or LEAF's are here."""
         return [] if self.present(folder) else ["femnist/data/train-*.parquet (or LEAF's femnist/data/train/*.json)"]
 
     def fetch(self, folder: Path, offline: bool) -> None:
@@ -76,7 +72,7 @@ class Femnist(PreparedSource):
         parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline)
 
     def place(self) -> Path:
-        """As `PreparedSource.place` says."""
+        """Where the prepared copy is kept."""
         return cache.place(self.name, [REPOSITORY, str(TENTH)])
 
     def _of_json(self, folder: Path, files: list[Path]) -> tuple[Images, Labels, list[str]]:
@@ -109,16 +105,12 @@ class Characters(Femnist):
 
     Test parts and writers' numbers are FEMNIST's: no sample is tested on here and trained on there. The number of
     samples is not checked, because only FEMNIST's total is published.
-
-    Args:
-        info: its entry in `DATASETS`.
-        classes: (62,) the class of each of FEMNIST's classes, -1 if it is left out.
     """
 
-    classes: tuple[int, ...] = ()
+    classes: tuple[int, ...] = ()  # (62,) the class of each of FEMNIST's classes, -1 if it is left out
 
     def counts(self, folder: Path) -> None:
-        """As `PreparedSource.counts` says."""
+        """Not checked where only a total, or nothing, is published."""
 
     def parse(self, folder: Path) -> Dataset:
         """FEMNIST's samples of these characters."""

@@ -69,9 +69,7 @@ class PreparedSource(ABC):
     def read(self, folder: Path) -> Dataset:
         """The data set, from its prepared copy if there is one, else from the original files.
 
-        Raises:
-            MissingData: a file is not in `folder`.
-            EnvironmentProblem: a file is damaged, or not the published one.
+        Raises MissingData, or EnvironmentProblem for a file that is damaged or not the published one.
         """
         place, stamp = self.place(), self._stamp(folder)
         copy = cache.read(place, self.name, stamp)
@@ -133,22 +131,16 @@ class FileSource(PreparedSource):
     """A `PreparedSource` of published files, or of tables of the Hugging Face hub in their place.
 
     Args:
-        info: its entry in `DATASETS`.
-        form: what a file of the data set holds, for messages.
-        files: all files that are read.
-        downloads: the files to download for them, archives of several last.
-        repository: on the hub, as owner/name; empty if its tables are not read.
         table_parts: names of each part's tables, the first that there is counting.
-        table_kinds: how tables' names end.
     """
 
     info: DatasetInfo
     form: str
     files: tuple[Original, ...]
-    downloads: tuple[Original, ...] = ()
-    repository: str = ""
+    downloads: tuple[Original, ...] = ()  # the files to download for `files`, archives of several last
+    repository: str = ""  # on the hub, as owner/name; empty if its tables are not read
     table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
-    table_kinds: tuple[str, ...] = (".parquet",)
+    table_kinds: tuple[str, ...] = (".parquet",)  # how tables' names end
 
     @property
     def remotes(self) -> tuple[Original, ...]:
@@ -162,20 +154,20 @@ class FileSource(PreparedSource):
         return parquet.parts(folder / self.name, self.repository, self.table_parts, self.table_kinds)
 
     def present(self, folder: Path) -> list[Path]:
-        """As `PreparedSource.present` says."""
+        """The files that there are; tables stand for the data set's own."""
         tables = self.tables(folder)
         files = [file for file in self.files if file.repository or not tables]
         places = [place for file in files if (place := file.find(folder))]
         return [*places, *(table for part in tables for table in part)]
 
     def missing(self, folder: Path) -> list[str]:
-        """As `PreparedSource.missing` says; tables stand for the data set's own files."""
+        """The files that are not here, unless tables stand for them."""
         lacking = [file for file in self.files if not file.find(folder)]
         tables = lacking and self.tables(folder)
         return [file.path for file in lacking if file.repository or not tables]
 
     def originals(self, folder: Path) -> list[Original]:
-        """As `PreparedSource.originals` says."""
+        """The files that are compared with their checksums."""
         present = self.present(folder)
         return [file for file in self.files if file.find(folder) in present]
 
@@ -184,5 +176,5 @@ class FileSource(PreparedSource):
         fetch(self, folder, offline)
 
     def place(self) -> Path:
-        """As `PreparedSource.place` says: a folder of its own for other files."""
+        """A folder of its own for other files."""
         return cache.place(self.name, [file.md5 or file.path for file in self.files])

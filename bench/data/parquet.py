@@ -111,15 +111,7 @@ def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:
 def fetch(repository: str, folder: Path, title: str, offline: bool) -> None:
     """Download the parquet files of a repository into `folder`; files that are there stay, a broken download goes on.
 
-    Args:
-        repository: on the hub, as owner/name.
-        folder: where `find` looks first.
-        title: the data set's, for the message.
-        offline: never use the network.
-
-    Raises:
-        MissingData: `offline`.
-        EnvironmentProblem: the download failed.
+    Raises MissingData if `offline`, EnvironmentProblem if the download failed.
     """
     place = f"put the parquet files of the hub's data set {repository} into {folder}"
     if offline:

@@ -11,20 +11,15 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from algorithms.fingerprint import fingerprint
 from bench import plugins
-from bench.data.dealing import Partition, PartitionError, Wanted
+from bench.data.dealing import Partition, PartitionError, Positions, Wanted
 from bench.data.table import GROUPS
 from bench.errors import UsageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Positions = NDArray[np.int64]
 
 KIND = plugins.PARTITIONS
 SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
@@ -34,8 +29,7 @@ SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
 def find(name: str) -> Partition | None:
     """A partition that is not of this suite, its function checked; None if no package has one of that name.
 
-    Raises:
-        UsageError: its module, or the thing that stands there, is not what it should be.
+    Raises UsageError if its module, or the thing that stands there, is not what it should be.
     """
     path = KIND.path(name)
     if path is None:
@@ -69,13 +63,7 @@ def version(name: str) -> int | None:
 
 @dataclass(frozen=True)
 class Checked:
-    """A partition's function whose result is compared with the request.
-
-    Args:
-        name: of the partition.
-        function: the function.
-        needs_alpha: whether it is given alpha.
-    """
+    """A partition's function whose result is compared with the request."""
 
     name: str
     function: Callable[[Wanted, np.random.RandomState], Any]
@@ -104,8 +92,7 @@ class Checked:
             hint = "" if self.needs_alpha else "; alpha is given only to a Partition with needs_alpha=True"
             raise plugins.problem(KIND, self.name, f"its function raises {kind}{error}{hint}") from error
         if not isinstance(given, list | tuple) or len(given) != wanted.num_clients:
-            count = f"{len(given)} of them" if isinstance(given, list | tuple) else type(given).__name__
-            raise self._wrong(f"must give a list of {wanted.num_clients} arrays, one for each client, got {count}")
+            raise self._wrong(f"must give a list of {wanted.num_clients} arrays, one for each client")
         clients = [self._client(number, positions, len(wanted.labels)) for number, positions in enumerate(given)]
         together, counts = np.unique(np.concatenate(clients), return_counts=True)
         if counts.max() > 1:
@@ -115,14 +102,11 @@ class Checked:
 
     def _client(self, number: int, given: Any, count: int) -> Positions:
         positions = np.asarray(given)
-        if not positions.size:
-            raise self._wrong(f"leaves client {number} without a sample")
-        if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer):
-            got = f"{positions.dtype} with {positions.ndim} axes"
+        if positions.ndim != 1 or not positions.size or not np.issubdtype(positions.dtype, np.integer):
+            got = f"{positions.dtype} of shape {positions.shape}"
             raise self._wrong(f"must give each client whole numbers in one axis, got {got} for client {number}")
         if positions.min() < 0 or positions.max() >= count:
-            got = f"{positions.min()} to {positions.max()}"
-            raise self._wrong(f"must give positions in [0, {count - 1}], got {got} for client {number}")
+            raise self._wrong(f"must give positions in [0, {count - 1}], and does not for client {number}")
         return np.sort(positions).astype(np.int64)
 
     def _wrong(self, what: str) -> PartitionError:

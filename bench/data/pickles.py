@@ -24,9 +24,6 @@ def load_arrays(blob: bytes) -> dict[Any, Any]:
 
     Text of Python 2 comes as bytes.
 
-    Args:
-        blob: the file's content.
-
     Raises:
         ForbiddenPickle: it names anything but arrays of whole numbers, or an array is not as long as its shape says.
         pickle.UnpicklingError: it is no pickle of a dictionary.

@@ -96,21 +96,16 @@ class Arrays:
     """The `Source` of a data set that a function gives as arrays. It needs no folder and no network.
 
     Args:
-        info: the entry, with which the arrays are compared.
         function: without arguments; gives the training and the test part, each as (x, labels), or (x, labels, groups)
             if `info.groups` is set. Images are (N, C, H, W) uint8, texts (N, L) token ids, vectors (N, D); labels
             and groups are (N,) whole numbers from 0. A FileNotFoundError says that the data are not here.
     """
 
-    info: DatasetInfo
+    info: DatasetInfo  # the entry, with which the arrays are compared
     function: Callable[[], Any]
 
     def read(self, folder: Path) -> Dataset:
-        """The data set, with copies of the arrays; `folder` is not looked at.
-
-        Raises:
-            MissingData: the function did not find a file.
-        """
+        """The data set, with copies of the arrays; raises MissingData if the function did not find a file."""
         return self.dataset
 
     def labels(self, folder: Path) -> Labels:
@@ -168,26 +163,23 @@ class Arrays:
     def _samples(self, what: str, x: NDArray[Any]) -> NDArray[Any]:
         kind, shape = self.info.kind, self.info.input_shape
         if x.shape[1:] != shape:
-            fix = "; one channel is x[:, None]" if x.shape[1:] == shape[1:] and shape[0] == 1 else ""
-            raise self._problem(f"{what} must be of shape {_shape('N', *shape)}, got {_shape(*x.shape)}{fix}")
-        whole = kind != "vectors"
-        if not np.issubdtype(x.dtype, np.integer if whole else np.number) or x.dtype.kind == "c":
+            raise self._problem(f"{what} must be (N, {', '.join(map(str, shape))}), got {x.shape}")
+        if x.dtype.kind not in ("iuf" if kind == "vectors" else "iu"):
             raise self._problem(f"{what}: {FIXES[kind]}, got {x.dtype}")
-        if whole and (x.min() < 0 or (kind == "images" and x.max() > self.info.scale)):
-            limit = f"in [0, {self.info.scale}], which scale says" if kind == "images" else ">= 0"
-            raise self._problem(f"{what} must be {limit}, got {x.min()} to {x.max()}")
-        if not whole and not np.isfinite(x).all():
+        most = self.info.scale if kind == "images" else np.inf
+        if kind != "vectors" and not 0 <= x.min() <= x.max() <= most:
+            raise self._problem(f"{what} must be in [0, {most}], got {x.min()} to {x.max()}")
+        if not np.isfinite(x).all():
             raise self._problem(f"{what} must be finite, got NaN or infinity")
         return np.array(x, DTYPES[kind], order="C")
 
     def _whole(self, what: str, values: NDArray[Any], count: int | None = None) -> NDArray[np.int64]:
         """(N,) whole numbers from 0, below `count`."""
         if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
-            shape = _shape(*values.shape)
-            raise self._problem(f"{what} must be whole numbers of shape (N,), got {values.dtype} of {shape}")
+            raise self._problem(f"{what} must be whole numbers of shape (N,), got {values.dtype} of {values.shape}")
         if values.min() < 0 or (count is not None and values.max() >= count):
-            allowed = ">= 0" if count is None else f"in [0, {count - 1}], num_classes being {count}"
-            raise self._problem(f"{what} must be {allowed}, got {values.min()} to {values.max()}")
+            below = f", and num_classes is {count}" if count else ""
+            raise self._problem(f"{what} must count from 0{below}, got {values.min()} to {values.max()}")
         return np.array(values, np.int64)
 
     def _problem(self, what: str) -> UsageError:
@@ -198,10 +190,17 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
     """What must hold of an entry, the field's name coming first -> whether it does not."""
     shape, kind = info.input_shape, info.kind
     numbers = KINDS.get(kind, 0)
+    fitting = isinstance(shape, tuple) and len(shape) == numbers and all(map(_positive, shape))
+    try:
+        rules = list(info.normalizations.values()) if kind == "images" else []
+        normal = all(len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules)
+    except (TypeError, ValueError, AttributeError):
+        normal = False
+    normal = normal and (bool(rules) if kind == "images" else "none" in info.normalizations)
     return {
         f"kind must be one of {', '.join(KINDS)}": kind not in KINDS,
         f"input_shape must be {numbers} whole numbers > 0 for {kind}, as (channels, rows, columns) or (length,)": (
-            not isinstance(shape, tuple) or len(shape) != numbers or not all(_positive(side) for side in shape)
+            not fitting
         ),
         "num_classes must be a whole number > 1": not _positive(info.num_classes) or info.num_classes < 2,
         "train_size must be a whole number > 0": not _positive(info.train_size),
@@ -209,23 +208,10 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
         "scale must be a whole number from 1 to 255": not _positive(info.scale) or info.scale > 255,
         f"groups must be one of {', '.join(map(repr, GROUPS))}": info.groups not in GROUPS,
         "loader must be 'module:name'": ":" not in info.loader,
-        "normalizations must map a rule, such as 'standard', to a mean and a deviation > 0 for each channel": (
-            kind == "images" and not _fit(info.normalizations, shape)
-        ),
-        f'normalizations must be {{"none": ((), ())}} for {kind}': (
-            kind != "images" and "none" not in info.normalizations
+        'normalizations must map a rule to a mean and a deviation > 0 for each channel, or be {"none": ((), ())}': (
+            fitting and not normal
         ),
     }
-
-
-def _fit(rules: Mapping[str, Any], shape: tuple[int, ...]) -> bool:
-    """Whether each rule has two tuples of a number for each channel, no deviation being 0."""
-    try:
-        return len(rules) > 0 and all(
-            len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules.values()
-        )
-    except (TypeError, ValueError):
-        return False
 
 
 def _positive(value: object) -> bool:
@@ -234,7 +220,3 @@ def _positive(value: object) -> bool:
 
 def _told(given: Any) -> str:
     return f"{len(given)} things" if isinstance(given, tuple | list) else type(given).__name__
-
-
-def _shape(*sides: int | str) -> str:
-    return f"({', '.join(map(str, sides))}{',' * (len(sides) == 1)})"

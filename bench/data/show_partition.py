@@ -16,8 +16,8 @@ import numpy as np
 
 from bench import data
 from bench.atomic_write import atomic_file
-from bench.charts.holdings import holdings
-from bench.charts.panels import WIDE_SIDE, picture, print_config
+from bench.charts.classes import holdings
+from bench.charts.panels import WIDE_SIDE, drawn, picture, renderer
 from bench.data.partition import PARTITIONS, partition
 from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
@@ -113,12 +113,7 @@ def _check_plot(path: Path, clients: int) -> None:
         raise UsageError(f"--plot FILE must end in .svg or .png, got {str(path)!r}; try {path.stem}.svg")
     if clients > MOST_CLIENTS:
         raise UsageError(f"--plot draws at most {MOST_CLIENTS:,} clients, got {clients:,}; --json has them all")
-    try:
-        import vl_convert  # noqa: F401
-    except ImportError:
-        raise EnvironmentProblem(
-            '--plot needs the package vl-convert-python: pip install "fedkd-bench[report]", then the same command again'
-        ) from None
+    renderer()
 
 
 def _title(shown: dict[str, Any]) -> str:
@@ -129,20 +124,11 @@ def _title(shown: dict[str, Any]) -> str:
 
 def _draw(shown: dict[str, Any], path: Path) -> None:
     """Write the chart of the papers' figures: a bubble for each client and class, its area the number of samples."""
-    import vl_convert
-
-    counts, sizes, distinct = np.array(shown["counts"]), shown["sizes"], shown["distinct_classes"]
-    rows = [
-        {"client": int(client), "class": int(label), "samples": int(counts[client, label])}
-        for client, label in zip(*counts.nonzero(), strict=True)
-    ]
+    counts, sizes, distinct = shown["counts"], shown["sizes"], shown["distinct_classes"]
     samples, classes = f"{min(sizes):,} to {max(sizes):,} samples", f"{min(distinct)} to {max(distinct)} classes"
-    panel = holdings(rows, *counts.shape, most=int(counts.max()), side=WIDE_SIDE)
+    panel = holdings(counts, most=max(map(max, counts)), side=WIDE_SIDE)
     spec = picture(_title(shown), [f"{len(sizes):,} clients, {samples} and {classes} each"], [[panel]])
-    if path.suffix.lower() == ".svg":
-        content = vl_convert.vegalite_to_svg(spec, config=print_config()).encode()
-    else:
-        content = vl_convert.vegalite_to_png(spec, config=print_config(), scale=2.0)
+    content = drawn(spec, path.suffix.lower()[1:])
     try:
         with atomic_file(path) as file:
             file.write(content)

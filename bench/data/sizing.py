@@ -8,28 +8,21 @@ stay below 2^53, so float64 is exact.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.data.table import SIDE
 from bench.errors import UsageError
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bench.data.dataset import Images
+Images = NDArray[np.uint8]
 
 PRECISION = 22  # bits of a weight behind the point: 32 less 8 of a pixel less 2 of room
 CHUNK = 2**20  # pixels in float64 at a time
 
 
 def sized(images: Images, image_size: str) -> Images:
-    """Images (N, C, H, W) as `Setting.image_size` asks for them, read-only; the array itself if they are so already.
-
-    Raises:
-        UsageError: the images are too large to be padded.
-    """
+    """Images (N, C, H, W) as `Setting.image_size` asks for them, read-only; the array itself if they are so already."""
     if image_size == "own" or images.ndim != 4 or images.shape[2:] == (SIDE, SIDE):
         return images
     pixels = padded(images, SIDE) if image_size == "pad32" else resized(images, SIDE)
@@ -40,8 +33,7 @@ def sized(images: Images, image_size: str) -> Images:
 def padded(images: Images, side: int) -> Images:
     """Images (N, C, H, W) in the middle of black ones (N, C, side, side); an odd row or column goes below, right.
 
-    Raises:
-        UsageError: they are larger than that.
+    Raises UsageError if they are larger than that.
     """
     rows, columns = images.shape[2:]
     if max(rows, columns) > side:

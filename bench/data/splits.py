@@ -13,22 +13,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from math import floor
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bench import data
 from bench.data.dataset import content_hash
+from bench.data.dealing import Positions
 from bench.data.partition import Wanted, partition
 from bench.data.table import DATASETS
 from bench.errors import UsageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from search_spaces.setting import Setting
-
-    Positions = NDArray[np.int64]
+from search_spaces.setting import Setting
 
 # The fields of a setting that its split is made of; the others say what is done with the samples.
 FIELDS = (
@@ -46,21 +40,13 @@ FIELDS = (
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Positions in the training set, int64, ascending; no sample is in two parts.
+    """Positions in the training set, int64, ascending; no sample is in two parts."""
 
-    Args:
-        clients: what each client trains on, K arrays.
-        local_tests: each client's own test samples, K arrays, empty unless the setting keeps some.
-        auxiliary: the server's labelled samples.
-        validation: the samples to select on.
-        hash: SHA-256 of all parts, hexadecimal.
-    """
-
-    clients: tuple[Positions, ...]
-    local_tests: tuple[Positions, ...]
-    auxiliary: Positions
-    validation: Positions
-    hash: str
+    clients: tuple[Positions, ...]  # what each client trains on, K arrays
+    local_tests: tuple[Positions, ...]  # each client's own test samples, K arrays, empty unless the setting keeps some
+    auxiliary: Positions  # the server's labelled samples
+    validation: Positions  # the samples to select on
+    hash: str  # SHA-256 of all parts, hexadecimal
 
     def pooled(self) -> Split:
         """The same samples, with one client that holds all clients' training samples."""
@@ -72,13 +58,8 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
 
     In this order: `fraction` of each class is kept; `auxiliary_per_class` of each class go to the server; the
     validation share, of what `fraction` kept, is taken from what remains; the rest is partitioned; each client keeps
-    its local test share back. Shares are rounded half up.
-
-    Args:
-        setting: the problem.
-        train_labels: (N,) labels of the training part.
-        seed: any integer.
-        groups: (N,) source or writer of each training sample, if the data set records it (`Dataset.train_groups`).
+    its local test share back. Shares are rounded half up. `train_labels` are (N,), as are `groups`: the source or
+    writer of each training sample, if the data set records it (`Dataset.train_groups`).
 
     Raises:
         UsageError: the setting asks for more than there is, or names an unknown partition.

@@ -19,42 +19,26 @@ class DatasetInfo:
     """What is known of a data set without reading it.
 
     Args:
-        name: name in `DATASETS`.
-        title: name in print.
-        num_classes: classes C; labels are 0 to C - 1.
-        input_shape: channels, rows, columns of images; tokens of the longest text; numbers of a vector.
-        train_size: training samples; an estimate for FEMNIST's letters and digits.
-        test_size: test samples; likewise.
-        scale: largest pixel value; pixel / scale lies in [0, 1].
         normalizations: by rule of `Setting.normalization`, mean and standard deviation of each channel, in units of
             pixel / scale; what is no image has none.
-        loader: where its `Source` is, as "module:name".
-        flip: whether a mirrored image still shows the same class.
-        groups: what a training sample comes from, one of `GROUPS`; empty where that is not known.
-        download: bytes to fetch where nothing is here yet; 0 for none, None if the host alone knows.
-        kind: what a sample is: `images`, `texts` (token ids) or `vectors`.
     """
 
     name: str
     title: str
-    num_classes: int
-    input_shape: tuple[int, ...]
-    train_size: int
+    num_classes: int  # classes C; labels are 0 to C - 1
+    input_shape: tuple[int, ...]  # channels, rows, columns of images; tokens of the longest text; numbers of a vector
+    train_size: int  # and test_size: samples; an estimate for FEMNIST's letters and digits
     test_size: int
-    scale: int
+    scale: int  # largest pixel value; pixel / scale lies in [0, 1]
     normalizations: Mapping[str, Normalization] = field(hash=False)
-    loader: str
-    flip: bool
-    groups: str = ""
-    download: int | None = None
-    kind: str = "images"
+    loader: str  # where its `Source` is, as "module:name"
+    flip: bool  # whether a mirrored image still shows the same class
+    groups: str = ""  # what a training sample comes from, one of `GROUPS`; empty where that is not known
+    download: int | None = None  # bytes to fetch where nothing is here yet; 0 for none, None if the host alone knows
+    kind: str = "images"  # what a sample is: `images`, `texts` (token ids) or `vectors`
 
     def normalization(self, rule: str) -> Normalization:
-        """Mean and standard deviation of each channel under `rule`, in units of pixel / scale.
-
-        Raises:
-            UsageError: the data set has no such rule.
-        """
+        """Mean and standard deviation of each channel under `rule`, in units of pixel / scale; raises UsageError."""
         if rule in self.normalizations:
             return self.normalizations[rule]
         rules = ", ".join(self.normalizations)
@@ -63,8 +47,7 @@ class DatasetInfo:
     def sized(self, image_size: str) -> DatasetInfo:
         """The same data set with images of the size that `Setting.image_size` asks for; itself if they have it.
 
-        Raises:
-            UsageError: the images are too large to be padded.
+        Raises UsageError if the images are too large to be padded.
         """
         if image_size == "own" or self.kind != "images" or self.input_shape[1:] == (SIDE, SIDE):
             return self

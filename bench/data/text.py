@@ -15,18 +15,15 @@ import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.data import parquet
 from bench.data.dataset import Dataset
 from bench.data.download import DISTILBERT, Original, hub_file
 from bench.data.files import FileSource
 from bench.data.table import DATASETS, TOKENS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PAD = 0  # the id of [PAD], the vocabulary's first piece
 LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
@@ -45,20 +42,16 @@ Part = list[tuple[str, int]]  # texts, each with its label from 0
 
 @dataclass(frozen=True)
 class TextSource(FileSource):
-    """A `FileSource` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`.
+    """A `FileSource` of texts: the vocabulary, then a file for each part, or tables with columns `text` and `label`."""
 
-    Args:
-        development: samples of a part of its own that the training part ends with; 0 for none.
-    """
-
-    development: int = 0
+    development: int = 0  # samples of a part of its own that the training part ends with; 0 for none
 
     @abstractmethod
     def texts(self, file: Path) -> Part:
         """The texts of one of the data set's own files."""
 
     def parse(self, folder: Path) -> Dataset:
-        """As `FileSource.parse` says."""
+        """Read and split all texts."""
         tables = self.tables(folder) or [[file.find(folder) or folder] for file in self.files[1:]]
         parts: list[Part] = []
         for files in tables:
@@ -94,7 +87,7 @@ class AgNews(TextSource):
     """The `Source` of AG News: titles and first sentences of news. A text is the title, a blank and the description."""
 
     def texts(self, file: Path) -> Part:
-        """As `TextSource.texts` says."""
+        """Rows of class, title and description."""
         rows = csv.reader(file.read_bytes().decode("utf-8").splitlines(keepends=True), strict=True)
         return [(f"{title} {description}", int(label) - 1) for label, title, description in rows]
 
@@ -108,7 +101,7 @@ class Sst5(TextSource):
     """
 
     def texts(self, file: Path) -> Part:
-        """As `TextSource.texts` says."""
+        """Sentences of trees."""
         trees = [tree for tree in file.read_bytes().decode("utf-8").split("\n") if tree]
         for tree in trees:
             if not TREE.match(tree) or tree.count("(") != tree.count(")"):
@@ -117,14 +110,9 @@ class Sst5(TextSource):
 
 
 def tokens(texts: list[str], vocabulary: Path) -> NDArray[np.int32]:
-    """Texts as ids.
+    """(N, L) ids of N texts, int32, L the tokens of the longest, at most `TOKENS`; shorter ones end with `PAD`.
 
-    Args:
-        texts: N of them.
-        vocabulary: a file with a piece a line.
-
-    Returns:
-        (N, L) int32, L the tokens of the longest text, at most `TOKENS`; shorter ones end with `PAD`.
+    `vocabulary`: a file with a piece a line.
     """
     from tokenizers import BertWordPieceTokenizer
 

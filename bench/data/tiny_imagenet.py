@@ -44,7 +44,7 @@ class TinyImageNet(FileSource):
         return super().present(folder)
 
     def parse(self, folder: Path) -> Dataset:
-        """As `FileSource.parse` says."""
+        """Read the folder, the tables or the archive."""
         if not _is_whole(folder / FOLDER) and (tables := self.tables(folder)):
             train, test = (parquet.labelled(part, SHAPE) for part in tables)
             return Dataset.of(self.name, train, test)
@@ -56,12 +56,7 @@ class TinyImageNet(FileSource):
             return self._of_files(sorted(listed), lambda path: archive.read(f"{FOLDER}/{path}"))
 
     def _of_files(self, train_images: list[str], read: Callable[[str], bytes]) -> Dataset:
-        """The data set.
-
-        Args:
-            train_images: sorted paths that end with train/WNID/images/NAME.
-            read: gives the content of a file of the archive.
-        """
+        """The data set, of sorted paths that end with train/WNID/images/NAME; `read` gives a file's content."""
         labels = {wnid: label for label, wnid in enumerate(sorted(read("wnids.txt").decode().split()))}
         rows = [line.split() for line in read("val/val_annotations.txt").decode().splitlines()]
         train = [("/".join(path.rsplit("/", 4)[1:]), labels[path.rsplit("/", 3)[1]]) for path in train_images]

@@ -33,19 +33,17 @@ class Vision(FileSource):
     """The `Source` of a data set that is in `torchvision.datasets`.
 
     Args:
-        theirs: its class there.
-        parts: arguments of that class for the training and the test part; the first file is of the training part, the
-            last one of the test part.
-        first_label: number of the first class in the files.
+        parts: arguments of its class there for the training and the test part, which the first and the last of `files`
+            belong to.
     """
 
-    theirs: str = ""
+    theirs: str = ""  # its class there
     parts: tuple[dict[str, Any], dict[str, Any]] = ({"train": True}, {"train": False})
-    first_label: int = 0
+    first_label: int = 0  # number of the first class in the files
 
     @property
     def remotes(self) -> tuple[Original, ...]:
-        """As `FileSource.remotes`, from torchvision."""
+        """The files to download, from torchvision."""
         from torchvision import datasets
 
         theirs = getattr(datasets, self.theirs)
@@ -62,7 +60,7 @@ class Vision(FileSource):
         return tuple(Original(*each, urls=urls) for each, urls in zip(packed, mirrored, strict=True))
 
     def parse(self, folder: Path) -> Dataset:
-        """As `FileSource.parse` says."""
+        """Read the tables, else the files by torchvision."""
         tables = self.tables(folder)
         if tables:
             train, test = (parquet.labelled(part, self.info.input_shape) for part in tables)

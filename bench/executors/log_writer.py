@@ -22,7 +22,7 @@ from algorithms import entry
 from bench.executors.events import Observer, Watched
 from bench.executors.log_tools import Series, Writer, make_tools
 from bench.identity import identity_json
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
 from bench.planning.run_spec import RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted

@@ -15,7 +15,7 @@ from algorithms import entry
 from bench.execution import STATE_VERSION
 from bench.identity import identity_json
 from bench.planning.labels import Varied, varied_names
-from bench.planning.plan import Plan, Search, units_of
+from bench.planning.model import Plan, Search, units_of
 from leaderboards import Store, canonical_json
 from search_spaces import Grid, Range, Value, holds, names_in
 

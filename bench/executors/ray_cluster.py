@@ -11,7 +11,7 @@ import ray
 from bench.errors import EnvironmentProblem
 from bench.execution import cpu_count
 from bench.executors.runner import Resources
-from bench.planning.gpu_share import fitting
+from bench.planning.packing import fitting
 
 CONNECT_SECONDS = 5.0
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data

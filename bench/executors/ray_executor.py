@@ -24,7 +24,7 @@ from bench.executors.ray_cluster import concurrent, start
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.runner import Outcome, Resources, scheduled
 from bench.planning.labels import varied_names
-from bench.planning.plan import Plan, units_of
+from bench.planning.model import Plan, units_of
 from bench.planning.run_spec import RunSpec
 
 

@@ -17,8 +17,8 @@ from bench.execution import Execution
 from bench.executors.events import Display, Events, Observer
 from bench.executors.interruption import Interruption
 from bench.executors.notices import Notices
-from bench.planning.packs import packs_of
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
+from bench.planning.packing import packs_of
 from bench.planning.run_spec import RunSpec
 from bench.trial.halving import rungs_of
 from leaderboards import Store

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench import artifacts
+from bench.charts.classes import points
 from bench.charts.panels import picture
-from bench.charts.points import points
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
-from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Found, Runs, Sketch, untracked
+from bench.figures.comparisons import Comparison, further
+from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Edges = NDArray[np.float64]
-    Classes = NDArray[np.int64]
+Edges = NDArray[np.float64]
+Classes = NDArray[np.int64]
 
 _LACKING = untracked("the model of a task in the plane, such as toy2d", "models")
 _FINE = 160  # fields on either side
@@ -32,13 +28,12 @@ _AGAIN = "delete it; --track models with --force makes it again"
 
 def find(runs: Runs, figure: str) -> Found:
     """Find the pictures that some runs make: one for each setting."""
-    sketches = []
-    for comparison in comparisons(runs.records, ()):
+
+    def kept_of(comparison: Comparison) -> dict[str, Run]:
         kept = runs.keeping(comparison.records, "models") if _in_plane(comparison.setting["dataset"]) else {}
-        kept = {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
-        if kept:
-            sketches.append(Sketch(file_name(figure, [comparison]), partial(spec, runs, comparison, kept)))
-    return Found(tuple(sketches), _LACKING)
+        return {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
+
+    return picture_of_each(runs, figure, kept_of, spec, _LACKING)
 
 
 def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
@@ -66,8 +61,7 @@ def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
 def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
     """(rows, columns) the class that a run's final model gives to the middle of each field between edges.
 
-    Raises:
-        EnvironmentProblem: the kept model is not that of the run's setting.
+    Raises EnvironmentProblem if the kept model is not that of the run's setting.
     """
     import torch
 

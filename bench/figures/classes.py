@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.artifacts import Arrays
+from bench.charts.classes import DARK, Strips, label_width, strips
 from bench.charts.panels import picture
-from bench.charts.strips import DARK, Strips, label_width, strips
 from bench.charts.theme import Spec
-from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Found, Runs, Sketch, untracked
+from bench.figures.comparisons import Comparison, further
+from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 
 if TYPE_CHECKING:
@@ -31,13 +31,7 @@ _NEEDED = tuple(f"classes/{name}" for name in ("rounds", "global", "counts", "cl
 
 def find(runs: Runs, figure: str) -> Found:
     """Find the pictures that some runs make: one for each setting."""
-    tracked_runs = [(comparison, _kept(runs, comparison)) for comparison in comparisons(runs.records, ())]
-    sketches = [
-        Sketch(file_name(figure, [comparison]), partial(spec, runs, comparison, kept))
-        for comparison, kept in tracked_runs
-        if kept
-    ]
-    return Found(tuple(sketches), _LACKING)
+    return picture_of_each(runs, figure, partial(_kept, runs), spec, _LACKING)
 
 
 def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:

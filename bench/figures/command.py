@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
 from bench.atomic_write import atomic_file
+from bench.charts.panels import drawn, renderer
 from bench.compare.filters import filters, selection, selection_options
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.table import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
@@ -25,7 +25,6 @@ from bench.terminal.values import folders_of, split_list
 from bench.terminal.words import IMPORT, OUTS, counted
 
 if TYPE_CHECKING:
-    from bench.charts.theme import Spec
     from bench.figures.runs import Found
 
 _EPILOG = """\
@@ -40,7 +39,6 @@ It needs the package vl-convert-python: pip install "fedkd-bench[report]".
 """
 _INDENT = " " * 15
 FORMATS = ("svg", "png")
-_SCALE = 2.0  # pixels of a PNG for one of the specification's
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,7 +84,7 @@ def _figures(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--to names a folder, {target} is a file")
     drawing = bool(arguments.names or arguments.figure or arguments.all)
     if drawing and not arguments.dry_run:
-        check_renderer()
+        renderer()  # its absence is said before work is done
     from bench.figures.runs import read
 
     for name in split_list(arguments.out):
@@ -106,11 +104,7 @@ def _figures(arguments: argparse.Namespace) -> None:
 
 
 def _asked(arguments: argparse.Namespace) -> list[Figure]:
-    """Return the figures that are asked for, or those to be listed.
-
-    Raises:
-        UsageError: there is no such paper or figure, or options exclude each other.
-    """
+    """Return the figures that are asked for, or those to be listed; raises UsageError."""
     names = split_list(arguments.names)
     if names and (arguments.paper or arguments.all):
         raise UsageError(f"{' '.join(names)} with {'--paper' if arguments.paper else '--all'}: give one of the two")
@@ -166,30 +160,3 @@ def _draw(drawable: Mapping[Figure, Found], target: Path, formats: Sequence[str]
                     file.write(content)
         sys.stdout.write("".join(f"{path}\n" for path in paths))
         sys.stdout.flush()
-
-
-def check_renderer() -> None:
-    """Find the package that draws, before work is done.
-
-    Raises:
-        EnvironmentProblem: it is not installed.
-    """
-    try:
-        import vl_convert  # noqa: F401
-    except ImportError:
-        raise EnvironmentProblem(
-            'figures need the package vl-convert-python: pip install "fedkd-bench[report]", then the same command again'
-        ) from None
-
-
-def drawn(spec: Spec, form: str) -> bytes:
-    """Return a specification as the content of a file: SVG with its words as text, or PNG at twice the size."""
-    import vl_convert
-
-    from bench.charts.panels import print_config
-
-    if form == "svg":
-        text: str = vl_convert.vegalite_to_svg(spec, config=print_config())
-        return text.replace(">", f"><title>{escape(spec['description'])}</title>", 1).encode()
-    image: bytes = vl_convert.vegalite_to_png(spec, config=print_config(), scale=_SCALE)
-    return image

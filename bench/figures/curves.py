@@ -43,28 +43,19 @@ class Curves:
     """A figure whose panels are curves, a line per algorithm.
 
     Args:
-        what: in the picture's first small line.
-        lacking: what runs lack where none has such curves.
-        x: the axis below.
         ys: what is measured; panels from top to bottom, or from left to right where `across` is empty.
-        across: fields of the setting; panels from left to right.
-        where: only settings with these values.
-        equal: lines end where the first of them does, so that all have spent the same.
-        rows: a row for each data set, where each has one setting.
-        whole: nothing is drawn where one of `ys` is not measured.
-        several: nor where there is only one panel to a row.
     """
 
     what: str
     lacking: str
     x: Axis = ROUND
     ys: tuple[Axis, ...] = (ACCURACY,)
-    across: tuple[str, ...] = ()
+    across: tuple[str, ...] = ()  # fields of the setting; panels from left to right
     where: Mapping[str, Any] = field(default_factory=dict)
-    equal: bool = False
-    rows: bool = False
-    whole: bool = False
-    several: bool = False
+    equal: bool = False  # lines end where the first of them does, so that all have spent the same
+    rows: bool = False  # a row for each data set, where each has one setting
+    whole: bool = False  # nothing is drawn where one of `ys` is not measured
+    several: bool = False  # nor where there is only one panel to a row
 
     def __call__(self, runs: Runs, figure: str) -> Found:
         """Find the pictures of this figure that some runs make."""

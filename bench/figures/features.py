@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.artifacts import Arrays
+from bench.charts.classes import points
 from bench.charts.panels import picture
-from bench.charts.points import points
 from bench.charts.theme import Spec
-from bench.figures.comparisons import Comparison, comparisons, file_name, further
-from bench.figures.runs import Found, Runs, Sketch, untracked
+from bench.figures.comparisons import Comparison, further
+from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _LACKING = untracked("features", "local,features")
 _NEEDED = ("features/labels", "features/client", "features/local")
@@ -29,15 +26,7 @@ _COLUMNS = 6
 
 def find(runs: Runs, figure: str) -> Found:
     """Find the pictures that some runs make: one for each setting."""
-    tracked_runs = [
-        (comparison, runs.keeping(comparison.records, "features")) for comparison in comparisons(runs.records, ())
-    ]
-    sketches = [
-        Sketch(file_name(figure, [comparison]), partial(spec, runs, comparison, kept))
-        for comparison, kept in tracked_runs
-        if kept
-    ]
-    return Found(tuple(sketches), _LACKING)
+    return picture_of_each(runs, figure, lambda one: runs.keeping(one.records, "features"), spec, _LACKING)
 
 
 def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
@@ -45,12 +34,27 @@ def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
     arrays_of = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
     say(f"placing the features of {counted(len(arrays_of), 'algorithm')} by t-SNE, which takes some seconds for each")
     classes = 1 + max(int(arrays["features/labels"].max()) for arrays in arrays_of.values())
-    above = [_panel(arrays, "global", _global(name, arrays, kept[name]), classes) for name, arrays in arrays_of.items()]
+    scores = {
+        name: f"global: {100 * kept[name]['final_accuracy']:.2f} %"
+        if "features/global" in arrays
+        else "no global model"
+        for name, arrays in arrays_of.items()
+    }
+    above = [_panel(arrays, "global", f"{name}, {scores[name]}", classes) for name, arrays in arrays_of.items()]
     below = [_panel(arrays, "local", _local(name, arrays), classes) for name, arrays in arrays_of.items()]
     rows = []
     for start in range(0, len(arrays_of), _COLUMNS):
         rows += [above[start : start + _COLUMNS], below[start : start + _COLUMNS]]
-    return picture(comparison.title, [*_notes(kept, arrays_of), *further([comparison], arrays_of, "not tracked")], rows)
+    count = max(len(arrays["features/labels"]) for arrays in arrays_of.values())
+    clients = sorted({int(arrays["features/client"]) for arrays in arrays_of.values()})
+    seed = next(iter(kept.values()))["seed"]
+    whose = f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
+    notes = [
+        f"Penultimate features of {count:,} test samples at the end, by t-SNE, and test accuracy; seed {seed}",
+        f"Local: the model of {whose} as the last round's training left it",
+        *further([comparison], arrays_of, "not tracked"),
+    ]
+    return picture(comparison.title, notes, rows)
 
 
 def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -79,26 +83,9 @@ def _panel(arrays: Arrays, which: str, title: str, classes: int) -> Spec:
     return points(rows, classes, title=title)
 
 
-def _global(name: str, arrays: Arrays, run: Run) -> str:
-    if "features/global" not in arrays:
-        return f"{name}: no global model"
-    return f"{name}, global: {100 * run['final_accuracy']:.2f} %"
-
-
 def _local(name: str, arrays: Arrays) -> str:
     """With its accuracy where that was tracked too."""
     if "local/accuracy" not in arrays:
         return f"{name}, local"
     position = arrays["local/clients"][-1].tolist().index(int(arrays["features/client"]))
     return f"{name}, local: {100 * arrays['local/accuracy'][-1][position]:.2f} %"
-
-
-def _notes(kept: Mapping[str, Run], arrays_of: Mapping[str, Arrays]) -> Sequence[str]:
-    count = max(len(arrays["features/labels"]) for arrays in arrays_of.values())
-    clients = sorted({int(arrays["features/client"]) for arrays in arrays_of.values()})
-    seed = next(iter(kept.values()))["seed"]
-    whose = f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
-    return [
-        f"Penultimate features of {count:,} test samples at the end, by t-SNE, and test accuracy; seed {seed}",
-        f"Local: the model of {whose} as the last round's training left it",
-    ]

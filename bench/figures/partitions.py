@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.charts.holdings import holdings
+from bench.charts.classes import holdings
 from bench.charts.lines import Axis, Keys, lines
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
@@ -22,10 +23,7 @@ from bench.stored.groups import label_of
 from bench.stored.results import Run
 from leaderboards.rows.identity import canonical_json
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Counts = NDArray[np.int64]
+Counts = NDArray[np.int64]
 
 _BEST = Axis("best_accuracy", "best test accuracy, %", 100)
 _NO_PARTITION = f"{untracked('the class counts of clients', 'classes')}; and the data are not here to count in"
@@ -33,28 +31,18 @@ _NO_PARTITION = f"{untracked('the class counts of clients', 'classes')}; and the
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """A partition.
-
-    Args:
-        label: what tells it from those beside it.
-        seed: of its draws.
-        counts: (K, C) training samples of each class that each client holds.
-    """
+    """A partition."""
 
     label: str
     seed: int
-    counts: Counts
+    counts: Counts  # (K, C) training samples of each class that each client holds
 
 
 @dataclass(frozen=True)
 class Partitions:
-    """A figure of partitions, a panel for each alpha; it looks at nothing that a partition does not depend on.
+    """A figure of partitions, a panel for each alpha; it looks at nothing that a partition does not depend on."""
 
-    Args:
-        shaded: as fields, else as bubbles.
-    """
-
-    shaded: bool
+    shaded: bool  # as fields, else as bubbles
 
     def __call__(self, runs: Runs, figure: str) -> Found:
         """Find the pictures that some runs make."""
@@ -89,8 +77,7 @@ def panels_of(found: Sequence[Holding], shaded: bool) -> list[Spec]:
     most = max((int(holding.counts.max()) for holding in found), default=1)
     side = SIDE if len(found) > 1 else WIDE_SIDE
     return [
-        holdings(_rows(holding.counts), *holding.counts.shape, most=most, title=holding.label, shaded=shaded, side=side)
-        for holding in found
+        holdings(holding.counts.tolist(), most=most, title=holding.label, shaded=shaded, side=side) for holding in found
     ]
 
 
@@ -98,13 +85,6 @@ def seeds_of(found: Iterable[Holding]) -> str:
     """Print the seeds: `seeds 0, 1`."""
     seeds = sorted({holding.seed for holding in found})
     return f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
-
-
-def _rows(counts: Counts) -> list[dict[str, int]]:
-    return [
-        {"client": int(client), "class": int(label), "samples": int(counts[client, label])}
-        for client, label in zip(*counts.nonzero(), strict=True)
-    ]
 
 
 def _tracked(runs: Runs, run: Run) -> Counts | None:

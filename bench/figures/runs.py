@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from bench.artifacts import Arrays
 from bench.charts.theme import Spec
 from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
+from bench.figures.comparisons import Comparison, comparisons, file_name
 from bench.stored.groups import label_of, labels_of
 from bench.stored.results import Record, Results, Run
 from bench.stored.results import read as read_results
@@ -21,15 +22,19 @@ from bench.stored.results import read as read_results
 
 @dataclass(frozen=True)
 class Sketch:
-    """A picture that can be drawn.
+    """A picture that can be drawn; `spec` makes its specification, and takes the time."""
 
-    Args:
-        name: of its file, without the ending.
-        spec: makes the Vega-Lite specification; what takes time is done here.
-    """
-
-    name: str
+    name: str  # of its file, without the ending
     spec: Callable[[], Spec]
+
+
+def picture_of_each(
+    runs: Runs, figure: str, kept_of: Callable[[Comparison], Mapping[str, Run]], spec: Callable[..., Spec], lacking: str
+) -> Found:
+    """Find a picture for each setting that keeps something. `kept_of`: label -> run; `spec`: of runs, setting, kept."""
+    kept = [(comparison, kept_of(comparison)) for comparison in comparisons(runs.records, ())]
+    sketches = (Sketch(file_name(figure, [one]), partial(spec, runs, one, own)) for one, own in kept if own)
+    return Found(tuple(sketches), lacking)
 
 
 def untracked(what: str, names: str) -> str:
@@ -39,12 +44,7 @@ def untracked(what: str, names: str) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """The pictures of a figure that some runs make.
-
-    Args:
-        sketches: the pictures.
-        lacking: what the runs lack if there are none: `no run here keeps features`.
-    """
+    """The pictures of a figure that some runs make; what the runs lack if there are none."""
 
     sketches: tuple[Sketch, ...]
     lacking: str = ""
@@ -52,13 +52,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Runs:
-    """Stored runs as figures see them.
-
-    Args:
-        outs: the result folders.
-        results: all that they hold.
-        records: rows of their leaderboard that are asked for.
-    """
+    """Stored runs as figures see them."""
 
     outs: tuple[Path, ...]
     results: Results
@@ -76,12 +70,8 @@ class Runs:
     def curve(self, run: Run, metric: str) -> Mapping[int, float]:
         """Return round -> value; empty if the run has no such curve.
 
-        Args:
-            run: whose.
-            metric: of the run's curve, or an array of `bench.artifacts` with a number for each evaluated round.
-
-        Raises:
-            EnvironmentProblem: a file of tracked data is damaged.
+        `metric` is of the run's curve, or an array of `bench.artifacts` with a number for each evaluated round. Raises
+        EnvironmentProblem if a file of tracked data is damaged.
         """
         track, _, name = metric.partition("/")
         if name:
@@ -92,46 +82,25 @@ class Runs:
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
     def held(self, run: Run) -> set[str]:
-        """Return the names of `bench.execution.TRACKS` that have files, in any of the folders.
-
-        Raises:
-            EnvironmentProblem: a file is damaged.
-        """
+        """Return the names of `bench.execution.TRACKS` that have files, in any of the folders."""
         key = run["run_key"]
         if key not in self._held:
             self._held[key] = set().union(*(artifacts.held(out, key) for out in self.outs))
         return self._held[key]
 
     def keeping(self, records: Iterable[Record], track: str) -> dict[str, Run]:
-        """Return label -> run that keeps something, all of the lowest seed that most algorithms have.
-
-        Args:
-            records: rows of the leaderboard in one cell; of those that are selected and did not diverge.
-            track: one of `bench.execution.TRACKS`.
-
-        Raises:
-            EnvironmentProblem: a file is damaged.
-        """
+        """Return label -> run of one cell that keeps `track`, all of the lowest seed that most algorithms have."""
         runs_of_seed: dict[int, dict[str, Run]] = {}
         for record in records:
             if record["selected"] and not record["diverged"]:
                 for seed, run in record["run_of_seed"].items():
                     if track in self.held(run):
                         runs_of_seed.setdefault(seed, {})[label_of(record)] = run
-        return (
-            runs_of_seed[min(runs_of_seed, key=lambda seed: (-len(runs_of_seed[seed]), seed))] if runs_of_seed else {}
-        )
+        seeds = sorted(runs_of_seed, key=lambda seed: (-len(runs_of_seed[seed]), seed))
+        return runs_of_seed[seeds[0]] if seeds else {}
 
     def arrays(self, run: Run, names: Iterable[str]) -> Arrays:
-        """Read the tracked arrays of a run for which `held` names some.
-
-        Args:
-            run: whose.
-            names: what is needed of them.
-
-        Raises:
-            EnvironmentProblem: a file is damaged, or none of ours.
-        """
+        """Read the tracked arrays of a run; raises EnvironmentProblem if a file is damaged, or lacks one of `names`."""
         arrays: Arrays = {}
         for out in self.outs:
             if artifacts.path_of(out, run["run_key"]).exists():
@@ -160,13 +129,7 @@ def read(
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
 ) -> Runs:
-    """Read result folders.
-
-    Args:
-        outs: the folders.
-        where: field -> values asked for, as `bench.compare.filters.filters` gives them.
-        tuned: as for `bench.stored.results.read`.
-        confirmed_at: likewise.
+    """Read result folders; `where` as `bench.compare.filters.filters` gives it, the others as for `read_results`.
 
     Raises:
         UsageError: there is no run in any of them, or none of those asked for.

@@ -20,21 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper.
-
-    Args:
-        paper: key in `search_spaces.PAPERS`.
-        number: as printed; a word for what the paper's analysis has and no figure of it shows.
-        shows: in a line.
-        arguments: of `python -m bench.sweep`, for the runs that the paper draws.
-        finder: `module:name` of the function that finds what can be drawn; `Found` of (runs, the figure's name).
-    """
+    """A figure of a paper."""
 
     paper: str
-    number: str
+    number: str  # as printed; a word for what the paper's analysis has and no figure of it shows
     shows: str
-    arguments: str
-    finder: str
+    arguments: str  # of `python -m bench.sweep`, for the runs that the paper draws
+    finder: str  # `module:name` of the function that finds what can be drawn; `Found` of (runs, the figure's name)
 
     @property
     def name(self) -> str:
@@ -46,11 +38,7 @@ class Figure:
         return shell_command("bench.sweep", *self.arguments.split(), "--out", out)
 
     def find(self, runs: Runs) -> Found:
-        """Find the pictures of it that some runs make.
-
-        Raises:
-            EnvironmentProblem: a file of tracked data is damaged.
-        """
+        """Find the pictures of it that some runs make; raises EnvironmentProblem for a damaged file."""
         module, _, name = self.finder.partition(":")
         finder = cast("Callable[[Runs, str], Found]", getattr(importlib.import_module(f"bench.figures.{module}"), name))
         return finder(runs, self.name)

@@ -40,12 +40,8 @@ _BATCH = 5_000  # runs of a file
 def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> None:
     """Time the leaderboard of `runs` runs, `bench.compare` of a tenth, `bench.report` of `REPORTED` at most.
 
-    Args:
-        record: for `leaderboard`, `compare` and `report` gets `runs` and `points` in the folder, and figures of whole
-            processes: seconds, processor time, largest memory; of a report also the size of its file.
-        runs: in the largest folder.
-        repetitions: of each; one more, not counted, warms the file cache.
-        say: told what is being done.
+    For each the record gets `runs` and `points` in the folder, and figures of whole processes: seconds, processor time,
+    largest memory; of a report also the size of its file. One more repetition, not counted, warms the file cache.
     """
     with tempfile.TemporaryDirectory() as place:
         page = Path(place) / "page.html"
@@ -72,9 +68,7 @@ def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> Non
 def write_folder(out: Path, runs: int) -> None:
     """Write a made-up result folder: finished runs of `ALGORITHMS` algorithms in `CELLS`, each with a curve.
 
-    Args:
-        out: the folder.
-        runs: how many; seeds come first, then cells, algorithms and configurations.
+    Seeds come first, then cells, algorithms and configurations.
     """
     import numpy as np
     import pyarrow as pa

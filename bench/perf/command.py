@@ -107,8 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def check(options: argparse.Namespace) -> None:
     """Resolve lists and `auto`, and refuse what cannot be measured before minutes are spent.
 
-    Raises:
-        UsageError: an unknown name, or a value out of range.
+    Raises UsageError for an unknown name, or a value out of range.
     """
     allowed = {
         "part": (*PARTS, *ON_REQUEST),
@@ -160,11 +159,7 @@ def _check_ranges(options: argparse.Namespace) -> None:
 
 
 def _algorithms(names: Sequence[str]) -> list[str]:
-    """Return registry names; `all` and `none` stand alone.
-
-    Raises:
-        UsageError: an unknown name, or nothing.
-    """
+    """Return registry names; `all` and `none` stand alone. Raises UsageError for an unknown name, or nothing."""
     if names in (["all"], ["none"]):
         return [name for name in ALGORITHMS if name != "fedavg"] if names == ["all"] else []
     if not names or {"all", "none"} & set(names):
@@ -208,12 +203,7 @@ def _new_record(command: str, options: argparse.Namespace) -> Record:
 def _measure_parts(options: argparse.Namespace, record: Record) -> int:
     """Measure part after part into the record, whose file is written again before each case.
 
-    Returns:
-        130 after an interruption, else 0.
-
-    Raises:
-        Exception: the first failure, if nothing was measured.
-        KeyboardInterrupt: so is an interruption then.
+    Returns 130 after an interruption, else 0. Raises the first failure, or an interruption, if nothing was measured.
     """
 
     def say(text: str) -> None:
@@ -309,11 +299,7 @@ def _works(options: argparse.Namespace) -> list[Workload]:
 
 
 def _save(target: str | None, record: Record) -> None:
-    """Write the record so far, if a file was asked for.
-
-    Raises:
-        EnvironmentProblem: it cannot be written.
-    """
+    """Write the record so far, if a file was asked for; raises EnvironmentProblem if it cannot be written."""
     if target in (None, "-") or not any(record["parts"].values()):
         return
     try:

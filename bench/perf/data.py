@@ -29,11 +29,7 @@ FEWER = {("fedgen", "large"): 5_000, ("by_writer_2000", "large"): 2_000}
 def measure_data(record: Record, folder: Path, repetitions: int, say: Say) -> None:
     """Time CIFAR-10, if its files are here, and every partition at each of `SIZES`.
 
-    Args:
-        record: gets `cifar10` and, by size and name, `partitions`: figures, or `left_out` with the reason.
-        folder: of data sets.
-        repetitions: of everything; a partition has one more, not counted.
-        say: told what is being done.
+    The record gets `cifar10` and, by size and name, `partitions`: figures, or `left_out` with the reason.
     """
     say(f"data: preparing {CIFAR10.title}, {repetitions} repetitions")
     record[CIFAR10.name] = preparation(folder, repetitions)
@@ -46,8 +42,7 @@ def measure_data(record: Record, folder: Path, repetitions: int, say: Say) -> No
 def preparation(folder: Path, repetitions: int) -> Record:
     """Time reading CIFAR-10's original files into a prepared copy, and loading that copy.
 
-    Raises:
-        EnvironmentProblem: a file is not the published one, or the copy cannot be kept.
+    Raises EnvironmentProblem if a file is not the published one, or the copy cannot be kept.
     """
     prepared, loaded = [], []
     try:

@@ -23,12 +23,7 @@ MOST = 15  # operators of a profile
 
 @dataclass(frozen=True)
 class Case:
-    """One rate to measure.
-
-    Args:
-        work: what each run trains.
-        pack: runs side by side.
-    """
+    """One rate to measure: `pack` runs of one workload side by side."""
 
     work: Workload
     pack: int
@@ -51,14 +46,7 @@ def cases(
 
 
 def measure_throughput(record: Record, asked: Sequence[Case], rounds: int, say: Say) -> None:
-    """Measure FedAvg's samples a second in each case.
-
-    Args:
-        record: gets `rates`, an entry for each case.
-        asked: of `cases`.
-        rounds: timed, of each.
-        say: told what is being done.
-    """
+    """Measure FedAvg's samples a second in each case; the record gets `rates`, an entry for each."""
     record["rates"] = []
     for case in asked:
         say(f"throughput: {case.name}")
@@ -68,14 +56,10 @@ def measure_throughput(record: Record, asked: Sequence[Case], rounds: int, say: 
 
 
 def rate(case: Case, rounds: int) -> Record:
-    """Time rounds singly after those that prepare.
+    """Time rounds singly after those that prepare; raises UsageError if the device does not compute in the precision.
 
-    Returns:
-        `rate`; `flops`, the counted operations a second; on a GPU `memory`, the most that its allocator held; on a CPU
-        with one thread `cpu_rate`, by processor time.
-
-    Raises:
-        UsageError: the device does not compute in the case's precision.
+    Returns `rate`; `flops`, the counted operations a second; on a GPU `memory`, the most that its allocator held; on a
+    CPU with one thread `cpu_rate`, by processor time.
     """
     device = case.work.device
     check_precision(device, case.work.precision)
@@ -109,13 +93,8 @@ def measure_profile(work: Workload, algorithm: str) -> Record:
     The profiler slows small operators more than large ones: shares tell where to look, not how fast the round is. Its
     log lines on stderr go away with KINETO_LOG_LEVEL=5 in the environment.
 
-    Args:
-        work: what is trained, with few clients of few samples.
-        algorithm: registry name.
-
-    Returns:
-        `seconds` of all operators, or of a GPU's kernels; `operators`, the first `MOST`: `name`, `calls`, `seconds`,
-        `share` of all.
+    Returns `seconds` of all operators, or of a GPU's kernels; `operators`, the first `MOST`: `name`, `calls`,
+    `seconds`, `share` of all.
     """
     run = simulation(smaller(work), algorithm)
     one_round(run)

@@ -23,18 +23,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Spent:
-    """What a call or a process took.
-
-    Args:
-        seconds: wall-clock time.
-        cpu_seconds: processor time.
-        memory: bytes, the largest resident size of a process.
-        errors: what a process wrote on stderr.
-    """
+    """What a call or a process took: wall-clock and processor time; of a process also memory and stderr."""
 
     seconds: float
     cpu_seconds: float
-    memory: int = 0
+    memory: int = 0  # bytes, the largest resident size
     errors: str = ""
 
 
@@ -92,12 +85,7 @@ def alternate(
 def run_python(arguments: Sequence[str], **environment: str) -> Spent:
     """Run the interpreter to its end, this source tree importable; its standard output is thrown away.
 
-    Args:
-        arguments: of the interpreter.
-        **environment: variables that replace the user's.
-
-    Raises:
-        EnvironmentProblem: it failed.
+    `environment` replaces variables of the user's. Raises EnvironmentProblem if it failed.
     """
     path = os.pathsep.join(part for part in (str(bench.ROOT), os.environ.get("PYTHONPATH")) if part)
     names = {**os.environ, "PYTHONPATH": path, **environment}
@@ -116,16 +104,10 @@ def run_python(arguments: Sequence[str], **environment: str) -> Spent:
 
 
 def figure(values: Sequence[float], unit: str, limit: float | None = None, at_least: bool = False) -> Figure:
-    """Summarise single measurements: median, quartiles, and a target if there is one.
+    """Summarise single measurements, at least one: median, quartiles, and a target `limit` if there is one.
 
-    Args:
-        values: at least one.
-        unit: of all of them; `x` for a ratio.
-        limit: the target, or None.
-        at_least: whether the target is a lower limit.
-
-    Returns:
-        `median`, `low` and `high` (quartiles), `n`, `unit`; with a target also `limit`, `bound` and `met`.
+    Returns `median`, `low` and `high` (quartiles), `n`, `unit` (`x` for a ratio); with a target also `limit`, `bound`
+    and `met`.
     """
     low, median, high = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
     summary: Figure = {"median": median, "low": low, "high": high, "n": len(values), "unit": unit}

@@ -20,8 +20,7 @@ AHEAD = 1.0  # target over every other peer
 def read_peers(files: Sequence[str]) -> list[Record]:
     """Read the records among what peers printed: every line that begins with `{`; they print progress, too.
 
-    Raises:
-        UsageError: a file cannot be read or has no record, or a record is damaged or lacks something.
+    Raises UsageError if a file cannot be read or has no record, or a record is damaged or lacks something.
     """
     records = []
     for file in files:
@@ -51,17 +50,10 @@ def _record(line: str, where: str) -> Record:
 
 
 def beside_peers(peers: Sequence[Record], ours: Sequence[Record], device: str, threads: int) -> list[Record]:
-    """Put each peer's rate beside each of our rates of the same model.
+    """Put each peer's rate beside each of our rates (`our_rates`) of the same model, measured on `device` by `threads`.
 
-    Args:
-        peers: of `read_peers`.
-        ours: of `our_rates`.
-        device: of ours.
-        threads: of ours.
-
-    Returns:
-        Entries with `name` and `ratio`, ours over theirs; it has a target if the peer was measured on the same device
-        with the same threads. If we have no such model, `left_out`.
+    Returns entries with `name` and `ratio`, ours over theirs; it has a target if the peer was measured on the same
+    device with the same threads. If we have no such model, `left_out`.
     """
     entries = []
     for peer in peers:
@@ -84,13 +76,8 @@ def beside_peers(peers: Sequence[Record], ours: Sequence[Record], device: str, t
 def our_rates(parts: Mapping[str, Any], precision: str) -> list[Record]:
     """Return the rates of a record's parts that peers do the work of: FedAvg on CIFAR-10, not augmented.
 
-    Args:
-        parts: of the record.
-        precision: of the part training.
-
-    Returns:
-        Entries with `model`, `backend`, `precision`, `pack` and `rate`; rates of the part throughput stand for those of
-        the part training.
+    Returns entries with `model`, `backend`, `precision`, `pack` and `rate`; rates of the part throughput stand for
+    those of the part training, whose precision is `precision`.
     """
     rates = [
         entry

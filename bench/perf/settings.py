@@ -12,13 +12,15 @@ from functools import partial
 from statistics import fmean
 from typing import Any
 
+from torch import nn
+
 from algorithms import build, entry
 from bench.data import info
 from bench.data.made_up import made_up
 from bench.engine.simulation import Simulation
+from bench.models import ModelInfo
 from bench.perf.device import check_precision
 from bench.perf.measure import Record, Say, figure, guarded, synchroniser, timed
-from bench.perf.pfl_cnn import NAME as PFL_CNN
 from bench.perf.workload import together
 from bench.planning.requirements import supply
 from search_spaces import SPACES, Setting
@@ -26,21 +28,13 @@ from search_spaces import SPACES, Setting
 
 @dataclass(frozen=True)
 class Known:
-    """A setting whose time matters.
-
-    Args:
-        setting: the problem.
-        algorithm: registry name.
-        values: its hyper-parameters that are not the defaults.
-        seeds: runs.
-        seconds: target, for all of them on one GPU.
-    """
+    """A setting whose time matters."""
 
     setting: Setting
     algorithm: str
-    values: dict[str, Any]
+    values: dict[str, Any]  # its hyper-parameters that are not the defaults
     seeds: int
-    seconds: float
+    seconds: float  # target, for all of them on one GPU
 
 
 def _printed(paper: str, seeds: int, seconds: float) -> Known:
@@ -49,10 +43,27 @@ def _printed(paper: str, seeds: int, seconds: float) -> Known:
     return Known(space.setting, paper, dict(space.reported()), seeds, seconds)
 
 
+def pfl_body(channels: int, batchnorm: bool) -> nn.Module:
+    """The network of pfl-research's own CIFAR-10 benchmark: images (B, C, 32, 32) to 128 features."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Flatten(),
+        nn.Linear(12544, 128),
+        nn.ReLU(),
+        nn.Dropout(0.5),
+    )
+
+
+PFL_CNN = ModelInfo("bench.perf.settings:pfl_body", "pfl-research's CNN for CIFAR-10", features=128, size=32)
 # Granqvist et al. 2024 (arXiv 2404.06430): 1,000 clients of 50 samples, 50 a round, 1,500 rounds, evaluated every 10.
 _PFL = Setting(
     dataset="cifar10",
-    model=PFL_CNN,
+    model="bench.perf.settings:PFL_CNN",
     partition="iid",
     alpha=None,
     num_clients=1_000,
@@ -72,34 +83,20 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Manner:
-    """How settings are run.
-
-    Args:
-        device: `cpu` or `cuda`.
-        backend: of the engine.
-        precision: of training.
-        pack: most seeds side by side.
-        rounds: of each run, or None for the setting's own; at least those between two evaluations.
-        samples: of each client, or None for the setting's own.
-    """
+    """How settings are run."""
 
     device: str
     backend: str = "auto"
     precision: str = "fp32"
-    pack: int = 1
-    rounds: int | None = None
-    samples: int | None = None
+    pack: int = 1  # most seeds side by side
+    rounds: int | None = None  # of each run, or None for the setting's own; at least those between two evaluations
+    samples: int | None = None  # of each client, or None for the setting's own
 
 
 def measure_settings(record: Record, names: Sequence[str], algorithm: str, manners: Sequence[Manner], say: Say) -> None:
-    """Time settings, each in every manner.
+    """Time settings, each in every manner; the record gets `runs`, an entry for each.
 
-    Args:
-        record: gets `runs`, an entry for each setting and manner.
-        names: of `SETTINGS`.
-        algorithm: instead of each setting's own; empty for that.
-        manners: how they are run.
-        say: told what is being done.
+    `algorithm` is instead of each setting's own; empty for that.
     """
     record["runs"] = []
     for name in names:
@@ -114,13 +111,10 @@ def measure_settings(record: Record, names: Sequence[str], algorithm: str, manne
 def run_setting(name: str, algorithm: str, manner: Manner) -> Record:
     """Time all seeds of a setting from the first round to the last, evaluations included.
 
-    Returns:
-        `seconds` of whole runs, with the target on a GPU; of runs with fewer rounds `seconds_estimate`, their first two
-        rounds once, which prepare, and the mean of the others for all that are missing; of runs with fewer samples
-        `seconds_tried`, of what ran; `rate`; `rounds` that ran `of` how many.
-
-    Raises:
-        UsageError: the device does not compute in the precision that is asked for.
+    Returns `seconds` of whole runs, with the target on a GPU; of runs with fewer rounds `seconds_estimate`, their first
+    two rounds once, which prepare, and the mean of the others for all that are missing; of runs with fewer samples
+    `seconds_tried`, of what ran; `rate`; `rounds` that ran `of` how many. Raises UsageError if the device does not
+    compute in the precision.
     """
     check_precision(manner.device, manner.precision)
     known = SETTINGS[name]

@@ -23,12 +23,8 @@ COMMANDS: dict[str, tuple[tuple[str, ...], float]] = {
 def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) -> None:
     """Time each command, in turn with the bare interpreter.
 
-    Args:
-        record: gets figures by command and the modules of `HEAVY` that it imports; of a dry run also `present`, the
-            data sets that it read.
-        folder: of data sets.
-        repetitions: of every command; one more, not counted, warms the file cache.
-        say: told what is being done.
+    The record gets figures by command and the modules of `HEAVY` that it imports; of a dry run also `present`, the data
+    sets that it read. One more repetition, not counted, warms the file cache.
     """
     say(f"start-up: {repetitions} repetitions")
     commands = {"interpreter": ("-c", "pass"), **{name: arguments for name, (arguments, _) in COMMANDS.items()}}

@@ -32,14 +32,7 @@ def measure_training(
 ) -> None:
     """Time the engine beside a bare loop, and algorithms beside FedAvg with the first augmentation.
 
-    Args:
-        record: gets `work`; `engine`, by model and augmentation; `algorithms`, by model and name.
-        work: what is trained; its model and augmentation are replaced.
-        model_names: names of models.
-        augmentations: values of `Setting.augmentation`.
-        algorithms: registry names to put beside FedAvg.
-        rounds: timed rounds of each comparison.
-        say: told what is being done.
+    The record gets `work`; `engine`, by model and augmentation; `algorithms`, by model and name.
     """
     names = ("clients", "cohort", "samples", "epochs", "batch_size", "device", "precision")
     record |= {"work": {name: getattr(work, name) for name in names}, "engine": {}, "algorithms": {}}
@@ -83,9 +76,8 @@ def smaller(work: Workload) -> Workload:
 def beside_fedavg(algorithm: str, work: Workload, rounds: int) -> Record:
     """Time an algorithm's rounds and FedAvg's, with the same model and optimiser, in turn.
 
-    Returns:
-        `ratio` of times; `arithmetic`, the ratio of floating-point operations that were counted; `over_arithmetic`, the
-        first over the second.
+    Returns `ratio` of times; `arithmetic`, the ratio of floating-point operations that were counted; `over_arithmetic`,
+    the first over the second.
     """
     run, fedavg = simulation(work, algorithm), simulation(work, BASELINE, like=algorithm)
     for _ in range(SETTLED):

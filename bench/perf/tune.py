@@ -54,15 +54,10 @@ class Clock:
 def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say) -> None:
     """Time the same small trials on the embedded digits under both executors, one at a time.
 
-    Args:
-        record: gets `inline`, `ray` and `overhead`, the second beyond the first.
-        trials: of one step, at least 2; Tune's share is taken after the first.
-        steps: reports of one long trial, at least 2.
-        threads: of each trial.
-        say: told what is being done.
+    The record gets `inline`, `ray` and `overhead`, the second beyond the first. There are at least two `trials` of one
+    step, because Tune's share is taken after the first, and two `steps` (reports) of one long trial.
 
-    Raises:
-        EnvironmentProblem: Ray cannot start, or a trial failed.
+    Raises EnvironmentProblem if Ray cannot start, or a trial failed.
     """
     say("tune: importing Ray")
     imported = timed(_import_ray).seconds

@@ -28,33 +28,19 @@ SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10
 
 @dataclass(frozen=True)
 class Workload:
-    """FedAvg's local training, SGD with momentum, all clients of equal size.
-
-    Args:
-        model: name in `bench.models.MODELS`.
-        augmentation: of the engine; the bare loop never augments.
-        clients: K.
-        cohort: clients that train in a round.
-        samples: of each client.
-        epochs: E.
-        batch_size: B.
-        device: `cpu` or `cuda`.
-        backend: of the engine.
-        precision: of both.
-        tests: samples of the test set.
-    """
+    """FedAvg's local training, SGD with momentum, all clients of equal size."""
 
     model: str
-    augmentation: str = "none"
-    clients: int = 10
+    augmentation: str = "none"  # of the engine; the bare loop never augments
+    clients: int = 10  # K
     cohort: int = 10
-    samples: int = 640
-    epochs: int = 2
-    batch_size: int = 64
+    samples: int = 640  # of each client
+    epochs: int = 2  # E
+    batch_size: int = 64  # B
     device: str = "cpu"
     backend: str = "auto"
     precision: str = "fp32"
-    tests: int = 10
+    tests: int = 10  # samples of the test set
 
     @property
     def processed(self) -> int:
@@ -84,15 +70,9 @@ class Workload:
 
 
 def simulation(work: Workload, algorithm: str, like: str = "") -> Simulation:
-    """Make a run of the algorithm with its defaults.
+    """Make a run of the algorithm with its defaults, in a problem that meets the needs of `like` as well.
 
-    Args:
-        work: what is trained.
-        algorithm: registry name.
-        like: an algorithm whose needs of model and optimiser the problem meets as well.
-
-    Raises:
-        UsageError: the workload cannot give what the algorithm needs.
+    Raises UsageError if the workload cannot give what the algorithm needs.
     """
     return simulations(work, algorithm, 1, like)[0]
 
@@ -131,11 +111,7 @@ def together(runs: Sequence[Simulation]) -> Callable[[], None]:
 
 
 def one_round(run: Simulation) -> None:
-    """Advance by one round.
-
-    Raises:
-        RuntimeError: the run diverged before: nothing would be timed.
-    """
+    """Advance by one round; raises RuntimeError if the run diverged before: nothing would be timed."""
     before = run.round
     run.advance()
     _check_advanced([run], before)

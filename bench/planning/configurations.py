@@ -29,10 +29,8 @@ MANY = 500  # learning rates that differ in three digits
 def configurations_of(algorithm: Entry, search: Search, request: Request, notes: Notes) -> list[dict[str, Value]]:
     """The configurations of a grid or random search that keep the relations, each checked.
 
-    For Optuna, which chooses as it goes: those of the grid, an interval standing for its two ends.
-
-    Raises:
-        UsageError: a value is not allowed, or no combination keeps the relations.
+    For Optuna, which chooses as it goes: those of the grid, an interval standing for its two ends. Raises UsageError if
+    a value is not allowed, or no combination keeps the relations.
     """
     _check_values(algorithm, search.values)
     if request.search == "random":
@@ -54,14 +52,8 @@ def tries(
 ) -> list[tuple[Mapping[str, Value], Setting]]:
     """`count` distinct configurations of an algorithm, each with its setting; the same command asks for the same ones.
 
-    Args:
-        algorithm: whose they are.
-        search: its space, and the setting.
-        rates: learning rates to take in turn, or none to draw them.
-        count: how many.
-
-    Raises:
-        UsageError: a value is not allowed, no combination keeps the relations, or there are too few with these rates.
+    `rates` are learning rates to take in turn; if there are none, they are drawn. Raises UsageError if a value is not
+    allowed, no combination keeps the relations, or there are too few with these rates.
     """
     _check_values(algorithm, search.values)
     generator = random.Random(f"fedkd-bench budget {algorithm.name}")
@@ -87,10 +79,7 @@ def tries(
 def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list[float]:
     """The learning rates of `count` tries: the setting's own first, then evenly within a factor of `REACH`, in the log.
 
-    Args:
-        setting: whose `lr` is the middle.
-        given: values that the user gave, to be taken in turn instead.
-        count: how many.
+    Values that the user has `given` are taken in turn instead.
     """
     if given:
         return [given[i % len(given)] for i in range(count)]
@@ -113,12 +102,7 @@ def _van_der_corput(number: int) -> float:
 
 
 def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
-    """Draw `TRIES` times from a space, and yield draws that keep its relations; they may repeat.
-
-    Args:
-        search: the values of every hyper-parameter, and the relations.
-        generator: moves on by each draw, kept or not.
-    """
+    """Draw `TRIES` times from a space, and yield draws that keep its relations; they may repeat."""
     for _ in range(TRIES):
         values = {name: _draw(value, generator) for name, value in search.values.items()}
         if all(holds(relation, values) for relation in search.where):

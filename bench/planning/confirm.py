@@ -60,12 +60,7 @@ def tuned_at(plan: Plan) -> dict[str, Value]:
 
 
 def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
-    """The runs that confirm the configurations chosen so far; none if no run of the search has finished.
-
-    Args:
-        plan: the search.
-        runs: all that are stored, as `Store.runs` gives them.
-    """
+    """The runs that confirm the configurations chosen in stored `runs`; none if no run of the search has finished."""
     from leaderboards.confirmed import chosen
 
     asked = {(algorithm, _but_tuned(plan, setting)) for algorithm, setting in _searched(plan)}

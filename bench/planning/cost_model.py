@@ -19,21 +19,13 @@ SPREAD = 1.5  # an estimate is given from so much less to so much more
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that an algorithm takes on one machine for one model and batch size.
+    """Seconds that an algorithm takes on one machine for one model and batch size."""
 
-    Args:
-        client: a client's round, without the following.
-        batch: a batch of a client's samples, once a round, as for the answers of teachers.
-        step: a local step on a full batch.
-        sample: one test sample of an evaluation.
-        server_step: a step of the server's own training.
-    """
-
-    client: float
-    batch: float
-    step: float
-    sample: float
-    server_step: float
+    client: float  # a client's round, without the following
+    batch: float  # a batch of a client's samples, once a round, as for the answers of teachers
+    step: float  # a local step on a full batch
+    sample: float  # one test sample of an evaluation
+    server_step: float  # a step of the server's own training
 
 
 @dataclass(frozen=True)
@@ -121,7 +113,6 @@ class RecordedRates:
     """Training samples per second of stored runs: medians by data set and model, and by algorithm as well.
 
     Args:
-        store: where the runs are.
         device: `cpu`, or another for runs on a GPU.
     """
 
@@ -143,12 +134,9 @@ class RecordedRates:
     def work(self, algorithm: str, setting: Setting) -> float:
         """A number to compare runs by: its seconds, at the typical rate if none of its problem was recorded."""
         rate = self._rate(algorithm, setting)
-        return samples_of(setting)[0] / (self._typical if math.isnan(rate) else rate)
+        typical = median(self._rates.values()) if self._rates else 1.0
+        return samples_of(setting)[0] / (typical if math.isnan(rate) else rate)
 
     def _rate(self, algorithm: str, setting: Setting) -> float:
         problem = f"{setting.dataset} {setting.model}"
         return self._rates.get(f"{problem} {algorithm}", self._rates.get(problem, math.nan))
-
-    @property
-    def _typical(self) -> float:
-        return median(self._rates.values()) if self._rates else 1.0

@@ -26,29 +26,17 @@ class Search:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a sweep will run.
-
-    Args:
-        request: what was asked.
-        paper: whose setting it is, None if nobody's.
-        units: the runs; for Optuna none in advance.
-        searches: for Optuna, the spaces.
-        settings: the distinct problems, before an algorithm's own needs.
-        origins: setting field -> where its value came from, if not from the preset.
-        notes: what was left out or added, in sentences.
-        cells: of a printed table, those that are asked for.
-        tuned: setting fields over which configurations are selected.
-    """
+    """Everything a sweep will run."""
 
     request: Request
-    paper: str | None
-    units: tuple[RunSpec, ...]
-    searches: tuple[Search, ...]
-    settings: tuple[Setting, ...]
-    origins: Mapping[str, str]
-    notes: tuple[str, ...]
+    paper: str | None  # whose setting it is, None if nobody's
+    units: tuple[RunSpec, ...]  # the runs; for Optuna none in advance
+    searches: tuple[Search, ...]  # for Optuna, the spaces
+    settings: tuple[Setting, ...]  # the distinct problems, before an algorithm's own needs
+    origins: Mapping[str, str]  # setting field -> where its value came from, if not from the preset
+    notes: tuple[str, ...]  # what was left out or added, in sentences
     cells: tuple[Cell, ...] = ()
-    tuned: tuple[str, ...] = ()
+    tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
 
 
 def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:

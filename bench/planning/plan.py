@@ -22,17 +22,11 @@ from bench.planning.table_plan import make_table_plan
 from bench.terminal.words import text
 from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
 
-__all__ = ["Plan", "Search", "make_plan", "shortened", "units_of"]
-
 Fields = Mapping[str, tuple[Value, ...]]
 
 
 def make_plan(request: Request) -> Plan:
-    """Resolve a request.
-
-    Raises:
-        UsageError: an unknown name, a value out of range, or nothing left to run.
-    """
+    """Resolve a request; raises UsageError for an unknown name, a value out of range, or nothing left to run."""
     if request.table and request.budget:
         raise UsageError("--table runs a paper's own configurations: leave out --budget, or --table")
     if request.table:

@@ -20,37 +20,26 @@ class Request:
     """A sweep as the user asks for it.
 
     Args:
-        algorithms: registry names, or `all`; for a table none is all.
-        dataset: registry name; for a table several, joined by commas, or empty for all.
-        paper: whose setting and grids to use; None chooses.
         values: setting fields and hyper-parameters given, each with its values as text.
-        origins: where each of `values` was given.
-        seeds: how many; they count from 0.
-        search: `grid`, `random` or `optuna`.
-        num_samples: configurations per algorithm, for random and Optuna.
-        budget: configurations that every algorithm gets, the learning rate being tuned as well; 0 for none.
-        scheduler: `none` or `asha`.
         confirm: how many seeds, from 1 on, run the choice of the search on seed 0: one number, or one for each
             combination of the values of `confirm_at`, the last field varying fastest; empty for no confirmation.
         confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
-        force: run again what is stored.
-        table: name in print of a table of `paper`, whose cells are run; None for a sweep of one's own.
     """
 
-    algorithms: tuple[str, ...]
-    dataset: str = EMBEDDED_DATASET
-    paper: str | None = None
+    algorithms: tuple[str, ...]  # registry names, or `all`; for a table none is all
+    dataset: str = EMBEDDED_DATASET  # for a table several, joined by commas, or empty for all
+    paper: str | None = None  # whose setting and grids to use; None chooses
     values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    origins: Mapping[str, str] = field(default_factory=dict)
-    seeds: int = 1
+    origins: Mapping[str, str] = field(default_factory=dict)  # where each of `values` was given
+    seeds: int = 1  # counted from 0
     search: str = "grid"
-    num_samples: int = 10
-    budget: int = 0
+    num_samples: int = 10  # configurations per algorithm, for random and Optuna
+    budget: int = 0  # configurations that every algorithm gets, the learning rate being tuned as well; 0 for none
     scheduler: str = "none"
     confirm: tuple[int, ...] = ()
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     force: bool = False
-    table: str | None = None
+    table: str | None = None  # name in print of a table of `paper`, whose cells are run; None for a sweep of one's own
 
     def place_of(self, name: str) -> str:
         """The words that a message adds on a value's origin; none for the command line."""
@@ -71,11 +60,7 @@ class Notes:
 
 
 def check_names(request: Request) -> None:
-    """Check that every name in a request exists.
-
-    Raises:
-        UsageError: one does not, or options exclude each other.
-    """
+    """Raise UsageError unless every name in a request exists and its options go together."""
     names = request.algorithms
     if "all" in names and len(names) > 1:
         raise UsageError("--algo all stands alone: name the algorithms, or all of them")
@@ -96,11 +81,7 @@ def check_names(request: Request) -> None:
 
 
 def find_algorithm(name: str) -> Entry:
-    """The registry's entry, or that of an algorithm from outside.
-
-    Raises:
-        UsageError: there is none, or it cannot be imported.
-    """
+    """The registry's entry, or that of an algorithm from outside; raises UsageError if there is none or it fails."""
     try:
         return entry(name)
     except KeyError:
@@ -116,10 +97,8 @@ def sort_values(
 ) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str | None, str], tuple[str, ...]]]:
     """The given values as setting fields, and as hyper-parameters by (algorithm or None for any, name).
 
-    A file may give values of algorithms that a command leaves out; these are ignored.
-
-    Raises:
-        UsageError: a name that neither the setting nor a chosen algorithm has.
+    A file may give values of algorithms that a command leaves out; these are ignored. Raises UsageError for a name that
+    neither the setting nor a chosen algorithm has.
     """
     fields: dict[str, tuple[str, ...]] = {}
     hyper: dict[tuple[str | None, str], tuple[str, ...]] = {}
@@ -132,8 +111,8 @@ def sort_values(
             hyper[algorithm, short] = values
         elif not dot and any(name in names for names in having.values()):
             hyper[None, name] = values
-        elif _is_others(request, algorithm, short):
-            continue
+        elif request.place_of(name) and algorithm in ALGORITHMS and short in ALGORITHMS[algorithm].defaults():
+            continue  # a file's value for an algorithm that this command does not run
         else:
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
             near = get_close_matches(short if dot else name, known, n=1)
@@ -146,9 +125,3 @@ def sort_values(
                 "settings are listed by --dry-run, hyper-parameters by --list"
             )
     return fields, hyper
-
-
-def _is_others(request: Request, algorithm: str, short: str) -> bool:
-    """Whether a file's value is for an algorithm that this command does not run."""
-    from_file = bool(request.place_of(f"{algorithm}.{short}"))
-    return from_file and algorithm in ALGORITHMS and short in ALGORITHMS[algorithm].defaults()

@@ -20,13 +20,7 @@ def shared_supplies(
 ) -> dict[str, tuple[object, str]]:
     """Splits that some algorithm of a command needs: all of them get these, so that all train on the same data.
 
-    Args:
-        entries: the command's algorithms.
-        setting: before supplies.
-        chosen: fields that the user has set, which are left alone.
-
-    Returns:
-        field -> (value, why).
+    Returns field -> (value, why). `chosen`: fields that the user has set, which are left alone.
     """
     supplies: dict[str, tuple[object, str]] = {}
     needing = [entry.name for entry in entries if "auxiliary" in entry.needs]
@@ -40,8 +34,7 @@ def shared_supplies(
 def supply(entry: Entry, setting: Setting) -> Setting:
     """The setting as this algorithm runs in it: its model in the form that the algorithm needs.
 
-    Raises:
-        UsageError: the setting cannot give what the algorithm needs; the message names the fix.
+    Raises UsageError, with the fix, if the setting cannot give what the algorithm needs.
     """
     if "projection_head" in entry.needs and "+head" not in setting.model:
         setting = replace(setting, model=setting.model + "+head")

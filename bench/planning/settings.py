@@ -21,10 +21,8 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
     """Choose the setting of a command; returns whose it is, and the setting. A note names papers with others.
 
     `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
-    have one of their own, and a data set from outside the default one, which is nobody's.
-
-    Raises:
-        UsageError: the paper has no setting for the data set, or nobody has.
+    have one of their own, and a data set from outside the default one, which is nobody's. Raises UsageError if nobody
+    has one.
     """
     if request.paper:
         having = [dataset for paper, dataset in SETTINGS if paper == request.paper]
@@ -56,11 +54,8 @@ def settings_of(
 ) -> tuple[list[Setting], dict[str, str]]:
     """Every combination of the given setting values, with what the command's algorithms need.
 
-    Returns:
-        The settings, and the origin of each field that is not the preset's.
-
-    Raises:
-        UsageError: a value that is not allowed.
+    Returns the settings, and the origin of each field that is not the preset's. Raises UsageError for a value that is
+    not allowed.
     """
     kinds = setting_fields()
     given = {
@@ -84,8 +79,7 @@ def settings_of(
 def canonical(setting: Setting) -> Setting:
     """The setting with its names known, and fields that have no effect in it at one value: equal runs get equal keys.
 
-    Raises:
-        UsageError: the data set has no such normalisation, size or mirror image, or there is no such partition.
+    Raises UsageError if the data set has no such normalisation, size or mirror image, or there is no such partition.
     """
     from bench.data.partition import partition  # numpy, which `--help` does without
 
@@ -113,17 +107,7 @@ def canonical(setting: Setting) -> Setting:
 
 
 def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Grid:
-    """The distinct values, cast to their type.
-
-    Args:
-        name: of the field.
-        values: as they were given.
-        kind: the type, as `cast` takes it.
-        place: where they were given, for messages.
-
-    Raises:
-        UsageError: one cannot be cast.
-    """
+    """The distinct values, cast to their type. `place`: where they were given, for messages. Raises UsageError."""
     try:
         return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
     except ValueError as error:

@@ -33,8 +33,7 @@ class Changes:
 def make_table_plan(request: Request) -> Plan:
     """Plan the runs of a table's cells that are asked for, with a note on those that cannot run here.
 
-    Raises:
-        UsageError: no such table, nothing of it left, or options that a table does not go with.
+    Raises UsageError if there is no such table, nothing of it is left, or options do not go with it.
     """
     if not request.paper:
         raise UsageError(f"--table {request.table} needs --paper: whose table it is")
@@ -59,11 +58,7 @@ def make_table_plan(request: Request) -> Plan:
 
 
 def table_cells(request: Request) -> tuple[list[Cell], Changes]:
-    """The cells that a request narrows its table to, and the values that replace theirs.
-
-    Raises:
-        UsageError: there is no such table, or it has nothing of a value that narrows it.
-    """
+    """The cells that a request narrows its table to, and the values that replace theirs; raises UsageError."""
     algorithms = () if request.algorithms == ("all",) else request.algorithms
     datasets = [name for name in request.dataset.split(",") if name]
     cells = _keep(cells_of(request.paper or "", request.table or ""), "algorithm", "algorithm", algorithms, request)

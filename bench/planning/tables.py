@@ -50,19 +50,15 @@ class Cell:
     """One printed number, and the runs that reproduce it.
 
     Args:
-        printed: the number.
         units: the run of seed 0 that gives it; several if the paper tried several configurations and does not tell
             which it prints, or tuned a field of the setting.
-        tried: the hyper-parameters and fields in which those differ.
-        column: of our rows that holds the number; empty if it is read off the curve.
-        reason: why this installation cannot run it; empty if it can.
     """
 
     printed: PrintedCell
     units: tuple[RunSpec, ...]
-    tried: tuple[str, ...]
-    column: str
-    reason: str = ""
+    tried: tuple[str, ...]  # the hyper-parameters and fields in which those differ
+    column: str  # of our rows that holds the number; empty if it is read off the curve
+    reason: str = ""  # why this installation cannot run it; empty if it can
 
     @property
     def setting(self) -> Setting:
@@ -71,11 +67,7 @@ class Cell:
 
 
 def table_of(paper: str, name: str) -> tuple[str, Table]:
-    """A paper's table, by its name in print, and the key of its spaces.
-
-    Raises:
-        UsageError: there is no such paper, or it has no such table of results.
-    """
+    """A paper's table, by its name in print, and the key of its spaces; raises UsageError if there is none."""
     names = list(dict.fromkeys(cell.table for cell in printed_cells() if cell.paper == paper))
     if not names:
         raise unknown("paper with tables of results", paper, dict.fromkeys(cell.paper for cell in printed_cells()))
@@ -92,15 +84,7 @@ def name_in_print(table: str) -> str:
 
 
 def cells_of(paper: str, name: str) -> list[Cell]:
-    """Every printed cell of a table, with the runs that reproduce it.
-
-    Args:
-        paper: key in `PAPERS`.
-        name: as printed, such as `3` or `IV`.
-
-    Raises:
-        UsageError: there is no such paper or table.
-    """
+    """Every printed cell of a table, such as `3` or `IV`, with the runs that reproduce it; raises UsageError."""
     key, table = table_of(paper, name)
     reproduced: dict[tuple[Setting, str, str], tuple[tuple[RunSpec, ...], tuple[str, ...], str]] = {}
     cells = []

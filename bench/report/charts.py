@@ -14,19 +14,12 @@ _DIGITS = 4  # of fractions: 0.01 %
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table that stands for a chart.
-
-    Args:
-        field: of the chart's rows.
-        title: as printed.
-        scale: printed number = scale x the row's.
-        decimals: after the point; None prints the value as it is.
-    """
+    """A column of the table that stands for a chart."""
 
     field: str
     title: str
-    scale: float = 1.0
-    decimals: int | None = None
+    scale: float = 1.0  # printed number = scale x the row's
+    decimals: int | None = None  # after the point; None prints the value as it is
 
 
 class Charts:
@@ -38,13 +31,7 @@ class Charts:
         self._charts: list[dict[str, Any]] = []
 
     def add(self, spec: Spec, description: str, table: Sequence[Column]) -> int:
-        """Keep a chart and return its number.
-
-        Args:
-            spec: of `bench.charts`.
-            description: for screen readers.
-            table: columns of its data as a table.
-        """
+        """Keep a chart and return its number. `description` is for screen readers, `table` the columns of its data."""
         bare = {name: part for name, part in spec.items() if name != "data"}
         self._charts.append(
             {

@@ -39,11 +39,7 @@ def learning_sections(
 ) -> list[dict[str, Any]]:
     """Return `group`, `columns` and `cells` of each group: `label`, `remarks`, number of its `chart`, and `costs`.
 
-    Args:
-        groups: of the page.
-        results: of the page.
-        labels: every algorithm, in the order of the colours.
-        charts: the page's; the new ones are added.
+    `labels` are every algorithm, in the order of the colours; `charts` get the new ones.
     """
     most = points_per_line(sum(len(cell.selected) for group in groups for cell in group.cells))
     sections = []

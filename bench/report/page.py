@@ -7,26 +7,32 @@ import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.resources import files
+from itertools import groupby
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from bench import __version__
+from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
-from bench.errors import EnvironmentProblem
-from bench.report.about import facts, states_of
+from bench.compare.published import candidates_of, title_of
+from bench.planning.tables import cells_of
 from bench.report.board import board_section
 from bench.report.charts import Charts
 from bench.report.flags import MEANINGS, flags_of, flags_of_run
 from bench.report.learning import COSTS, learning_sections, points_per_line
-from bench.report.printed import printed_section
-from bench.report.runs import runs_section
+from bench.report.runs import facts, runs_section, states_of
 from bench.report.standings import SHOWN
 from bench.report.tuning import tuning_section
 from bench.report.winners import winners_section
 from bench.stored.groups import groups_of, labels_of, number
 from bench.stored.results import Results
+from leaderboards.papers.replication import replications
+from leaderboards.papers.replication_table import replication_table
+from leaderboards.published import printed_cells
 
 TITLE = "Federated learning with knowledge distillation"
+_NOT_RUN = ("missing", "unavailable")  # states of a printed number
 _SCRIPTS = ("tables.js", "charts.js", "page.js")
 _SHAPE_PATHS = {
     "circle": "M18 4a4 4 0 1 0 .01 0z",
@@ -40,16 +46,7 @@ _SHAPE_PATHS = {
 
 
 def page(results: Results, title: str, made: datetime) -> str:
-    """Return the whole document.
-
-    Args:
-        results: what it shows.
-        title: its heading.
-        made: when.
-
-    Raises:
-        EnvironmentProblem: vl-convert-python is not installed.
-    """
+    """Return the whole document; raises EnvironmentProblem if vl-convert-python is not installed."""
     scripts = [javascript_bundle(), *(_wrapped(_file(name)) for name in _SCRIPTS)]
     groups, labels, charts = groups_of(results.records), labels_of(results.records), Charts()
     present = {key for record in results.records for key, _ in flags_of(record)}
@@ -75,7 +72,7 @@ def page(results: Results, title: str, made: datetime) -> str:
         "winners": winners_section(groups, labels, charts),
         "learning": learning_sections(groups, results, labels, charts),
         "tuning": tuning_section(groups, charts),
-        "printed": printed_section(results),
+        "printed": _printed_section(results),
         "runs": runs_section(results.runs),
         "charts": charts.embedded(),
     }
@@ -93,21 +90,27 @@ def page(results: Results, title: str, made: datetime) -> str:
 
 
 def javascript_bundle() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script that keeps its names to itself.
-
-    Raises:
-        EnvironmentProblem: the package that holds them is not installed.
-    """
-    try:
-        import vl_convert
-    except ImportError:
-        raise EnvironmentProblem(
-            'the page needs the package vl-convert-python: pip install "fedkd-bench[report]", '
-            "or pip install vl-convert-python"
-        ) from None
-    bundle = vl_convert.javascript_bundle()  # type: ignore[call-arg] # its stub asks for an optional argument
+    """Return Vega, Vega-Lite and vega-embed as one script that keeps its names to itself; raises as `renderer` does."""
+    bundle = renderer().javascript_bundle()
     # The HTML parser ends a script at the first of these, whatever JavaScript thinks of it.
     return _wrapped(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
+
+
+def _printed_section(results: Results) -> list[dict[str, Any]]:
+    """Return every printed table that has a run in some cell, and the `places` above its columns with their widths."""
+    run = {(one["dataset"], one["algorithm"]) for one in results.runs}
+    wanted = {(cell.paper, cell.table): None for cell in printed_cells() if (cell.dataset, cell.algorithm) in run}
+    tables = [cells_of(paper, table) for paper, table in wanted]
+    asked = [[one for cell in cells for one in candidates_of(cell)] for cells in tables]
+    answers = iter(replications([one for own in asked for one in own], results.source)) if tables else iter(())
+    sections = []
+    for cells, own in zip(tables, asked, strict=True):
+        beside_ours = [next(answers) for _ in own]
+        if any(one.state not in _NOT_RUN for one in beside_ours):
+            table = replication_table(beside_ours, title_of(cells[0]))
+            places = [(label, len(list(heads))) for label, heads in groupby(table.heads, key=lambda head: head.label)]
+            sections.append({"title": title_of(cells[0]), "table": table, "places": places})
+    return sections
 
 
 def _sign(position: int) -> dict[str, str]:

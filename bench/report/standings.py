@@ -20,21 +20,12 @@ _ROUNDING = 1e-12  # relative difference of means of equal values
 
 @dataclass(frozen=True)
 class Winner:
-    """The best of a cell.
+    """The best of a cell."""
 
-    Args:
-        algorithm: its label; empty if nothing can be ranked.
-        mean: over its seeds, as stored.
-        margin: over the second, as stored; None if there is none.
-        verdict: whether that can be told from chance, in a few words.
-        separable: whether it is separable from all others.
-        equal: labels of the others with the same mean.
-    """
-
-    algorithm: str
+    algorithm: str  # its label; empty if nothing can be ranked
     mean: float | None
-    margin: float | None
-    verdict: str
+    margin: float | None  # over the second, as stored; None if there is none
+    verdict: str  # whether that can be told from chance, in a few words
     separable: bool = False
     equal: tuple[str, ...] = ()
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bench.charts.importance import importance
-from bench.charts.response import response
+from bench.charts.page import importance, response
 from bench.report.charts import Charts, Column
-from bench.report.importance import Effects, main_effects
 from bench.stored.groups import Group, hyperparameters, label_of, number
 from bench.stored.results import Record
 from bench.terminal.words import in_order
@@ -35,9 +34,7 @@ _IMPORTANCE_TABLE = (
 def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, Any]]:
     """Return every algorithm with several configurations: its `figures`, their `qualities`, how many are `left` out.
 
-    Args:
-        groups: of the page.
-        charts: the page's; the new ones are added.
+    `charts` get the new ones.
     """
     sections = []
     for group in groups:
@@ -45,7 +42,7 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
             cells = {cell.label: [r for r in cell.records if label_of(r) == label] for cell in group.cells}
             names = varied([record for own in cells.values() for record in own])
             usable = {name: [r for r in own if _usable(r)] for name, own in cells.items()}
-            effects = {cell: found for cell, own in usable.items() if (found := _effects(own, names))}
+            effects = {cell: effect for cell, own in usable.items() if (effect := _effects(own, names))}
             figures = [one for name in names if (one := _response(group, label, name, usable, charts))]
             figures += [_importance(group, label, effects, charts)] if effects else []
             if figures:
@@ -133,3 +130,73 @@ def _quality(effects: Effects, records: Sequence[Record]) -> Iterator[str]:
     )
     rest = max(0.0, 1 - math.fsum(effect.share for effect in effects.each))
     yield f"{100 * rest:.0f} %" if effects.complete else "unknown: combinations are missing, shares may overlap"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The main effect of one hyper-parameter."""
+
+    name: str
+    share: float  # of the variance between configurations, in [0, 1]
+    chance: float  # the share expected of one without any effect
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The main effects of an algorithm's hyper-parameters.
+
+    Args:
+        complete: whether every combination of the values occurs once; then what is left to 1 are interactions,
+            else shares may overlap.
+    """
+
+    each: tuple[Effect, ...]  # by share, the largest first
+    complete: bool
+    spread: float  # standard deviation of the scores (n - 1), in their unit
+
+
+def main_effects(
+    configurations: Sequence[Mapping[str, Any]], scores: Sequence[float], names: Sequence[str]
+) -> Effects | None:
+    """The share of variance that each hyper-parameter explains alone.
+
+    With m the mean of all N scores y, and m_v the mean of those n_v whose hyper-parameter has the value v,
+
+        share = Σ_v n_v (m_v - m)² / Σ_i (y_i - m)²
+
+    On a complete grid it is the main effect of a functional ANOVA (Hutter, Hoos and Leyton-Brown 2014, "An efficient
+    approach for assessing hyperparameter importance", section 3), taken over the grid as it is, without a model in
+    between. Of a hyper-parameter with k values and no effect (k - 1) / (N - 1) is expected.
+
+    Args:
+        configurations: hyper-parameters by name.
+        scores: one per configuration, in whatever unit.
+        names: the hyper-parameters to look at.
+
+    Returns:
+        None where there is nothing to explain or to tell apart: fewer than two names with several values, fewer than
+        four configurations, equal scores, or a name whose values are nearly all different (those of a random search).
+    """
+
+    def between(column: Sequence[str]) -> float:
+        by_value: dict[str, list[float]] = {}
+        for value, score in zip(column, scores, strict=True):
+            by_value.setdefault(value, []).append(score)
+        return math.fsum(len(own) * (math.fsum(own) / len(own) - mean) ** 2 for own in by_value.values())
+
+    columns = {name: [repr(one.get(name)) for one in configurations] for name in names}
+    levels = {name: len(set(column)) for name, column in columns.items() if len(set(column)) > 1}
+    size = len(scores)
+    if len(levels) < 2 or size < 4 or max(levels.values()) > size / 2:
+        return None
+    mean = math.fsum(scores) / size
+    total = math.fsum((score - mean) ** 2 for score in scores)
+    if total <= 1e-24 * size * mean**2:
+        return None
+    each = [
+        Effect(name, min(1.0, between(columns[name]) / total), (count - 1) / (size - 1))
+        for name, count in levels.items()
+    ]
+    distinct = len(set(zip(*(columns[name] for name in levels), strict=True)))
+    complete = size == distinct == math.prod(levels.values())
+    return Effects(tuple(sorted(each, key=lambda one: -one.share)), complete, math.sqrt(total / (size - 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench.charts.winners import winners
+from bench.charts.page import winners
 from bench.report.charts import Charts, Column
 from bench.report.standings import SHOWN, values_of, winner
 from bench.stored.groups import Group
@@ -25,13 +25,7 @@ _TABLE = (
 
 
 def winners_section(groups: Sequence[Group], labels: Sequence[str], charts: Charts) -> list[dict[str, Any]]:
-    """Return `group`, `chart` and `tables` of each group.
-
-    Args:
-        groups: of the page.
-        labels: every algorithm, in the order of the colours.
-        charts: the page's; the new ones are added.
-    """
+    """Return `group`, `chart` and `tables` of each group. `labels`: every algorithm, in the order of the colours."""
     return [
         {
             "group": group,

@@ -45,11 +45,7 @@ Texts = tuple[str, ...]
 
 
 def parse_set(words: Iterable[str], option: str = "--set") -> dict[str, Texts]:
-    """Read `name=v,v name=v` as a mapping; values of a name that comes twice are put together.
-
-    Raises:
-        UsageError: a word without `=`, a name or a value.
-    """
+    """Read `name=v,v name=v` as a mapping; values of a name that comes twice are put together. Raises UsageError."""
     values: dict[str, Texts] = {}
     for word in words:
         name, sign, text = word.partition("=")
@@ -242,15 +238,9 @@ class SweepParser(Parser):
 
 
 def parse(argv: Sequence[str], prog: str = SWEEP) -> SweepOptions:
-    """Read the options of a command line, over those of its `--config`, over the defaults.
+    """Read the options of a command line, over those of its `--config`, over the defaults. `prog` is named in errors.
 
-    Args:
-        argv: the words of the command line.
-        prog: the command that is named in errors.
-
-    Raises:
-        UsageError: a value that is not allowed, or a file that cannot be read or has an unknown option.
-        SystemExit: argparse's own, for `--help` and malformed options, in the file as well.
+    Raises UsageError for a value that is not allowed or a file that cannot be read; SystemExit is argparse's own.
     """
     layers = {COMMAND_LINE: _read(argv, prog)}
     if file := layers[COMMAND_LINE].get("config"):

@@ -23,7 +23,7 @@ from bench.data import info
 from bench.data.paths import cache_dir
 from bench.errors import UsageError
 from bench.planning.cost_model import Pace
-from bench.planning.packs import program_of
+from bench.planning.packing import program_of
 from bench.planning.run_spec import RunSpec
 from bench.terminal.console import say
 from bench.terminal.words import counted
@@ -34,20 +34,11 @@ _TOO_SHORT = "seconds_too_short"  # in the file of a program that was not measur
 
 
 def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pace]:
-    """The pace of each unit's program on this machine's CPU; missing ones are measured now, and kept.
+    """`program_of(unit)` -> its pace on this machine's CPU; missing ones are measured now, and kept.
 
     A program that was not measured in time is tried again once it gets twice the time: from a larger limit, or because
-    fewer programs share it.
-
-    Args:
-        units: what will run.
-        threads: of each trial.
-
-    Returns:
-        `program_of(unit)` -> its pace; without programs that failed, or that the limit left no time for.
-
-    Raises:
-        UsageError: `$FEDKD_MEASURE_SECONDS` is no number of seconds.
+    fewer programs share it. Programs that failed, or that the limit left no time for, are left out. Raises UsageError
+    if `$FEDKD_MEASURE_SECONDS` is no number of seconds.
     """
     limit = _limit()
     distinct = {program_of(unit): unit for unit in units}
@@ -87,11 +78,7 @@ def _limit() -> float:
 
 
 def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
-    """Measure units one after another, in a process of its own.
-
-    Returns:
-        The pace of each; its share of the limit if that passed before; None if it failed.
-    """
+    """Measure units in a process of its own: the pace of each, its share of a limit that passed, None if it failed."""
     asked = [[unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict()] for unit in units]
     folders = [path or str(Path.cwd()) for path in sys.path]
     left = None

@@ -23,10 +23,9 @@ from bench.executors.runner import missing_units, trials_of
 from bench.models import num_parameters
 from bench.planning.confirm import confirming_seeds
 from bench.planning.cost_model import RecordedRates, Time, estimated_time
-from bench.planning.gpu_share import fitting
 from bench.planning.labels import trial_name, varied_names
-from bench.planning.packs import program_of
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
+from bench.planning.packing import fitting, program_of
 from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.tables import Cell, name_in_print
 from bench.sweep.options import SweepOptions
@@ -107,11 +106,7 @@ def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirm
 
 
 def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> PlanReport:
-    """Collect the figures of a dry run; arguments as of `print_dry_run`.
-
-    Raises:
-        UsageError: the mirror cannot be one of this result folder.
-    """
+    """Collect the figures of a dry run, as `print_dry_run`; raises UsageError for a mirror that cannot be one."""
     store = Store(resolved.out)
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
@@ -126,6 +121,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         sum(getattr(times[unit.key], which) for unit in missing if times[unit.key].known) / at_once
         for which in ("low", "middle", "high")
     )
+    states = concurrent * largest if plan.searches else min(concurrent * largest, len(missing))
     unknown = {unit.setting.model for unit in missing if not times[unit.key].known}
     whole = not (unknown or plan.searches)
     return PlanReport(
@@ -141,7 +137,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         estimated=any(time.estimated for time in known),
         models_without_rate=sorted(unknown),
         memory_bytes_per_trial=max((_memory(setting, largest) for setting in plan.settings), default=0.0),
-        disk_bytes=_disk(plan, len(missing), concurrent * largest),
+        disk_bytes=len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
         mirror=mirror,
         stored_in_mirror=stored,
         confirming_runs_at_most=confirming,
@@ -165,8 +161,7 @@ def _concurrent(options: SweepOptions, gpus: float) -> int:
 def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[RunSpec]) -> tuple[int | None, list[RunSpec]]:
     """Look into a mirror that is a folder of this machine, as into the result folder; others are not asked.
 
-    Returns:
-        How many runs would be copied from it, None if that is not known; the runs that neither it nor the folder has.
+    Returns how many runs would be copied from it (None if unknown), and the runs that neither has.
     """
     folder = local_folder(url) if url else None
     if url is None or folder is None:
@@ -252,12 +247,6 @@ def _memory(setting: Setting, pack: int = 1) -> float:
     return PROCESS_BYTES + 3 * pixels + pack * (client + 8 * setting.cohort_size * _model_bytes(setting))
 
 
-def _disk(plan: Plan, to_do: int, at_once: int) -> float:
-    """Bytes of the new rows, and of the states of the runs that are at work at once."""
-    state = max((_model_bytes(setting) for setting in plan.settings), default=0) * 8
-    return to_do * ROW_BYTES + (at_once if plan.searches else min(at_once, to_do)) * state
-
-
 # A printed table.
 
 
@@ -283,10 +272,7 @@ def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
 
 
 def _problems(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[Cell]]]:
-    """The cells by problem and by what prevents running them, in the order of print.
-
-    A problem is the data set, and the fields that tell the table's problems apart.
-    """
+    """The cells by data set and fields in which the table's problems differ, and by what prevents running them."""
     fields = ("alpha", "num_clients", "participation", "local_epochs")
     varying = [name for name in fields if len({getattr(cell.printed, name) for cell in cells}) > 1]
     names = ("dataset", *varying)
@@ -344,9 +330,7 @@ def _print_text(plan: Plan, report: PlanReport) -> None:
     if plan.cells:
         _print_cells(out, plan)
     if plan.units or plan.searches:
-        _print_setting(out, plan)
-        _print_hyperparameters(out, plan)
-        _print_configurations(out, plan, report)
+        _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report.notes]
     if plan.units or plan.searches:
         lines += [_cost(report, bool(plan.searches)), *_confirming(plan, report), *_mirror(report)]
@@ -354,7 +338,8 @@ def _print_text(plan: Plan, report: PlanReport) -> None:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _print_setting(out: Console, plan: Plan) -> None:
+def _print_tables(out: Console, plan: Plan, report: PlanReport) -> None:
+    """Print the setting, every hyper-parameter with all its values and its default, and the configurations."""
     from rich.table import Table
 
     table = Table("setting", "value", "from")
@@ -363,27 +348,16 @@ def _print_setting(out: Console, plan: Plan) -> None:
         values = dict.fromkeys(typed(setting.as_dict()[name]) for setting in plan.settings)
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     out.print(table)
-
-
-def _print_hyperparameters(out: Console, plan: Plan) -> None:
-    """Print every hyper-parameter of every algorithm, with all its values, and the default if it is another."""
-    from rich.table import Table
-
-    values: dict[tuple[str, str], dict[str, None]] = {}
+    given: dict[tuple[str, str], dict[str, None]] = {}
     for unit in plan.units:
         for name, value in unit.hyperparameters.items():
-            values.setdefault((unit.algorithm, name), {})[typed(value)] = None
+            given.setdefault((unit.algorithm, name), {})[typed(value)] = None
     table = Table("algorithm", "hyper-parameter", "value", "default")
-    for (algorithm, name), texts in values.items():
+    for (algorithm, name), texts in given.items():
         default = typed(entry(algorithm).defaults()[name])
         table.add_row(algorithm, name, ", ".join(texts), "" if list(texts) == [default] else default)
-    if values:
+    if given:
         out.print(table)
-
-
-def _print_configurations(out: Console, plan: Plan, report: PlanReport) -> None:
-    from rich.table import Table
-
     table = Table("configuration", "seeds", "to do", "partition", "time a run")
     for one in report.trials:
         low, high = one.seconds_per_run_at_least, one.seconds_per_run_at_most

@@ -16,7 +16,7 @@ from bench import artifacts, data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution
 from bench.identity import identity, setting_of
-from bench.planning.plan import Plan, Search
+from bench.planning.model import Plan, Search
 from bench.planning.run_spec import RunSpec
 
 
@@ -36,9 +36,8 @@ def check_out(out: Path) -> None:
 def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> None:
     """Fetch each data set once, before workers ask for it together, and refuse partitions that cannot be drawn.
 
-    Raises:
-        UsageError: a partition that no draw satisfies, or a client of one sample for a model with BatchNorm.
-        EnvironmentProblem: the data, or a model's weights, are missing or altered.
+    Raises UsageError for such a partition, or a client of one sample for a model with BatchNorm; EnvironmentProblem if
+    data or weights are missing or altered.
     """
     from bench.data.splits import feasible, split, split_like
     from bench.models import has_batchnorm, weights
@@ -69,12 +68,7 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
 def full_keys(starts: Iterable[str], out: Path) -> tuple[str, ...]:
     """The run keys that begin so, each of a run whose final model is kept.
 
-    Args:
-        starts: first characters of run keys, or all of them.
-        out: results folder.
-
-    Raises:
-        UsageError: no run begins so, or several do, or it has no model, or one for each client.
+    Raises UsageError if no run begins so, or several do, or it has no model, or one for each client.
     """
     return tuple(str(_row(start, out)["run_key"]) for start in starts)
 

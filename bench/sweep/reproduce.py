@@ -97,11 +97,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
-    """The run that a row came from.
-
-    Raises:
-        UsageError: its algorithm is not registered here, or has another version by now.
-    """
+    """The run that a row came from; raises UsageError if its algorithm is unknown here, or another version by now."""
     name = _algorithm_of(row["algorithm"])
     setting = setting_of(row["setting_json"])
     paper = None if _empty(row["paper"]) else row["paper"]

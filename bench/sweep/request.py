@@ -10,11 +10,7 @@ from bench.terminal.values import result_folder
 
 
 def make_request(options: SweepOptions) -> Request:
-    """Say what the options ask to run.
-
-    Raises:
-        UsageError: no algorithm, options that exclude each other, or no stored model to start from.
-    """
+    """Say what the options ask to run; raises UsageError if they exclude each other or lack an algorithm or model."""
     given = options.given
     # A grid is run whole: a number of configurations asks for a search, unless the command line put a grid over it.
     grid_over = given.get("search") == COMMAND_LINE != given.get("num_samples")

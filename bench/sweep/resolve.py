@@ -9,8 +9,8 @@ from pathlib import Path
 from bench.errors import UsageError
 from bench.execution import cpu_count, packs_train_together, resolve_device, resolve_pack
 from bench.executors.runner import trials_of
-from bench.planning.gpu_share import default_share, share
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
+from bench.planning.packing import default_share, share
 from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions
 from bench.terminal.values import result_folder
@@ -20,27 +20,16 @@ from leaderboards import Store
 
 @dataclass(frozen=True)
 class Resolved:
-    """The options that depend on the machine, resolved.
+    """The options that depend on the machine, resolved."""
 
-    Args:
-        out: results folder.
-        device: `cpu` or `cuda`.
-        gpus: of each trial; None if its pack, or stored measurements, decide.
-        pack: most runs of a trial.
-    """
-
-    out: Path
-    device: str
-    gpus: float | None
-    pack: int
+    out: Path  # results folder
+    device: str  # `cpu` or `cuda`
+    gpus: float | None  # of each trial; None if its pack, or stored measurements, decide
+    pack: int  # most runs of a trial
 
 
 def resolve(options: SweepOptions, plan: Plan) -> Resolved:
-    """Resolve what depends on the machine.
-
-    Raises:
-        UsageError: an option that this machine cannot meet, or options that exclude each other.
-    """
+    """Resolve what depends on the machine; raises UsageError for an option that it cannot meet."""
     if not options.address and options.cpus_per_trial > cpu_count():
         raise UsageError(
             f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"

@@ -17,7 +17,7 @@ from bench.executors.runner import Outcome, Resources, missing_units, run_plan, 
 from bench.identity import identity_json
 from bench.planning.confirm import confirmation, tuned_at
 from bench.planning.cost_model import RecordedRates
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
 from bench.planning.run_spec import RunSpec
 from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions
@@ -38,12 +38,7 @@ def run(
 ) -> int:
     """Run what is missing, rebuild the leaderboard, print it; returns the exit status.
 
-    Args:
-        plan: the runs, or the search.
-        options: of the command.
-        argv: the command line.
-        resolved: what the options come to.
-        confirming: runs that may follow the search, whose data and partitions have to be there as well.
+    `confirming` are runs that may follow the search, whose data and partitions have to be there as well.
 
     Raises:
         UsageError: a partition that no draw satisfies.
@@ -159,14 +154,12 @@ def _say_ended(outcome: Outcome, options: SweepOptions, saved: bool) -> None:
     """Say what went wrong, and what the same command does. `saved`: whether a run has a state to go on from."""
     if outcome.interrupted:
         if options.force:
-            told = ": with --force the same command begins anew; without, it goes on with the runs that are not stored"
+            told = "with --force the same command begins anew; without, it goes on with the runs that are not stored"
         elif saved:
-            told = ": what was under way is saved; the same command goes on from there"
-        elif set(outcome.statuses) - {"interrupted"}:
-            told = " between two runs: those that ended are stored; the same command goes on with the others"
+            told = "what was under way is saved; the same command goes on from there"
         else:
-            told = " before any run had done a round: there is nothing to save; the same command begins anew"
-        sys.stderr.write(f"interrupted{told}\n")
+            told = "nothing was under way; the same command does what is not stored"
+        sys.stderr.write(f"interrupted: {told}\n")
     for problem in dict.fromkeys(outcome.problems):
         sys.stderr.write(f"problem: {problem}\n")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))

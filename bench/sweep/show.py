@@ -9,7 +9,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
-from bench.planning.plan import Plan
+from bench.planning.model import Plan
 from bench.planning.request import find_algorithm
 from bench.terminal.console import console, say
 from bench.terminal.words import text
@@ -19,9 +19,7 @@ from search_spaces import PAPERS, SPACES, Space
 def print_registry(names: Sequence[str], as_json: bool) -> None:
     """Print algorithms: paper, equations, hyper-parameters with defaults and tried values, traffic, clients' memory.
 
-    Args:
-        names: those to show; all that are registered or installed if empty.
-        as_json: everything the registry knows, ranges and meanings included.
+    `names`: those to show, all that are registered or installed if empty. JSON has ranges and meanings, too.
     """
     entries, broken = _entries(names)
     if as_json:
@@ -66,16 +64,7 @@ def _entries(names: Sequence[str]) -> tuple[list[Entry], list[str]]:
 
 
 def print_spaces(plan: Plan, as_json: bool, narrow: bool) -> None:
-    """Print the spaces of the plan's algorithms, with their sources.
-
-    Args:
-        plan: of the command.
-        as_json: machine-readable.
-        narrow: on the plan's data set alone.
-
-    Raises:
-        UsageError: there are none on that data set.
-    """
+    """Print the spaces of the plan's algorithms; if `narrow` on its data set alone, or UsageError if there are none."""
     names = dict.fromkeys([unit.algorithm for unit in plan.units] + [search.algorithm for search in plan.searches])
     anywhere = [(paper, space) for (paper, _, algorithm), space in SPACES.items() if algorithm in names]
     spaces = [one for one in anywhere if not narrow or one[1].setting.dataset == plan.request.dataset]
@@ -115,13 +104,7 @@ def _field_lines(entry: Entry, field: Field) -> Iterator[str]:
 
 
 def tried(algorithm: str, field: str, stated: bool = False) -> dict[str, list[tuple[str, str]]]:
-    """Each grid of a hyper-parameter, as text, with the papers and data sets that tried it.
-
-    Args:
-        algorithm: registry name.
-        field: the hyper-parameter.
-        stated: values that are stated without a choice, too.
-    """
+    """Each grid of a hyper-parameter, with the papers and data sets that tried it. `stated`: fixed values, too."""
     places: dict[str, list[tuple[str, str]]] = {}
     for (paper, dataset, name), space in SPACES.items():
         values = {**space.fixed, **space.grid} if stated else space.grid

@@ -1,10 +1,11 @@
-"""The share of a GPU of each trial, unless it is given, and how many trials fit. Imports neither torch nor ray."""
+"""How runs share programs and GPUs: packs, and each trial's share of a GPU. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
+from algorithms import entry
 from bench.execution import UNPACKED_SHARE, cpu_count, gpu_memory
 from bench.planning.model import Search
 from bench.planning.run_spec import RunSpec
@@ -12,6 +13,40 @@ from leaderboards import Store
 
 USABLE = 0.9  # of a GPU's memory: each process has a context of its own, and the allocator its gaps
 ALIKE = ("algorithm", "dataset", "model", "batch_size", "precision")  # runs that peak alike
+
+
+def program_of(unit: RunSpec) -> Hashable:
+    """A key that is equal for runs which one program can train: their steps differ in packable numbers only."""
+    fields = entry(unit.algorithm).fields
+    fixed = tuple(
+        (item.name, unit.hyperparameters[item.name]) for item in fields if not (item.packable and item.kind == "float")
+    )
+    return unit.algorithm, fixed, tuple(unit.setting.of_program().items())
+
+
+def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[list[RunSpec]]:
+    """Configurations as packs of at most `size` runs.
+
+    A seed's configurations come first, then further seeds: with one seed clients have equal samples, and a stack of
+    equal clients shrinks late. Runs that are given together stay together, if need be in a larger pack.
+
+    Args:
+        configurations: runs that may not be parted: single ones, or all seeds of a configuration.
+        size: at least 1.
+    """
+    by_program: dict[Hashable, list[Sequence[RunSpec]]] = {}
+    for members in configurations:
+        by_program.setdefault(program_of(members[0]), []).append(members)
+    packs: list[list[RunSpec]] = []
+    for same in by_program.values():
+        together = sum(map(len, same))
+        even = math.ceil(together / math.ceil(together / size))  # as many packs as it takes, none of them left small
+        pack: list[RunSpec] = []
+        for members in sorted(same, key=lambda units: units[0].seed):
+            if not pack or len(pack) >= even or len(pack) + len(members) > size:
+                packs.append(pack := [])
+            pack.extend(members)
+    return packs
 
 
 def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
@@ -36,13 +71,7 @@ def measured_share(peaks: Sequence[int], memory: int) -> float:
 
 
 def share(units: Sequence[RunSpec | Search], runs_held: int, store: Store) -> float:
-    """`--gpus-per-trial auto`: by the peaks of stored runs that were alike and alone in their trial; else the default.
-
-    Args:
-        units: the runs to do.
-        runs_held: runs of a trial, at most.
-        store: where the peaks are.
-    """
+    """`--gpus-per-trial auto`: by the peaks of stored runs that were alike and alone in their trial, if known."""
     if runs_held > 1:
         return default_share(runs_held)  # a pack takes what memory there is
     runs, memory = store.runs(columns=(*ALIKE, "status", "pack", "device", "peak_memory_bytes")), gpu_memory()
