@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import string
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -99,19 +98,6 @@ def test_usps_is_the_same_in_its_three_places(folder, tmp_path):
     assert source.read(tmp_path / "nothing").hash == usps.hash
 
 
-def test_damaged_usps_is_refused(folder, tmp_path):
-    source, ((values, labels), _) = small_usps(folder)
-    unpublished = replace(source, files=tuple(replace(file, md5=None) for file in source.files))
-    file = folder / "usps.bz2"
-    for blob in (b"", formats.libsvm(values[:, :255], labels), formats.libsvm(values[:29], labels[:29])):
-        file.write_bytes(blob)
-        refused(source, folder, str(file), str(source.files[0].md5))
-        refused(unpublished, folder, str(folder))
-    pixels = np.zeros((30, 16, 15), np.uint8)
-    formats.usps_tables(tmp_path / "tables", {"train": (pixels, labels), "test": (pixels, labels)})
-    refused(source, tmp_path / "tables", str(tmp_path / "tables/usps/data"), "16x15")
-
-
 def small_matlab(source: FileSource, folder: Path, zero: int) -> tuple[FileSource, list[Part]]:
     parts = [formats.draw(count, (32, 32, 3), seed=count) for count in (50, 30)]
     files = put_all(source, folder, [formats.matlab(x, np.where(y == 0, zero, y)) for x, y in parts])
@@ -156,15 +142,6 @@ def test_synthdigits_has_zeros_as_they_are_and_nothing_above_nine(folder):
     refused(source, folder, "10")
     source, parts = small_matlab(digits5.SYNTHDIGITS, folder, zero=0)
     same(source.read(folder), *parts)
-
-
-@pytest.mark.parametrize("blob", [b"", b"<html>Quota exceeded</html>" * 20, -900])
-def test_damaged_matlab_files_are_refused(folder, blob):
-    source, _ = small_matlab(digits5.SYNTHDIGITS, folder, zero=0)
-    refused(formats.small(source, 51, 30), folder)
-    file = folder / source.files[0].path
-    file.write_bytes(file.read_bytes()[:blob] if isinstance(blob, int) else blob)
-    refused(source, folder, str(file))
 
 
 def small_mnist_m(folder: Path) -> tuple[FileSource, dict[str, Part]]:
@@ -397,19 +374,3 @@ def test_the_three_forms_of_tiny_imagenet_are_the_same_data(folder, tiny, tmp_pa
     formats.images_table(file, blobs, label=[1] * len(blobs))
     with pytest.raises(EnvironmentProblem, match="1 of 3 classes"):
         source.read(tmp_path / "nothing")
-
-
-def test_damaged_tiny_imagenet_is_refused(folder, tiny, tmp_path):
-    source, files = tiny
-    for path, blob in files.items():
-        formats.put(tmp_path / "unpacked" / path, blob)
-    image = tmp_path / "unpacked/tiny-imagenet-200/train/n01/images/n01_2.JPEG"
-    image.write_bytes(image.read_bytes()[:300])
-    refused(source, tmp_path / "unpacked", "train/n01/images/n01_2.JPEG")
-    image.unlink()
-    refused(source, tmp_path / "unpacked", "11 samples")
-    (tmp_path / "unpacked/tiny-imagenet-200/val/val_annotations.txt").write_text("val_0.JPEG\tn09")
-    refused(source, tmp_path / "unpacked", "n09")
-    archive = folder / "tiny-imagenet-200.zip"
-    archive.write_bytes(archive.read_bytes()[:-1])
-    refused(source, folder, str(archive))

@@ -171,13 +171,6 @@ def test_a_damaged_file_is_told(folder, part, content):
     assert not list((folder.parent / "cache").rglob("*.npy"))
 
 
-def test_another_vocabulary_is_refused(folder):
-    put_trees(folder)
-    put(folder / VOCABULARY.path, b"[PAD]\nother\n")
-    with pytest.raises(EnvironmentProblem, match=r"vocab\.txt"):
-        sst5().read(folder)
-
-
 def test_the_vocabulary_of_the_hubs_client_is_used(folder, tmp_path):
     put_trees(folder)
     (folder / VOCABULARY.path).unlink()
