@@ -86,9 +86,9 @@ def index() -> str:
 def columns_page() -> str:
     """docs/columns.md."""
     return (
-        "# Columns\n\nMade from `leaderboards/schema.py`. Accuracies are fractions, of the global model on the global "
-        "test set unless\nthe name says otherwise. `leaderboard.parquet` also has `hp_<name>` of each hyper-parameter; "
-        "fields of the setting\nthat have no column, such as `step_rule`, stand in `setting_json`."
+        "# Columns\n\nMade from `leaderboards/rows/schema.py`. Accuracies are fractions, of the global model on the "
+        "global test set\nunless the name says otherwise. `leaderboard.parquet` also has `hp_<name>` of each "
+        "hyper-parameter; fields\nof the setting that have no column, such as `step_rule`, stand in `setting_json`."
         f"\n\n## runs\n\n{as_markdown()}\n## curves\n\n{as_markdown(CURVE_COLUMNS)}\n{_LEADERBOARD}"
     )
 

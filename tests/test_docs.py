@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from fnmatch import fnmatch
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +17,6 @@ from bench.cli import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
-PACKAGES = ("algorithms", "search_spaces", "leaderboards", "bench")
-WHOLE = {"algorithms", "charts", "data", "equations", "figures", "models", "perf", "report", "selftest"}
 
 
 def make() -> ModuleType:
@@ -51,18 +48,17 @@ def test_every_algorithm_states_its_differences_and_its_file() -> None:
             assert "Differences from the paper" in (kind.__doc__ or ""), f"{entry.name}: {kind.__name__}"
 
 
-def test_the_map_of_files_has_every_module() -> None:
-    """By its name or a pattern (`dry_run*.py`); of a folder in `WHOLE`, which it describes as one, by the folder's."""
+def test_the_design_names_files_that_exist() -> None:
+    """Each by its path, and in the table of changes with names that stand in it."""
     page = (ROOT / "docs" / "design.md").read_text()
-    patterns = set(re.findall(r"[\w*]+\.py\b", page))
-    modules = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
-    for file in modules:
-        if file.parent.name in WHOLE:
-            assert f"{file.parent.name}/" in page
-        elif not file.name.startswith("__"):
-            assert any(fnmatch(file.name, pattern) for pattern in patterns), f"{file.relative_to(ROOT)} is not there"
-    stale = [pattern for pattern in patterns if not any(fnmatch(file.name, pattern) for file in modules)]
-    assert not stale
+    paths = re.findall(r"[\w./]+\.(?:py|json)\b", page)
+    assert len(paths) > 40
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+    assert [path for path in re.findall(r"`((?!OUT)\w[\w/]+/)`", page) if not (ROOT / path).is_dir()] == []
+    for files, names in re.findall(r"^\|[^|]*\|([^|]*\.py[^|]*)\|([^|]*)\|$", page, re.MULTILINE):
+        code = "".join((ROOT / file).read_text() for file in re.findall(r"`([\w/]+\.py)`", files))
+        for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
+            assert re.search(rf"^ *(?:def|class) {name}\b|^{name}\b|\b{name}\(", code, re.MULTILINE), f"{name}: {files}"
 
 
 def test_links_lead_somewhere() -> None:
