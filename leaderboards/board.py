@@ -10,8 +10,7 @@ import pandas as pd
 
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import REFERENCES, cell_of
-from leaderboards.rows.identity import HP_PREFIX
-from leaderboards.rows.schema import COLUMNS, SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.rows.schema import COLUMNS, HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.stats.intervals import INTERVAL_FROM, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
