@@ -135,7 +135,7 @@ def test_a_row_takes_the_place_of_one_in_a_segment(store, force):
 
 # Kills and crowds
 
-CHANGES = [(Path, "replace"), (Path, "unlink"), (files, "_write_synchronised")]
+CHANGES = [(Path, "replace"), (Path, "unlink"), (files, "_write")]
 
 
 class Killed(BaseException):
@@ -268,19 +268,6 @@ def test_a_sweep_packs_only_many_files(tmp_path, monkeypatch):
     fill(store, range(6))
     assert compact_if_many(store.out).packed == 6
     assert len(names(store)) == 1
-
-
-def test_a_growing_folder_is_not_written_anew_each_time(tmp_path):
-    store = Store(tmp_path / "out")
-    fill(store, range(12))
-    compact(store.out)
-    (large,) = names(store)
-    for seed in (20, 21, 22):
-        fill(store, range(seed, seed + 1))
-        compact(store.out, everything=False)
-        assert large in names(store)
-        assert len(names(store)) == 2, "the small segments become one"
-    assert len(store.runs()) == 15
 
 
 # What compaction does not touch
