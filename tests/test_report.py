@@ -283,7 +283,7 @@ def cell_of(seeds: dict[str, int], **means: float) -> Cell:
         }
         for name, mean in means.items()
     ]
-    return Cell(0.1, 0.5, tuple(records))
+    return Cell((0.1, 0.5), tuple(records))
 
 
 def test_three_seeds_each_but_none_in_common_are_not_tested():

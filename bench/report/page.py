@@ -16,7 +16,6 @@ from bench.errors import EnvironmentProblem
 from bench.report.about import facts, states_of
 from bench.report.board import board_section
 from bench.report.charts import Charts
-from bench.report.flags import MEANINGS, flags_of, flags_of_run
 from bench.report.learning import COSTS, learning_sections, points_per_line
 from bench.report.printed import printed_section
 from bench.report.runs import runs_section
@@ -25,6 +24,7 @@ from bench.report.tuning import tuning_section
 from bench.report.winners import winners_section
 from bench.stored.groups import groups_of, labels_of, number
 from bench.stored.results import Results
+from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show
 
 TITLE = "Federated learning with knowledge distillation"
 _SCRIPTS = ("tables.js", "charts.js", "page.js")
@@ -52,7 +52,7 @@ def page(results: Results, title: str, made: datetime) -> str:
     """
     scripts = [javascript_bundle(), *(_wrapped(_file(name)) for name in _SCRIPTS)]
     groups, labels, charts = groups_of(results.records), labels_of(results.records), Charts()
-    present = {key for record in results.records for key, _ in flags_of(record)}
+    present = {key for record in results.records for key, _ in flags_to_show(record)}
     present |= {key for run in results.runs for key, _ in flags_of_run(run)}
     context = {
         "title": title,

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.report.flags import flags_of_run
 from bench.report.standings import SHOWN
 from bench.stored.results import Run
+from leaderboards.flags import flags_of_run
 from leaderboards.rows.identity import canonical_json
 from leaderboards.shell_text import shell_command
 
