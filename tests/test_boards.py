@@ -249,13 +249,7 @@ def test_a_wrong_request_is_refused(laptop, capsys, arguments, problem):
 def test_a_folder_that_was_named_is_not_asked_for_again(tmp_path, capsys, monkeypatch, arguments):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
-    assert capsys.readouterr().err == f"error: {tmp_path / 'a'} is no result folder: it has no folder runs\n"
-
-
-def test_a_folder_that_was_not_named_can_be(tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("FEDKD_OUT", str(tmp_path))
-    assert main(["validate"]) == 2
-    assert capsys.readouterr().err.endswith("it has no folder runs; name one, or set FEDKD_OUT\n")
+    assert str(tmp_path / "a") in capsys.readouterr().err
 
 
 # Validating
@@ -397,12 +391,6 @@ def test_documented_lines_expand_the_hyperparameters(growing, monkeypatch):
 
 
 # Compacting, and reading without this package
-
-
-def test_compact_says_what_it_did(laptop, capsys):
-    assert main(["compact", str(laptop.out)]) == 0
-    assert "4 files of rows in" in capsys.readouterr().out
-    assert len(laptop.runs()) == 4
 
 
 def test_the_command_is_known_to_the_console_script(laptop, capsys):
