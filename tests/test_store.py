@@ -187,15 +187,11 @@ def test_a_missing_curve_is_reported_and_the_rest_is_read(store, caplog):
     assert "is missing" in caplog.text
 
 
-def test_finding_runs_among_thousands_is_quick(store):
-    """The sweep asks for a few keys before each unit: files of other keys are not opened."""
+def test_files_of_other_keys_are_not_opened(store):
     row = make_row()
     path = store.write(row, CURVE)
-    for number in range(1000):
-        (path.parent / f"{number:016x}-00000000.parquet").write_bytes(b"never read")
-    started = time.perf_counter()
+    (path.parent / f"{1:016x}-00000000.parquet").write_bytes(b"never read")
     assert store.finished([row["run_key"], "f" * 64]) == {row["run_key"]}
-    assert time.perf_counter() - started < 1
 
 
 # Replicates and replacement
