@@ -67,12 +67,7 @@ def comparisons(
 
 
 def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
-    """Name a picture, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`.
-
-    Args:
-        figure: its name.
-        shown_here: what the picture compares.
-    """
+    """Name a picture of a figure, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`."""
     one = shown_here[0]
     values = {name: {repr(value): value for value in _values(name, shown_here)} for name in (*_NAMED, *one.differing)}
     alike = {name: next(iter(found.values())) for name, found in values.items() if len(found) == 1}
