@@ -40,9 +40,8 @@ examples, P_k its training samples, which are not augmented, and Phi* the one-ho
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -135,7 +134,8 @@ def write_arrays(out: Path | str, key: str, made: Mapping[str, Any]) -> None:
         tracked = {name.partition("/")[0] for name in made}
         kept = {name: value for name, value in arrays(out, key).items() if name.partition("/")[0] not in tracked}
     content: dict[str, Any] = {**kept, **{name: np.asarray(value) for name, value in made.items()}}
-    _write_whole(path_of(out, key), lambda file: np.savez(file, **content))
+    with _new_file(path_of(out, key)) as file:
+        np.savez(file, **content)
 
 
 def write_tensors(
@@ -144,7 +144,8 @@ def write_tensors(
     """Keep a model of a row. `facts`: the file's metadata."""
     from safetensors.numpy import save
 
-    _write_whole(path_of(out, key, "safetensors"), lambda file: file.write(save(dict(tensors), dict(facts))))
+    with _new_file(path_of(out, key, "safetensors")) as file:
+        file.write(save(dict(tensors), dict(facts)))
 
 
 def cost(out: Path | str, key: str) -> tuple[float, list[str]] | None:
@@ -175,12 +176,8 @@ def bring(sources: Sequence[Path], out: Path, key: str = "") -> None:
         for path in sorted((source / FOLDER).glob(f"{key[:16]}*.*")):
             target = out / FOLDER / path.name
             if path.suffix in (".npz", ".safetensors") and not path.name.startswith(".") and not target.exists():
-                blob = path.read_bytes()
-                _write_whole(target, partial(_put, blob))
-
-
-def _put(blob: bytes, file: BinaryIO) -> None:
-    file.write(blob)
+                with _new_file(target) as file:
+                    file.write(path.read_bytes())
 
 
 @contextmanager
@@ -193,8 +190,9 @@ def _readable(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_whole(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+@contextmanager
+def _new_file(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep_leftovers(path.parent)
     with atomic_file(path) as file:
-        write(file)
+        yield file

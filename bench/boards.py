@@ -20,8 +20,6 @@ from bench.terminal.values import result_folder
 
 if TYPE_CHECKING:
     from bench.sync.mirror import Moved
-    from leaderboards.rows.merge import Merged
-    from leaderboards.rows.verify import Checked
 
 _EPILOG = """\
 examples:
@@ -109,18 +107,15 @@ def _merge(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json({"out": str(out), **asdict(done)})
     else:
-        sys.stdout.write(_merged(done, out))
+        lines = [
+            f"{_count(done.files, 'file')} read, {_count(done.rows, 'row')}",
+            f"{_count(done.new, 'new row')} in {out}, {done.replaced} in the place of others",
+            f"{_count(done.replicates, 'run')} with replicates from unlike environments",
+        ]
+        if done.unlike:
+            lines.append(f"{_count(done.unlike, 'result')} kept beside an unlike one of the same environment")
+        sys.stdout.write("\n".join(lines) + "\n")
     return EXIT_OK
-
-
-def _merged(done: Merged, out: Path) -> str:
-    lines = [
-        f"{_count(done.files, 'file')} read, {_count(done.rows, 'row')}",
-        f"{_count(done.new, 'new row')} in {out}, {done.replaced} in the place of others",
-        f"{_count(done.replicates, 'run')} with replicates from unlike environments",
-    ]
-    lines += [f"{_count(done.unlike, 'result')} kept beside an unlike one of the same environment"] * bool(done.unlike)
-    return "\n".join(lines) + "\n"
 
 
 def _validate(arguments: argparse.Namespace) -> int:
@@ -128,20 +123,16 @@ def _validate(arguments: argparse.Namespace) -> int:
     from leaderboards.rows.verify import validate
 
     out = _folder(arguments.folder)
-    found = validate(out, summarise)
+    checked = validate(out, summarise)
     if arguments.json:
-        findings = [asdict(finding) for finding in found.findings]
-        counts = {"files": found.files, "rows": found.rows, "points": found.points}
+        findings = [asdict(finding) for finding in checked.findings]
+        counts = {"files": checked.files, "rows": checked.rows, "points": checked.points}
         _print_json({"out": str(out), **counts, "findings": findings})
     else:
-        sys.stdout.write(_validated(found, out))
-    return EXIT_ENVIRONMENT if found.findings else EXIT_OK
-
-
-def _validated(found: Checked, out: Path) -> str:
-    read = f"{_count(found.files, 'file')}, {_count(found.rows, 'row')}, {_count(found.points, 'point')} in {out}"
-    problems = _count(len(found.findings), "finding") if found.findings else "nothing wrong"
-    return "".join(f"{finding}\n" for finding in found.findings) + f"{read}: {problems}\n"
+        read = f"{_count(checked.files, 'file')}, {_count(checked.rows, 'row')}, {_count(checked.points, 'point')}"
+        problems = _count(len(checked.findings), "finding") if checked.findings else "nothing wrong"
+        sys.stdout.write("".join(f"{finding}\n" for finding in checked.findings) + f"{read} in {out}: {problems}\n")
+    return EXIT_ENVIRONMENT if checked.findings else EXIT_OK
 
 
 def _compact(arguments: argparse.Namespace) -> int:

@@ -10,8 +10,7 @@ import pandas as pd
 
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import REFERENCES, cell_of
-from leaderboards.rows.identity import HP_PREFIX
-from leaderboards.rows.schema import COLUMNS, SETTING_COLUMNS, hyperparameter_columns
+from leaderboards.rows.schema import COLUMNS, HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.stats.intervals import INTERVAL_FROM, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
@@ -74,9 +73,6 @@ def current(runs: pd.DataFrame) -> pd.DataFrame:
     """Select the runs of each algorithm's newest version in a setting: the version of the run that ended last.
 
     Results of an earlier version are another algorithm's: neither averaged with these nor chosen from.
-
-    Args:
-        runs: as for `leaderboard`.
     """
     runs = runs.sort_values("finished", kind="stable", na_position="first")
     newest = runs.groupby(["algorithm", "setting_json"], sort=False)["algorithm_version"].transform("last")
@@ -86,10 +82,7 @@ def current(runs: pd.DataFrame) -> pd.DataFrame:
 def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
     """Add to `board` a column `seeds`: of each row, metric -> seed -> value of its finished runs that have one.
 
-    Args:
-        board: made of `runs`, or some of its rows.
-        runs: as for `leaderboard`, with the columns of `metrics`.
-        metrics: which.
+    `board` was made of `runs`, or is some of its rows; `runs` have the columns of `metrics`.
     """
     wanted = pd.MultiIndex.from_frame(board[CONFIGURATION])
     runs = current(runs)

@@ -63,13 +63,7 @@ def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any])
 
 @dataclass(frozen=True)
 class Confirmed:
-    """The runs of a source that confirm, in the place of all that it has.
-
-    Args:
-        source: where runs and curves are read from.
-        tuned: as for `confirmed`.
-        at: likewise.
-    """
+    """The runs of a source that confirm, in the place of all that it has; `tuned` and `at` as of `confirmed`."""
 
     source: Results
     tuned: tuple[str, ...] = ()

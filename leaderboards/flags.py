@@ -39,6 +39,9 @@ FLAGS: dict[str, Flag] = {
     "test": Flag("selected on test", "the configuration was selected on the test set: its number is optimistic"),
     "selected": Flag("selected", "selected", "✓"),
 }
+# Flags that a page shows -> word and meaning.
+MEANINGS = {key: (flag.word, flag.meaning) for key, flag in FLAGS.items() if key not in ("partial", "selected")}
+
 # State of a cell without a number, or with one that means little -> what a table prints, and the meaning.
 STATES: dict[str, tuple[str, str]] = {
     "missing": ("–", "not run, or not measured"),
@@ -64,3 +67,21 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
         "selected": record["selected"],
     }
     return [key for key, value in holds.items() if value]
+
+
+def flags_to_show(record: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """List the flags of a row of a leaderboard that a page shows: key, and what to print."""
+    holding = flags_of(record)
+    counts = {"failed": f"{record['failed']} ", "stopped": f"{record['stopped']} "}
+    return tuple((key, counts.get(key, "") + word) for key, (word, _) in MEANINGS.items() if key in holding)
+
+
+def flags_of_run(run: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """List the flags of one run likewise."""
+    holds = {
+        "failed": run["status"] == "failed",
+        "stopped": run["status"] == "stopped",
+        "diverged": run["diverged"],
+        "shortened": run["shortened"] and run["status"] == "finished",
+    }
+    return tuple((key, MEANINGS[key][0]) for key, value in holds.items() if value)

@@ -52,23 +52,49 @@ def cell_of(setting_json: str, tuned: Collection[str] = ()) -> str:
 
 
 @dataclass(frozen=True)
+class Cell:
+    """Rows of a leaderboard that are compared with each other.
+
+    Args:
+        place: values of the fields that are laid out side by side.
+        records: the rows.
+    """
+
+    place: Place
+    records: tuple[Record, ...]
+
+    @property
+    def selected(self) -> tuple[Record, ...]:
+        """The selected configuration of every algorithm that has one, by label."""
+        selected = (record for record in self.records if record["selected"])
+        return tuple(sorted(selected, key=lambda record: label_of(record["algorithm"], record["model"])))
+
+
+@dataclass(frozen=True)
 class Problem:
-    """Rows of a leaderboard that share a problem, by place.
+    """Cells that share a problem.
 
     Args:
         setting: the fields that they share.
-        places: values of the fields laid out side by side -> rows, in ascending order.
+        by: the fields that are laid out side by side.
+        cells: in ascending order of their places.
         differing: names of fields in which the problems beside this one differ from it, sorted.
     """
 
     setting: Mapping[str, Any]
-    places: Mapping[Place, tuple[Record, ...]]
-    differing: tuple[str, ...]
+    by: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    differing: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """The places of all cells."""
+        return tuple(cell.place for cell in self.cells)
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The rows of all places."""
-        return tuple(record for records in self.places.values() for record in records)
+        """The rows of all cells."""
+        return tuple(record for cell in self.cells for record in cell.records)
 
 
 def problems(
@@ -105,7 +131,11 @@ def problems(
     return [
         Problem(
             settings[shared],
-            {place: tuple(grouped[shared][place]) for place in sorted(grouped[shared], key=_in_order)},
+            tuple(by),
+            tuple(
+                Cell(place, tuple(grouped[shared][place]))
+                for place in sorted(grouped[shared], key=lambda place: [*map(sortable, place)])
+            ),
             tuple(sorted(unlike[families[shared]])),
         )
         for shared in order
@@ -127,7 +157,3 @@ def sortable(value: Any) -> tuple[bool, bool, float, str]:
     """Give a key that sorts nothing first, then numbers, then text."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return value is not None, not number, float(value) if number else 0.0, str(value)
-
-
-def _in_order(place: Place) -> list[tuple[bool, bool, float, str]]:
-    return [sortable(value) for value in place]

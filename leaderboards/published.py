@@ -118,27 +118,16 @@ class PrintedCell:
     """One printed number: a row of `published.parquet`.
 
     Args:
-        paper: key of the paper: fedgkd, feddkd, fedcad or fedkf.
         table: as printed, such as `3` or `IV`; `fig2` is the caption of FedGKD's Figure 2.
-        dataset: name in this suite, as `model` is.
-        model: without the forms that single algorithms need.
+        dataset: name in this suite, as `model` is, which goes without the forms that single algorithms need.
         heterogeneity: `dirichlet`, `pathological`, `by_source` or `by_writer`.
         alpha: Dirichlet concentration; None for the others.
-        num_clients: K.
-        participation: C.
-        local_epochs: E.
-        rounds: T of the run as the row describes it; None where not stated.
+        rounds: of the run as the row describes it; None where not stated.
         read_to: a row that the paper reads off the first so many rounds of a longer run; None for a whole run.
-        algorithm: registry name.
         printed: the row's name in print.
         hyperparameters: what the row's name itself says, as canonical JSON.
-        metric: see `metric_called`.
-        quantity: of the metric.
-        rule: of the metric.
-        argument: of the metric.
-        unit: of value and std.
-        value: the printed mean.
-        std: the printed spread over runs; None where there is none.
+        metric: see `metric_called`; its quantity, rule and argument follow.
+        unit: of `value`, the printed mean, and `std`, the printed spread over runs (None where there is none).
         note: what is known to be inconsistent or unclear about it; None if nothing.
     """
 

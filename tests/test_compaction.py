@@ -112,7 +112,7 @@ def test_a_row_takes_the_place_of_one_in_a_segment(store, force):
 
 # Kills and crowds
 
-CHANGES = [(Path, "replace"), (Path, "unlink"), (files, "_write_synchronised")]
+CHANGES = [(Path, "replace"), (Path, "unlink"), (files, "_write")]
 
 
 class Killed(BaseException):

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from rows import CURVE, failed_row, make_row
 
-from bench.compare import main
+from bench.compare import command, main
 from bench.terminal.render import print_leaderboard
 from leaderboards import Store
 
@@ -225,6 +226,32 @@ def test_the_folder_comes_from_the_environment(out, monkeypatch, capsys):
     monkeypatch.setenv("FEDKD_OUT", str(out))
     assert main(["--dataset", "digits"]) == 0
     assert "digits · mlp" in capsys.readouterr().out
+
+
+def test_a_board_of_the_package_is_read_with_its_own_options(out, tmp_path, monkeypatch, capsys):
+    shutil.copytree(out, tmp_path / "reference")
+    (tmp_path / "reference" / "board.toml").write_text('compare = ["--dataset", "cifar10", "--format", "csv"]\n')
+    shutil.copytree(out, tmp_path / "plain")
+    monkeypatch.setattr(command, "BOARDS", tmp_path)
+    printed = []
+    for arguments in (["reference"], ["reference", "--alpha", "0.5"], ["reference", "--dataset", "digits"], ["plain"]):
+        assert main(["--board", *arguments]) == 0
+        printed.append(capsys.readouterr().out)
+    compare(out, "--dataset", "cifar10", "--format", "csv")
+    assert printed[0] == capsys.readouterr().out
+    assert {row["alpha"] for row in csv.DictReader(io.StringIO(printed[1]))} == {"0.5"}
+    assert {row["dataset"] for row in csv.DictReader(io.StringIO(printed[2]))} == {"digits"}
+    compare(out)
+    assert printed[3] == capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--board", "other"], ["--board", "reference", "--out", "elsewhere"]])
+def test_a_board_that_there_is_not_ends_with_2_and_lists_those_there_are(tmp_path, monkeypatch, capsys, arguments):
+    (tmp_path / "reference" / "runs").mkdir(parents=True)
+    monkeypatch.setattr(command, "BOARDS", tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert ("reference" in error) == ("other" in arguments)
 
 
 def test_a_broken_file_ends_with_3_and_its_name(tmp_path, capsys):

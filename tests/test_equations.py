@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from conftest import PUBLISHED
+from conftest import PUBLISHED, simulate
 
 from algorithms import ALGORITHMS, build, generators
 from algorithms.base import Algorithm
 from algorithms.losses import cross_entropy, kl
 from bench.selftest.equations import CHECKS, TOLERANCE, Check, Make
+from bench.selftest.equations import formulas as written_anew
+from bench.selftest.equations.checks import gap
+from bench.selftest.equations.distillation import printed_weights
+from bench.selftest.equations.lab import LabNet, model
 
 ALL = [pytest.param(name, check, id=f"{name}: {check.title}") for name in CHECKS for check in CHECKS[name]]
 
@@ -133,18 +140,55 @@ def swapped_bounds(right: Any, fed: Any, server: Any) -> Any:
     return message | {"class_weights": right.beta + right.gamma - message["class_weights"]}
 
 
+def swapped_roles(right: Any, net: Any, params: Any, local_params: Any, batch: Any) -> Any:
+    teacher, student = net.eval({**local_params, **params}, batch.x).logits, net.eval(local_params, batch.x).logits
+    return -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1)
+
+
 def unweighted(right: Any, fed: Any, server: Any, uploads: Any, cohort: Any) -> Any:
     cohort = copy(cohort)
     cohort.num_examples = torch.ones_like(cohort.num_examples)
     return right.server_step(fed, server, uploads, cohort)
 
 
+def plain_mean(right: Any, fed: Any, server: Any, uploads: Any, cohort: Any) -> Any:
+    server = right.server_step(fed, server, uploads, cohort)
+    mean = {name: uploads["params"][name].mean(0) for name in fed.net.trainable}
+    return replace(server, params={**server.params, **mean})
+
+
 def mean_over_all(right: Any, slopes: Any, cohort: Any, among: Any) -> Any:
     return right._mean(slopes, cohort, None)
 
 
+def drawn_once(right: Any, fed: Any, round: int, request: int, cohort: Any) -> Any:
+    return right._answering(fed, round, 0, cohort)
+
+
+def all_or_none(right: Any, *given: Any) -> Any:
+    among = right._answering(*given)
+    return among if among is None else among[:1].expand(len(among))
+
+
+def the_others(right: Any, *given: Any) -> Any:
+    among = right._answering(*given)
+    return among if among is None else ~among
+
+
+def equal_counts(right: Any, *given: Any) -> Any:
+    upload, memory = right.upload(*given)
+    return {key: value if key == "params" else torch.ones_like(value) for key, value in upload.items()}, memory
+
+
 def w0_in_the_buffer(right: Any, fed: Any, params: Any) -> Any:
     return replace(right.init_server(fed, params), extra={"fedgkd_history": (params,)})
+
+
+def torch_weights(right: Any, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
+    local = right.start(fed, message, memory, generator)
+    convolutions = {name: value for name, value in local["theta"].items() if value.dim() == 4}
+    narrow = {name: value * (len(value) / (6 * value.shape[1])) ** 0.5 for name, value in convolutions.items()}
+    return {**local, "theta": {**local["theta"], **narrow}}
 
 
 def counts_of_everyone(right: Any, fed: Any, message: Any, memory: Any, generator: Any) -> Any:
@@ -160,17 +204,25 @@ def reversed_kl(right: Any, out: Any, teacher: Any, batch: Any, plan: Any) -> An
     return (plan.round > 1) * right.gamma / 2 * kl(out.logits, teacher.logits)
 
 
+def logits_not_features(right: Any, out: Any, teacher: Any, batch: Any, plan: Any) -> Any:
+    return right.beta * kl(out.logits, torch.zeros_like(out.logits))
+
+
 MUTANTS: dict[str, tuple[str, Make]] = {
     "mean of clients unweighted": ("fedavg", twisted("fedavg", server_step=unweighted)),
     "proximal norm not squared": ("fedprox", twisted("fedprox", local_loss=unsquared)),
     "proximal term without 1/2": ("fedprox", changed("fedprox", lambda h: {"mu": 2 * h["mu"]})),
+    "FedMAX on logits": ("fedmax", twisted("fedmax", local_loss=local(logits_not_features))),
     "BatchNorm averaged": ("fedbn", partial(build, "fedavg")),
+    "local models averaged": ("local", partial(build, "fedavg")),
+    "pooled model averaged": ("centralized", partial(build, "fedavg")),
     "KL reversed": ("fedgkd", twisted("fedgkd", local_loss=local(reversed_kl))),
     "w_0 in the buffer": ("fedgkd", twisted("fedgkd", init_server=w0_in_the_buffer)),
     "distillation in round 1": ("fedgkd", twisted("fedgkd", local_loss=from_round_1)),
     "gamma not halved": ("fedgkd_plus", changed("fedgkd_plus", lambda h: {"gamma": 2 * h["gamma"]})),
     "sum over classes": ("fedgkd_mse", changed("fedgkd_mse", lambda h: {"gamma": 4 * h["gamma"]})),
     "KL without gradient": ("fedgkd_vote", twisted("fedgkd_vote", local_loss=term_without_gradient)),
+    "a vote of equals": ("fedgkd_vote", changed("fedgkd_vote", lambda h: {"beta": 1e9})),
     "previous and global swapped": ("moon", twisted("moon", teachers=swapped_teachers)),
     "always times T^2": ("fedlsd", changed("fedlsd", lambda h: {"kd_t_squared": True})),
     "beta and gamma swapped": ("fedcad", twisted("fedcad", broadcast=swapped_bounds)),
@@ -182,11 +234,17 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     ),
     "margins alike for all classes": ("fedlc", twisted("fedlc", start=counts_of_everyone)),
     "no class missing": ("fedrs", twisted("fedrs", start=counts_of_everyone)),
+    "all clients' heads count alike": ("fedgen", twisted("fedgen", upload=equal_counts)),
     "generated term doubled": ("fedgen", twisted("fedgen", local_loss=twice_the_term)),
     "distillation term doubled": ("fedkf", twisted("fedkf", local_loss=twice_the_term)),
     "generator never trained": ("fedkf", twisted("fedkf", before_step=step_thrown_away)),
+    "the generator's weights as torch draws them": ("fedkf", twisted("fedkf", start=torch_weights)),
     "the round's mean evaluated": ("fedkf", twisted("fedkf", evaluated=lambda right, server: {"": server.params})),
+    "teacher and student swapped": ("feddkd", twisted("feddkd", distillation=swapped_roles)),
     "mean over those who do not answer, too": ("feddkd", twisted("feddkd", _mean=mean_over_all)),
+    "answers drawn once a round": ("feddkd", twisted("feddkd", _answering=drawn_once)),
+    "all answer or none": ("feddkd_bn", twisted("feddkd_bn", _answering=all_or_none)),
+    "probability of an answer": ("feddkd_max", twisted("feddkd_max", _answering=the_others)),
     "student in training mode": ("feddkd_bn", changed("feddkd_bn", lambda h: {"dkd_student_mode": "train"})),
     "FedMAX left out": ("feddkd_max", changed("feddkd_max", lambda h: {"beta": 0.0})),
     "only the round's clients": (
@@ -196,6 +254,7 @@ MUTANTS: dict[str, tuple[str, Make]] = {
     "correction's sign flipped": ("scaffold", twisted("scaffold", local_loss=opposite_term)),
     "learning rate left out": ("scaffold", twisted("scaffold", upload=unlike_plan(lr=1.0))),
     "momentum left out": ("fednova", twisted("fednova", upload=unlike_plan(momentum=0.0))),
+    "server without state": ("feddyn", twisted("feddyn", server_step=plain_mean)),
     "momentum of the server left out": ("fedavgm", changed("fedavgm", lambda h: {"server_momentum": 0.0})),
     "first moment left out": ("fedadam", changed("fedadam", lambda h: {"beta1": 0.0})),
     "q applied twice": ("qffl", changed("qffl", lambda h: {"q": 2 * h["q"]})),
@@ -214,4 +273,54 @@ def test_an_algorithm_that_fails_is_reported_with_its_reason() -> None:
 
     outcome = CHECKS["fedprox"][0].outcome(broken)
     assert not outcome.passed
-    assert outcome.reason.startswith("ValueError: mu")
+    assert outcome.reason == "ValueError: mu must be >= 0, got -1"
+
+
+def test_nothing_is_near_what_cannot_be_compared() -> None:
+    one, nan = torch.ones(2), torch.tensor([1.0, math.nan])
+    assert gap({"a": one}, {"a": one}) == 0
+    assert gap([one], [one + 0.5]) == 0.5
+    for got in ({"a": nan}, {"a": torch.ones(3)}, {"b": one}, {}, {"a": one, "b": one}, one, {"a": 1.0}):
+        assert gap(got, {"a": one}) == math.inf
+
+
+def softmax(z: np.ndarray, temperature: float) -> np.ndarray:
+    e = np.exp(z / temperature - (z / temperature).max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_the_formulas_have_the_derivatives_of_the_textbook(temperature: float) -> None:
+    """By the logits: p - onehot(y) of the cross entropy, (p - p^T) / T of KL; values and slopes in plain numpy."""
+    draw = np.random.RandomState(7)
+    z, teacher, y = draw.randn(5, 4), draw.randn(5, 4), draw.randint(0, 4, 5)
+    leaf = torch.tensor(z, requires_grad=True)
+    losses = (
+        written_anew.cross_entropy(leaf, torch.tensor(y)),
+        written_anew.kl(torch.tensor(teacher), leaf, temperature),
+    )
+    p, p_t, q = softmax(z, 1.0), softmax(z, temperature), softmax(teacher, temperature)
+    values = (-np.log(p[np.arange(5), y]), (q * (np.log(q) - np.log(p_t))).sum(1))
+    slopes = (p - np.eye(4)[y], (p_t - q) / temperature)
+    for loss, value, slope in zip(losses, values, slopes, strict=True):
+        np.testing.assert_allclose(loss.detach(), value, rtol=0, atol=TOLERANCE)
+        found = torch.autograd.grad(loss.sum(), leaf)[0]
+        np.testing.assert_allclose(found, slope, rtol=0, atol=TOLERANCE)
+
+
+def test_fedcad_class_weights_lie_between_their_bounds() -> None:
+    weights = printed_weights(model(LabNet(), "any"), 0.2, 0.6, 2.0)
+    assert bool(((weights > 0.2) & (weights < 0.6)).all())
+    assert float(weights.std()) > 0
+
+
+def test_the_engines_mean_is_weighted_by_examples() -> None:
+    simulation = simulate("fedavg", participation=1.0)
+    sizes, total = (21, 13, 9, 5), 48
+    tree = {"a": torch.arange(8, dtype=torch.float64).view(4, 2)}
+    cohort = simulation._cohort([SimpleNamespace(client=k, params={}) for k in range(4)], 0.1)
+    expected = sum(size / total * np.array([2.0 * k, 2.0 * k + 1]) for k, size in enumerate(sizes))
+    np.testing.assert_allclose(cohort.mean(tree)["a"], expected, atol=1e-12)
+    among = torch.tensor([1.0, 0.0, 0.0, 1.0])
+    expected = (21 * np.array([0.0, 1.0]) + 5 * np.array([6.0, 7.0])) / 26
+    np.testing.assert_allclose(cohort.mean(tree, among)["a"], expected, atol=1e-12)

@@ -348,7 +348,7 @@ def test_a_full_disk_leaves_no_finished_row_without_its_tracked_data(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(artifacts, "_write_whole", full)
+        patched.setattr(artifacts, "_new_file", full)
         assert trial(tmp_path, ALL)["status"] == "environment"
     assert not Store(tmp_path).status()
     assert trial(tmp_path, ALL)["status"] == "finished"

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import leaderboards
 from bench.compare.filters import chosen, filters, layout, selection, selection_options
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
+from bench.terminal.names import unknown
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
 from bench.terminal.values import folders_of, split_list
 from bench.terminal.words import OUTS, counted
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from leaderboards.rows.folders import Results
     from leaderboards.tables import Sheet, Table
 
+BOARDS = Path(leaderboards.__file__).parent  # in which the result folders lie that ship with the package
 _EPILOG = """\
 examples:
   python -m bench.compare                                        every table of ./leaderboards
@@ -36,6 +40,7 @@ examples:
   python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
   python -m bench.compare --confirmed --tuned lr                 chosen on seed 0, reported on the others
   python -m bench.compare --select test                          what selecting on the test set would add
+  python -m bench.compare --board reference                      results that ship with this package
   python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
   python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
   python -m bench.compare diff 3fa1 90bc                         everything in which two runs differ
@@ -52,8 +57,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bench.compare.diff import main as diff
 
         return diff(argv[1:])
-    arguments = _parser().parse_args(argv)
-    return exit_status(lambda: _compare(arguments))
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.board is None:
+        return exit_status(lambda: _compare(arguments))
+    return exit_status(lambda: _compare(parser.parse_args([*_board_options(arguments), *argv])))
+
+
+def _board_options(arguments: argparse.Namespace) -> list[str]:
+    """List the options that `--board` stands for: its folder, and those of `compare` in its `board.toml`."""
+    if arguments.out:
+        raise UsageError("--board and --out both name result folders: leave one of them out")
+    folder = BOARDS / arguments.board
+    boards = [path.parent.name for path in BOARDS.glob("*/runs")]
+    if arguments.board not in boards:
+        raise unknown("board", arguments.board, boards)
+    facts = folder / "board.toml"
+    options = tomllib.loads(facts.read_text(encoding="utf-8")).get("compare", []) if facts.exists() else []
+    return ["--out", str(folder), *options]
 
 
 def _parser() -> Parser:
@@ -65,6 +86,7 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
+    add("--board", metavar="NAME", help="results that ship with this package, instead of --out, and their options")
     add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
     add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
     add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")

@@ -102,12 +102,7 @@ def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str,
 
 
 def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) -> pd.DataFrame:
-    """Select the runs that are asked for.
-
-    Args:
-        runs: as `Store.runs` gives them.
-        where: as `filters` gives it.
-        source: where they come from, for messages.
+    """Select the runs that `where` (of `filters`) asks for; `source` names their folders in messages.
 
     Raises:
         UsageError: a value occurs nowhere, or no run has all that is asked for.
@@ -127,12 +122,7 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:
-    """Find the one row whose run key begins so.
-
-    Args:
-        runs: as `Store.runs` gives them.
-        start: the first characters of a run key, or all of them.
-        folders: where the runs come from, for messages.
+    """Find the one row whose run key begins with `start`; `folders` are named in messages.
 
     Raises:
         UsageError: no key begins so, or several do.

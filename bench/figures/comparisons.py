@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bench.stored.groups import label_of
 from bench.stored.results import Record
 from leaderboards.flags import FLAGS, flags_of
-from leaderboards.problems import Place, differing, problems, setting_of
+from leaderboards.problems import Cell, Problem, differing, problems, setting_of
 from leaderboards.shell_text import typed
 from leaderboards.tables.captions import labels_of, title
 
@@ -19,45 +18,13 @@ _SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "lo
 _NAMED = ("dataset", "alpha", "participation", "local_epochs")  # said first in a file's name
 
 
-@dataclass(frozen=True)
-class Cell:
-    """The algorithms of one setting.
-
-    Args:
-        place: values of the fields in which the picture's panels differ.
-        records: rows of the leaderboard.
-    """
-
-    place: Place
-    records: tuple[Record, ...]
-
-    @property
-    def selected(self) -> tuple[Record, ...]:
-        """The configuration of every algorithm that is shown, by name."""
-        found = (record for record in self.records if record["selected"] and record["run_of_seed"])
-        return tuple(sorted(found, key=label_of))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Cells that share everything but some fields.
-
-    Args:
-        setting: what they share; the model without its variants.
-        across: the fields in which the panels differ.
-        cells: by place.
-        differing: fields in which others on its data set differ from it.
-    """
-
-    setting: Mapping[str, Any]
-    across: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    differing: tuple[str, ...] = ()
+class Comparison(Problem):
+    """Cells that share everything but the fields in which a picture's panels differ."""
 
     @property
     def title(self) -> str:
         """Data set, model, partition, rounds, alpha and participation, as far as all panels share them."""
-        return title(self.setting, self.across, [cell.place for cell in self.cells])
+        return title(self.setting, self.by, self.places)
 
     @property
     def others(self) -> Iterator[str]:
@@ -66,15 +33,9 @@ class Comparison:
             if name not in _SAID:
                 yield f"{name} {typed(self.setting[name])}" if name in self.setting else f"no {name}"
 
-    @property
-    def records(self) -> tuple[Record, ...]:
-        """Of all cells."""
-        return tuple(record for cell in self.cells for record in cell.records)
-
     def label(self, cell: Cell) -> str:
         """What tells a cell from the others; empty where there is one."""
-        places = dict.fromkeys([*(other.place for other in self.cells), cell.place])
-        return labels_of(list(places), self.across)[cell.place]
+        return labels_of(list(dict.fromkeys([*self.places, cell.place])), self.by)[cell.place]
 
 
 def comparisons(
@@ -100,23 +61,13 @@ def comparisons(
         for record in problem.records
     ]
     return tuple(
-        Comparison(
-            problem.setting,
-            tuple(across),
-            tuple(Cell(place, records) for place, records in problem.places.items()),
-            problem.differing,
-        )
+        Comparison(**vars(problem))
         for problem in problems(finished, across, only=only, beside=("dataset",), first=_NAMED)
     )
 
 
 def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
-    """Name a picture, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`.
-
-    Args:
-        figure: its name.
-        shown_here: what the picture compares.
-    """
+    """Name a picture of a figure, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`."""
     one = shown_here[0]
     values = {name: {repr(value): value for value in _values(name, shown_here)} for name in (*_NAMED, *one.differing)}
     alike = {name: next(iter(found.values())) for name, found in values.items() if len(found) == 1}
@@ -134,7 +85,7 @@ def shared_title(rows: Sequence[Comparison]) -> str:
     unlike = differing((None, one.setting) for one in rows)[None]
     common = {name: value for name, value in rows[0].setting.items() if name not in unlike}
     names = ", ".join(str(one.setting["dataset"]) for one in rows)
-    return " · ".join([names, title(common, rows[0].across, [cell.place for one in rows for cell in one.cells])])
+    return " · ".join([names, title(common, rows[0].by, [place for one in rows for place in one.places])])
 
 
 def further(rows: Sequence[Comparison], drawn: Collection[str], why: str) -> list[str]:
@@ -181,8 +132,8 @@ def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
 def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
     """What a field is in a picture; nothing if its settings do not have it."""
     for one in shown_here:
-        if name in one.across:
-            yield from (cell.place[one.across.index(name)] for cell in one.cells)
+        if name in one.by:
+            yield from (place[one.by.index(name)] for place in one.places)
         elif name in one.setting or name in one.differing:
             yield one.setting.get(name)
 

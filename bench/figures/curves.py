@@ -16,7 +16,6 @@ from bench.charts.lines import MARKED, Axis, Keys, lines
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import (
-    Cell,
     Comparison,
     comparisons,
     file_name,
@@ -29,6 +28,7 @@ from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Record
 from leaderboards.metrics import METRICS
+from leaderboards.problems import Cell
 
 Row = dict[str, Any]
 

@@ -17,10 +17,11 @@ from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
-from bench.figures.comparisons import Cell, Comparison, comparisons, file_name, further, mean_and_spread, seeds_said
+from bench.figures.comparisons import Comparison, comparisons, file_name, further, mean_and_spread, seeds_said
 from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Run
+from leaderboards.problems import Cell
 from leaderboards.rows.identity import canonical_json
 
 Counts = NDArray[np.int64]

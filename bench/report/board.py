@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.report.flags import flags_of
 from bench.report.standings import SHOWN, standings
 from bench.report.tuning import text_of
 from bench.stored.groups import Cell, Group, hyperparameters, is_reference, label_of
 from bench.stored.names import worth_saying
 from bench.stored.results import Record
+from leaderboards.flags import flags_to_show
 from leaderboards.metrics import Metric
 from leaderboards.problems import differing
 from leaderboards.stats.paired import Ranked
@@ -74,7 +74,7 @@ def _rows(group: Group, cell: Cell, names: Mapping[str, Sequence[str]]) -> Itera
             "configuration": text_of(record, names[record["algorithm"]]) or "defaults",
             "choice": _choice(record),
             "scores": [_score(record, metric, places[metric.name], scale) for metric in SHOWN],
-            "flags": flags_of(record),
+            "flags": flags_to_show(record),
         }
         first = first and not shown
 

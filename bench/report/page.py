@@ -19,7 +19,6 @@ from bench.compare.published import candidates_of, title_of
 from bench.planning.tables import cells_of
 from bench.report.board import board_section
 from bench.report.charts import Charts
-from bench.report.flags import MEANINGS, flags_of, flags_of_run
 from bench.report.learning import COSTS, learning_sections, points_per_line
 from bench.report.runs import facts, runs_section, states_of
 from bench.report.standings import SHOWN
@@ -27,6 +26,7 @@ from bench.report.tuning import tuning_section
 from bench.report.winners import winners_section
 from bench.stored.groups import groups_of, labels_of, number
 from bench.stored.results import Results
+from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show
 from leaderboards.papers.replication import replications
 from leaderboards.papers.replication_table import replication_table
 from leaderboards.published import printed_cells
@@ -49,7 +49,7 @@ def page(results: Results, title: str, made: datetime) -> str:
     """Return the whole document; raises EnvironmentProblem if vl-convert-python is not installed."""
     scripts = [javascript_bundle(), *(_wrapped(_file(name)) for name in _SCRIPTS)]
     groups, labels, charts = groups_of(results.records), labels_of(results.records), Charts()
-    present = {key for record in results.records for key, _ in flags_of(record)}
+    present = {key for record in results.records for key, _ in flags_to_show(record)}
     present |= {key for run in results.runs for key, _ in flags_of_run(run)}
     context = {
         "title": title,

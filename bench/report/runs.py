@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from bench.report.flags import flags_of_run
 from bench.report.standings import SHOWN
 from bench.stored.groups import Group
 from bench.stored.results import Run
 from bench.terminal.words import counted
+from leaderboards.flags import flags_of_run
 from leaderboards.rows.identity import canonical_json
 from leaderboards.shell_text import shell_command
 

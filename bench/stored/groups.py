@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,18 +18,20 @@ from leaderboards.tables.captions import local_training
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One setting with its alpha and participation.
+class Cell(problems.Cell):
+    """One setting with its alpha (None for partitions without it) and participation."""
 
-    Args:
-        alpha: Dirichlet concentration; None for partitions without it.
-        participation: share of the clients that train in a round.
-        records: rows of the leaderboard.
-    """
+    @property
+    def alpha(self) -> float | None:
+        """Dirichlet concentration; None for partitions without it."""
+        alpha: float | None = self.place[0]
+        return alpha
 
-    alpha: float | None
-    participation: float
-    records: tuple[Record, ...]
+    @property
+    def participation(self) -> float:
+        """Share of the clients that train in a round."""
+        participation: float = self.place[1]
+        return participation
 
     @property
     def label(self) -> str:
@@ -46,27 +48,13 @@ class Cell:
         """As printed."""
         return number(self.participation)
 
-    @property
-    def selected(self) -> tuple[Record, ...]:
-        """The selected configuration of every algorithm that has one, by name."""
-        return tuple(sorted((r for r in self.records if r["selected"]), key=label_of))
-
 
 @dataclass(frozen=True)
-class Group:
-    """Cells that share everything but alpha and participation.
+class Group(problems.Problem):
+    """Cells of a page that share everything but alpha and participation; `key` is `s1`, `s2`, ... in its order."""
 
-    Args:
-        key: `s1`, `s2`, ... in the order of the page.
-        setting: what they share.
-        differing: names in which it differs from the page's other groups on its data set and model.
-        cells: by alpha, then participation.
-    """
-
-    key: str
-    setting: Mapping[str, Any]
-    differing: tuple[str, ...]
     cells: tuple[Cell, ...]
+    key: str = ""
 
     @property
     def name(self) -> str:
@@ -77,12 +65,12 @@ class Group:
     def title(self) -> str:
         """What all its numbers have in common."""
         setting = self.setting
-        known = ("partition", "num_clients", "rounds", "local_epochs")
+        told = ("partition", "num_clients", "rounds", "local_epochs")
         parts = [
             f"{setting['dataset']} · {setting['model']}",
             f"{setting['partition']}, {counted(setting['num_clients'], 'client')}",
             f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
-            local_training(setting, (name for name in self.differing if name not in known)),
+            local_training(setting, (name for name in self.differing if name not in told)),
         ]
         return " · ".join(parts + [self._field(name) for name in self.differing if name not in setting])
 
@@ -105,12 +93,7 @@ def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
     first = ("dataset", "model", "num_clients", "rounds")
     grouped = problems.problems(records, BY, beside=("dataset", "model"), first=first)
     return tuple(
-        Group(
-            f"s{i}",
-            one.setting,
-            one.differing,
-            tuple(Cell(place[0], place[1], own) for place, own in one.places.items()),
-        )
+        Group(one.setting, one.by, tuple(Cell(cell.place, cell.records) for cell in one.cells), one.differing, f"s{i}")
         for i, one in enumerate(grouped, start=1)
     )
 

@@ -74,7 +74,7 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
 
 
 def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[str, Any] | None) -> Source:
-    """What reads result folders, or, of what they hold, the runs that confirm.
+    """Open result folders, or, of what they hold, the runs that confirm.
 
     Args:
         outs: the folders.

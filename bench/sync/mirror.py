@@ -14,7 +14,6 @@ from leaderboards import StoreError
 
 _FOLDERS = ("runs", "curves", "tracked", "state")
 _TRACKED = (".npz", ".safetensors")
-_ATTEMPTS = 5  # at reading a side that another machine or process compacts meanwhile
 _T = TypeVar("_T")
 
 
@@ -82,14 +81,11 @@ class Mirror:
 
     def _steady(self, action: Callable[[], _T]) -> _T:
         """Call `action` again until no file vanishes that it was about to copy."""
-        for _ in range(_ATTEMPTS):
-            try:
-                return action()
-            except FileNotFoundError:
-                continue
-        raise MirrorProblem(
-            f"mirror {self.place.url}: compacted faster than it can be read: give the same command again"
-        )
+        try:
+            return self._folder.steady(action)
+        except FileNotFoundError as error:
+            again = "compacted faster than it can be read: give the same command again"
+            raise MirrorProblem(f"mirror {self.place.url}: {again}") from error
 
     def _here(self) -> dict[Path, str]:
         """Each file of rows of the folder, with its name in the mirror."""

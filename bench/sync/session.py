@@ -116,11 +116,7 @@ def mirrored(url: str | None, out: Path, keys: Collection[str] | None) -> Iterat
 
 
 class Pusher:
-    """Pushes in a thread of its own while runs go on; a problem is said once, and the push tried again later.
-
-    Args:
-        mirror: what is pushed.
-    """
+    """Pushes in a thread of its own while runs go on; a problem is said once, and the push tried again later."""
 
     def __init__(self, mirror: Mirror) -> None:
         self._mirror, self._problem = mirror, ""

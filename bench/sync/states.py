@@ -26,7 +26,6 @@ from leaderboards import Store
 
 MANIFEST = "manifest.json"
 _KEY = re.compile("[0-9a-f]{64}")
-_ATTEMPTS = 5  # at copying a state that is saved anew meanwhile
 
 
 class States:
@@ -97,27 +96,21 @@ class States:
         return states
 
     def _push(self, key: str, there: dict[str, int]) -> bool:
-        """Write one state; False if it is there already, or cannot be read: gone here meanwhile, or damaged."""
-        for _ in range(_ATTEMPTS):
-            with suppress(FileNotFoundError):  # a newer round was saved, or the run has ended
-                try:
-                    manifest = (self._folder / key / MANIFEST).read_bytes()
-                    return self._push_round(key, manifest, there)
-                except (ValueError, LookupError, TypeError, AttributeError):  # no reason to leave out the others
-                    return False
-        return False
-
-    def _push_round(self, key: str, manifest: bytes, there: dict[str, int]) -> bool:
+        """Write one state; False if it is there already, or cannot be read: damaged, or saved anew meanwhile."""
         target = f"{self._writer}/{MANIFEST}"
-        if self._written.get(key) == manifest and target in there:
-            return False
-        files = {}
-        for name, digest in json.loads(manifest)["sha256"].items():
-            with (self._folder / key / name).open("rb") as file:  # a file that is replaced meanwhile stays as it was
-                size, blob = os.fstat(file.fileno()).st_size, f"{name}.{digest[:16]}"
-                files[name] = {"blob": blob, "sha256": digest, "bytes": size}
-                if there.get(f"{self._writer}/{blob}") != size:
-                    self._place.put(f"state/{key}/{self._writer}/{blob}", file)
+        try:
+            manifest = (self._folder / key / MANIFEST).read_bytes()
+            if self._written.get(key) == manifest and target in there:
+                return False
+            files = {}
+            for name, digest in json.loads(manifest)["sha256"].items():
+                with (self._folder / key / name).open("rb") as file:  # stays as it was if it is replaced
+                    size, blob = os.fstat(file.fileno()).st_size, f"{name}.{digest[:16]}"
+                    files[name] = {"blob": blob, "sha256": digest, "bytes": size}
+                    if there.get(f"{self._writer}/{blob}") != size:
+                        self._place.put(f"state/{key}/{self._writer}/{blob}", file)
+        except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+            return False  # the next push comes in a minute; no reason to leave out the others
         content = {"manifest": json.loads(manifest), "files": files}
         self._place.put(f"state/{key}/{target}", json.dumps(content).encode())
         self._written[key] = manifest
@@ -131,34 +124,15 @@ class States:
             self._place.remove(f"state/{key}/{name}")
 
     def _bring_furthest(self, key: str, names: Iterable[str]) -> bool:
-        """Bring the state of the highest round that can be used; whether there is one.
-
-        A round that another machine saves while this one is copied takes its files away: then the newer one is tried.
-        """
-        useless = set[bytes]()
-        for _ in range(_ATTEMPTS):
-            there = self._manifests(key, names)
-            usable = {writer: text for writer, text in there.items() if text not in useless}
-            for writer in sorted(usable, key=lambda writer: _round(usable[writer]), reverse=True):
-                if self._bring(key, writer, usable[writer]):
-                    return True
-                names = self._place.files(f"state/{key}")
-                if self._manifests(key, names) != there:
-                    break
-                useless.add(usable[writer])
-            else:
-                return False
-        return False
-
-    def _manifests(self, key: str, names: Iterable[str]) -> dict[str, bytes]:
-        """The manifest of each writer. `names`: of the files below the run's folder."""
+        """Bring the state of the highest round that can be used; whether there is one. `names`: of the run's files."""
         manifests = {}
         for name in names:
             writer, _, rest = name.partition("/")
             if rest == MANIFEST:
                 with suppress(FileNotFoundError):
                     manifests[writer] = self._place.read(f"state/{key}/{name}")
-        return manifests
+        furthest_first = sorted(manifests, key=lambda writer: _round(manifests[writer]), reverse=True)
+        return any(self._bring(key, writer, manifests[writer]) for writer in furthest_first)
 
     def _bring(self, key: str, writer: str, text: bytes) -> bool:
         """Copy one state, its manifest last; False if a file is missing or has another hash than the manifest says."""

@@ -170,10 +170,6 @@ def _is_float(value: Any) -> bool:
     return _is_int(value) or isinstance(value, float)
 
 
-def _is_time(value: Any) -> bool:
-    return isinstance(value, datetime) and value.tzinfo is not None
-
-
 def _map_of(key: Callable[[Any], bool], item: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, Mapping) and all(key(k) and item(v) for k, v in value.items())
 
@@ -187,7 +183,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "float64": _is_float,
     "int64": _is_int,
     "bool": lambda value: isinstance(value, bool),
-    "timestamp": _is_time,
+    "timestamp": lambda value: isinstance(value, datetime) and value.tzinfo is not None,
     "map<int32,double>": _map_of(_is_int, _is_float),
     "map<double,int32>": _map_of(_is_float, _is_int),
     "map<string,string>": _map_of(_is_text, _is_text),

@@ -11,7 +11,7 @@ import uuid
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,19 +58,6 @@ def remedy(path: Path) -> str:
     return both
 
 
-@dataclass(frozen=True)
-class Groups:
-    """A table too large to be held at once: its parts are made while it is written, each a row group of its own.
-
-    Args:
-        schema: of every part, with the metadata of the file.
-        parts: in the order in which they stand in the file.
-    """
-
-    schema: pa.Schema
-    parts: Iterable[pa.Table]
-
-
 def write_together(files: Sequence[tuple[pa.Table, Path]]) -> None:
     """Write each table to its path, in order; every file appears whole or not at all.
 
@@ -84,22 +71,22 @@ def write_together(files: Sequence[tuple[pa.Table, Path]]) -> None:
     with ExitStack() as temporaries:
         staged = [(temporaries.enter_context(_temporary(path.parent)), table, path) for table, path in files]
         for temporary, table, _ in staged:
-            _write_synchronised(table, temporary)
+            _write(table.schema, [table], temporary)
         for temporary, _, path in staged:
             _rename(temporary, path)
 
 
 def write_by_content(
-    out: Path, stem: str, rows: pa.Table | Groups, points: pa.Table | Groups, digits: int = 16
+    out: Path, stem: str, schemas: Sequence[pa.Schema], rows: Iterable[pa.Table], points: Iterable[pa.Table]
 ) -> Path:
     """Write a file of rows and its curves under a name that ends with the rows' SHA-256, which covers the curves' one.
 
     Args:
         out: the result folder.
-        stem: how the name begins.
-        rows: of `OUT/runs`.
-        points: of `OUT/curves`. They are in place first: a row that is seen has its curve.
-        digits: hexadecimal ones of the hash in the name.
+        stem: how the name begins; that of a segment is `packed`.
+        schemas: of the rows and of the points, with the metadata of the files.
+        rows: tables, made while they are written, each a row group of its own.
+        points: likewise. They are in place first: a row that is seen has its curve.
 
     Returns:
         The path of the file of rows.
@@ -108,14 +95,10 @@ def write_by_content(
         OSError: as of `write_together`.
     """
     with _temporary(out / "curves") as curves, _temporary(out / "runs") as runs:
-        _write_synchronised(points, curves)
-        curve_hash = {CURVES_HASH: content_hash(curves).encode()}
-        if isinstance(rows, Groups):
-            rows = Groups(rows.schema.with_metadata({**rows.schema.metadata, **curve_hash}), rows.parts)
-        else:
-            rows = rows.replace_schema_metadata({**rows.schema.metadata, **curve_hash})
-        _write_synchronised(rows, runs)
-        name = f"{stem}-{content_hash(runs)[:digits]}.parquet"
+        _write(schemas[1], points, curves)
+        stated = {**schemas[0].metadata, CURVES_HASH: content_hash(curves).encode()}
+        _write(schemas[0].with_metadata(stated), rows, runs)
+        name = f"{stem}-{content_hash(runs)[: 32 if stem == 'packed' else 16]}.parquet"
         _rename(curves, out / "curves" / name)
         _rename(runs, out / "runs" / name)
     return out / "runs" / name
@@ -193,8 +176,7 @@ def read_table(
         NewerSchemaError: its schema version is newer than this package's.
         OSError: it cannot be opened, or the file system fails.
     """
-    with _opened(path, dictionaries) as file:
-        _check(path, kind, file)
+    with _opened(path, kind, dictionaries) as file:
         groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
         names = None if columns is None else [*columns]
         return file.read_row_groups([*groups], columns=names, use_threads=False)
@@ -202,23 +184,21 @@ def read_table(
 
 def read_groups(path: Path, kind: str) -> Iterator[pa.Table]:
     """As `read_table`, but one row group at a time; of a file without any, one table without rows."""
-    with _opened(path) as file:
-        _check(path, kind, file)
+    with _opened(path, kind) as file:
         for groups in [[group] for group in range(file.num_row_groups)] or [[]]:
             yield file.read_row_groups(groups, use_threads=False)
 
 
 def read_metadata(path: Path, kind: str) -> dict[bytes, bytes]:
     """What was written about one of our files as a whole. Raises as `read_table` does."""
-    with _opened(path) as file:
-        _check(path, kind, file)
+    with _opened(path, kind) as file:
         metadata: dict[bytes, bytes] = file.metadata.metadata
         return metadata
 
 
 @contextmanager
-def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
-    """The file for reading. What the file system says has a number, what is wrong with the content has none."""
+def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
+    """Open a file of this kind; an error of the file system has a number, one of the content has none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -226,8 +206,9 @@ def _opened(path: Path, dictionaries: Sequence[str] = ()) -> Iterator[Any]:
     source = pa.BufferReader(path.read_bytes()) if size <= _READ_WHOLE else pa.OSFile(str(path))
     try:
         metadata = pq.read_metadata(source)
-        known = [name for name in dictionaries if name in metadata.schema.names]
-        with pq.ParquetFile(source, metadata=metadata, read_dictionary=known) as file:
+        encoded = [name for name in dictionaries if name in metadata.schema.names]
+        with pq.ParquetFile(source, metadata=metadata, read_dictionary=encoded) as file:
+            _check(path, kind, file)
             yield file
     except (pa.ArrowException, OSError) as error:
         if getattr(error, "errno", None):  # such as EIO of a network's: the file may be sound
@@ -268,55 +249,38 @@ def _check(path: Path, kind: str, file: Any) -> None:
             f"{path} has schema version {version}, this package reads up to {SCHEMA_VERSION}: "
             "upgrade fedkd-bench, or move the file away",
         )
-    _check_units(path, kind, metadata)
+    # Files of other units are not read as ours; the first ones of version 1 did not state theirs.
+    units = json.loads(metadata.get(b"fedkd_units", b"{}"))
+    wrong = [
+        f"{name} in {units[name]}, not {unit}" for name, unit in _units(kind).items() if units.get(name, unit) != unit
+    ]
+    if wrong:
+        raise BrokenFileError(path, f"{path} has other units ({'; '.join(wrong)})")
     names = set(file.schema_arrow.names)
     missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names]
     if missing:
         raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}")
 
 
-def _check_units(path: Path, kind: str, metadata: dict[bytes, bytes]) -> None:
-    """Files of other units are not read as ours; the first ones of version 1 did not state theirs."""
-    stated, ours = json.loads(metadata.get(b"fedkd_units", b"{}")), _units(kind)
-    wrong = [f"{name} in {stated[name]}, not {unit}" for name, unit in ours.items() if stated.get(name, unit) != unit]
-    if wrong:
-        raise BrokenFileError(path, f"{path} has other units ({'; '.join(wrong)})")
-
-
 def _units(kind: str) -> dict[str, str]:
     return {column.name: column.unit for column in _COLUMNS.get(kind, ()) if column.unit}
 
 
-def _write_synchronised(content: pa.Table | Groups, path: Path) -> None:
+def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
+    """Write tables as one file, each a row group of its own, and wait until the disk has it."""
+    import pyarrow.parquet as pq
+
+    schema, parts = _with_units(schema), iter(parts)
+    start = [*islice(parts, 2)]
+    # A file of few rows is mostly footer: plain pages make it a third smaller and faster to read.
+    large = len(start) > 1 or any(part.num_rows >= 100 for part in start)
+    how = {"compression": "zstd" if large else "none", "use_dictionary": large, "write_statistics": large}
     with path.open("xb") as file:
-        if isinstance(content, Groups):
-            _write_groups(content, file)
-        else:
-            file.write(_encoded(content))
+        with pq.ParquetWriter(file, schema, **how) as writer:
+            for part in chain(start, parts):
+                writer.write_table(part.replace_schema_metadata(schema.metadata), row_group_size=max(part.num_rows, 1))
         file.flush()
         os.fsync(file.fileno())
-
-
-def _write_groups(content: Groups, file: Any) -> None:
-    import pyarrow.parquet as pq
-
-    schema = _with_units(content.schema)
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for part in content.parts:
-            writer.write_table(part.replace_schema_metadata(schema.metadata), row_group_size=max(part.num_rows, 1))
-
-
-def _encoded(table: pa.Table) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    # A file of few rows is mostly footer: plain pages make it a third smaller and faster to read.
-    small = table.num_rows < 100
-    table = table.replace_schema_metadata(_with_units(table.schema).metadata)
-    sink = pa.BufferOutputStream()
-    compression = "none" if small else "zstd"
-    pq.write_table(table, sink, use_dictionary=not small, write_statistics=not small, compression=compression)
-    return sink.getvalue()
 
 
 def _with_units(schema: pa.Schema) -> pa.Schema:

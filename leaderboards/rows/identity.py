@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-HP_PREFIX = "hp_"
+from leaderboards.rows.schema import SETTING_COLUMNS
 
 
 def canonical_json(mapping: Mapping[str, Any]) -> str:
@@ -78,8 +78,6 @@ def identity_columns(
     Raises:
         ValueError: a hyper-parameter is called `json`, whose column of `leaderboard.parquet` would be `hp_json`.
     """
-    from leaderboards.rows.schema import SETTING_COLUMNS
-
     if "json" in hyperparameters:
         raise ValueError("a hyper-parameter cannot be called 'json': its column would be hp_json; rename it")
     return {

@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from leaderboards.rows.identity import HP_PREFIX
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA_VERSION = 1
+HP_PREFIX = "hp_"  # of the columns that `leaderboard.parquet` has of hyper-parameters
 STATUSES = ("finished", "failed", "stopped")
 SELECTED_ON = ("validation", "test", "none")
 WHEN_DIVERGED = "a loss or a model became NaN or infinite, or the final accuracy is no better than guessing"

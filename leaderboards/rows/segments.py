@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leaderboards.rows.files import Groups, read_metadata, read_table, write_by_content
+from leaderboards.rows.files import read_metadata, read_table, write_by_content
 from leaderboards.rows.frames import fit
 from leaderboards.rows.identity import digest, environment_key
 from leaderboards.rows.schema import COLUMNS, curves_schema, file_metadata, runs_schema
@@ -28,7 +28,7 @@ ENOUGH = 300  # files of one row from which on a sweep compacts them at its end
 
 _BEST_FIRST = ("finished", "stopped", "failed")
 _ENVIRONMENT = ("device", "cpu", "threads", "backend", "pack", "versions")
-_REPLACES = b"fedkd_replaces"
+_REPLACES = "fedkd_replaces"
 HASHED_NAME = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}\.parquet|" + SEGMENT_NAME.pattern)
 _ATTEMPTS = 20  # at reading while others compact
 _ROWS = 4_096  # of a row group of rows
@@ -52,7 +52,7 @@ class Segment:
 
 def read_segment(path: Path) -> Segment:
     """Read what a segment holds. Raises as `read_table` does."""
-    replaces = json.loads(read_metadata(path, "runs").get(_REPLACES, b"[]"))
+    replaces = json.loads(read_metadata(path, "runs").get(_REPLACES.encode(), b"[]"))
     return Segment(path, frozenset(replaces), _index_of(path))
 
 
@@ -366,33 +366,6 @@ def _as_points(table: pa.Table) -> pa.Table:
 # Writing
 
 
-def storage_schema(kind: str, replaces: Iterable[str] = ()) -> pa.Schema:
-    """The pyarrow schema of a segment. `kind`: runs or curves; `replaces`: as of `Segment`."""
-    import pyarrow as pa
-
-    file = pa.field("file", pa.string(), nullable=False)
-    if kind == "curves":
-        return curves_schema().append(file)
-    metadata = {**file_metadata("runs"), _REPLACES.decode(): json.dumps(sorted(replaces))}
-    return pa.schema([*runs_schema(stored=True), file], metadata=metadata)
-
-
-def write_segment(out: Path, replaces: Iterable[str], rows: Iterable[pa.Table], points: Iterable[pa.Table]) -> Path:
-    """Write a segment of rows and one of their points, both sorted by run key; returns the first one's path.
-
-    Args:
-        out: the result folder.
-        replaces: as of `Segment`.
-        rows: tables of the columns of `storage_schema("runs")`, each a row group.
-        points: likewise of `curves`, of any size.
-    """
-    runs, curves = storage_schema("runs", replaces), storage_schema("curves")
-    parts = (fit(table.slice(at, _POINTS), curves) for table in points for at in range(0, table.num_rows, _POINTS))
-    return write_by_content(
-        out, "packed", Groups(runs, (fit(table, runs) for table in rows)), Groups(curves, parts), 32
-    )
-
-
 def shared_name(path: Path) -> str:
     """The name of a file of rows in every other folder: with the hash of its content, whatever it is called here."""
     if HASHED_NAME.fullmatch(path.name):
@@ -412,20 +385,18 @@ class Compacted:
     packed: int
 
 
-def compact(out: Path, everything: bool = True) -> Compacted:
+def compact(out: Path) -> Compacted:
     """Write one segment in the place of many files, without the rows that no reader needs; then delete these files.
 
     Args:
         out: the result folder. Others may read, write and compact it meanwhile.
-        everything: put all segments together, too; else only those that are not much larger than what is packed
-            anyway, so that a growing folder is not written anew each time.
 
     Raises:
         StoreError: a file is broken, foreign, or of a schema that cannot be read; nothing is packed.
         OSError: the folder cannot be written; nothing is lost.
     """
     folder = Folder(out)
-    return folder.steady(lambda: _compact(folder, everything))
+    return folder.steady(lambda: _compact(folder))
 
 
 def compact_if_many(out: Path) -> Compacted | None:
@@ -433,10 +404,10 @@ def compact_if_many(out: Path) -> Compacted | None:
     folder = Folder(out)
     if len(folder.steady(folder.files).singles) <= ENOUGH:
         return None
-    return compact(out, everything=False)
+    return compact(out)
 
 
-def _compact(folder: Folder, everything: bool) -> Compacted:
+def _compact(folder: Folder) -> Compacted:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -445,13 +416,13 @@ def _compact(folder: Folder, everything: bool) -> Compacted:
     index = folder.index(files=files)
     judged = judge(index)
     singles = [path for path in files.singles if ROW_NAME.fullmatch(path.name) and _curve_of(path).exists()]
-    segments = _tier(files.segments, len(singles), everything)
-    taken = {str(path) for path in (*singles, *(segment.path for segment in segments))}
+    taken = {str(path) for path in (*singles, *(segment.path for segment in files.segments))}
     outdated = any(holder in taken for holder, _ in judged.outdated)
-    if singles or len(segments) > 1 or outdated:
+    if singles or len(files.segments) > 1 or outdated:
         names = {str(path): shared_name(path) for path in singles}
         mine = index.filter(pc.is_in(index["holder"], pa.array(sorted(taken))))
-        replaces = {segment.path.name for segment in segments}.union(*(segment.replaces for segment in segments))
+        replaces = {segment.path.name for segment in files.segments}
+        replaces = replaces.union(*(segment.replaces for segment in files.segments))
         kept, shared = [], []
         for at, (file, holder, row) in enumerate(
             zip(*(mine[n].to_pylist() for n in ("file", "holder", "row")), strict=True)
@@ -462,27 +433,16 @@ def _compact(folder: Folder, everything: bool) -> Compacted:
             else:
                 kept.append(at)
                 shared.append(name)
-        _write_compacted(folder.out, mine.take(pa.array(kept, pa.int64())), shared, replaces)
-        _delete([*singles, *(segment.path for segment in segments)])
+        _write_segment(folder.out, mine.take(pa.array(kept, pa.int64())), shared, replaces)
+        _delete([*singles, *(segment.path for segment in files.segments)])
     _delete(files.replaced)
     left = folder.files()
     _delete_lone_curves(folder.out, left)
     return Compacted(before, len(left.singles) + len(left.segments), len(singles))
 
 
-def _tier(segments: Collection[Segment], rows: int, everything: bool) -> list[Segment]:
-    """The segments to be written anew beside `rows` rows: all, or those at most twice as large as what is there."""
-    chosen = []
-    for segment in sorted(segments, key=lambda segment: segment.index.num_rows):
-        if segment.index.num_rows > 2 * rows and not everything:
-            break
-        chosen.append(segment)
-        rows += segment.index.num_rows
-    return chosen
-
-
-def _write_compacted(out: Path, index: pa.Table, names: list[str], replaces: Collection[str]) -> None:
-    """Write the rows of an index, under these names, as a segment."""
+def _write_segment(out: Path, index: pa.Table, names: list[str], replaces: Collection[str]) -> None:
+    """Write the rows of an index, under these names, as a segment. `replaces`: as of `Segment`."""
     import pyarrow as pa
 
     index = index.append_column("name", pa.array(names, pa.string()))
@@ -490,9 +450,17 @@ def _write_compacted(out: Path, index: pa.Table, names: list[str], replaces: Col
     rows = read_rows(index)
     for name in ("written", "forced", "name"):
         rows = rows.append_column("file" if name == "name" else name, index[name])
-    groups = (rows.slice(at, _ROWS) for at in range(0, rows.num_rows, _ROWS))
-    points = (_renamed_points(index.slice(at, _RUNS)) for at in range(0, index.num_rows, _RUNS))
-    write_segment(out, replaces, groups, points)
+    file = pa.field("file", pa.string(), nullable=False)
+    metadata = {**file_metadata("runs"), _REPLACES: json.dumps(sorted(replaces))}
+    runs, curves = pa.schema([*runs_schema(stored=True), file], metadata=metadata), curves_schema().append(file)
+    parts = (_renamed_points(index.slice(at, _RUNS)) for at in range(0, index.num_rows, _RUNS))
+    write_by_content(
+        out,
+        "packed",
+        (runs, curves),
+        (fit(rows.slice(at, _ROWS), runs) for at in range(0, rows.num_rows, _ROWS)),
+        (fit(part.slice(at, _POINTS), curves) for part in parts for at in range(0, part.num_rows, _POINTS)),
+    )
 
 
 def _renamed_points(index: pa.Table) -> pa.Table:

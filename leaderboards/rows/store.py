@@ -74,7 +74,8 @@ class Store:
             self._swept = True
         there = None if forced else self._folder.steady(lambda: self._stands_for(row, table))
         stem = f"{row['run_key'][:16]}-{environment_key(row)}"
-        return there or write_by_content(self.out, stem, table, curve_table(row, curve))
+        points = curve_table(row, curve)
+        return there or write_by_content(self.out, stem, (table.schema, points.schema), [table], [points])
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
         """Run key -> `finished`, `failed` or `stopped`; keys without a row are left out. None asks for all.

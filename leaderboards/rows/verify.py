@@ -95,7 +95,10 @@ def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
     schema = {"holder": pa.string(), "row": pa.int64()}
     index = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in schema.items()})
     accuracies = read_rows(index, ("best_accuracy", "final_accuracy")).to_pylist()
-    shown = [", ".join(f"{name[:-9]} {_short(value)}" for name, value in row.items()) for row in accuracies]
+    shown = [
+        ", ".join(f"{name[:-9]} {'none' if value is None else f'{value:.10g}'}" for name, value in row.items())
+        for row in accuracies
+    ]
     each = ", ".join(
         f"{row['holder']} ({text}, {row['finished']:%Y-%m-%d %H:%M})" for row, text in zip(rows, shown, strict=True)
     )
@@ -106,10 +109,6 @@ def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
         f"{len(rows)} results of run {rows[0]['run_key'][:16]} in one environment disagree: {each}",
         f"`{command}` shows which one is right; run it again with --force",
     )
-
-
-def _short(value: float | None) -> str:
-    return "none" if value is None else f"{value:.10g}"
 
 
 def _validated(folder: Folder, summarise: Summary | None) -> Checked:

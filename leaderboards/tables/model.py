@@ -171,12 +171,7 @@ def flat(table: Table) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table whose cells are text, with the numbers behind it.
-
-    Args:
-        table: to be printed.
-        records: one per number or comparison, as stored (accuracies are fractions): for CSV and JSON.
-    """
+    """A table whose cells are text; `records` are the numbers behind it as stored (accuracies are fractions)."""
 
     table: Table
     records: tuple[Mapping[str, Any], ...]
