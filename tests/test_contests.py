@@ -17,7 +17,7 @@ from ray.tune.search import Searcher
 from bench.executors.grouped_asha import contests_of
 from bench.executors.optuna_search import History, Proposer, decode, proposed_first, varied
 from bench.executors.ray_executor import ProposerSearcher
-from bench.executors.runner import group
+from bench.executors.trials import group
 from bench.planning.plan import Plan, make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec

@@ -14,7 +14,7 @@ import pytest
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, Execution, resolve_pack
-from bench.executors.runner import group, missing_units, trials_of
+from bench.executors.trials import group, missing_units, trials_of
 from bench.planning import gpu_share
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.packs import packs_of, program_of

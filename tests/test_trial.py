@@ -21,7 +21,7 @@ from bench.execution import Execution
 from bench.executors import ray_executor
 from bench.executors.events import Events
 from bench.executors.ray_callback import Watcher
-from bench.executors.runner import Outcome
+from bench.executors.trials import Outcome
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.trial.halving import objective

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bench.data.dealing import Partition, PartitionError, Wanted
 from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, niid_bench, pfllib
 from bench.data.without_alpha import by_source, by_writer, by_writer_2000, iid, pathological
-from bench.terminal.names import unknown
+from bench.terminal.values import unknown
 
 __all__ = ["PARTITIONS", "Partition", "PartitionError", "Wanted", "partition", "version"]
 

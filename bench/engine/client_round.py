@@ -56,10 +56,10 @@ class ClientWork:
 
     Args:
         client: its number.
-        schedule: which samples each step takes.
+        schedule: the samples of each step.
         source: the inputs.
-        local: what it trains, the algorithm's `start` copied so that nothing shared is written to.
-        memory: what it kept.
+        local: everything it trains, from the algorithm's `start`.
+        memory: of its earlier rounds.
         teachers: frozen models by name.
         tables: the teachers' outputs on every sample, if inputs do not change from epoch to epoch.
         noise: generator of the algorithm's `noise` hook.
@@ -89,15 +89,7 @@ class ClientWork:
 
 @dataclass
 class RoundWork:
-    """One run's round, ready to train.
-
-    Args:
-        problem: the run's.
-        clients: the work of each.
-        message: sent to all of them.
-        round: from 1.
-        lr: local learning rate of the round.
-    """
+    """One run's round (from 1), ready to train: its clients' work, the message to them, the local learning rate."""
 
     problem: Problem
     clients: list[ClientWork]

@@ -131,14 +131,7 @@ class Dropout(nn.Module):
 
 
 def replace_dropout(module: nn.Module, length: int = 0) -> Masks | None:
-    """Give every dropout layer of `module` its keyed form, in place.
-
-    Args:
-        module: whose layers.
-        length: as for `Masks`.
-
-    Returns:
-        The masks of all of them, or None if there are none.
+    """Give every dropout layer of `module` its keyed form, in place; returns their masks, or None without a layer.
 
     Raises:
         TypeError: a dropout layer has no keyed form.

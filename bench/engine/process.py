@@ -54,11 +54,6 @@ def _glibc() -> ctypes.CDLL | None:
     return library if hasattr(library, "gnu_get_libc_version") else None
 
 
-def largest_gpu_peak() -> int:
-    """The most bytes that torch held of the current device since `release_gpu`, unused gaps included."""
-    return torch.cuda.max_memory_reserved()
-
-
 def give_back_gpu_memory() -> None:
     """Give back unused memory of a device; what is left of a failed attempt may refer to itself."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]

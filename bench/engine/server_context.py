@@ -23,9 +23,9 @@ class FedView:
         num_clients: K.
         batch_size: B of the clients' local steps.
         seed: of the run.
-        auxiliary: the server's labelled samples.
-        validation: the held-out samples.
-        steps: executes the steps of what a server trains.
+        auxiliary: labelled samples of the server.
+        validation: held-out samples.
+        steps: executes the server's training steps.
         initialise: gives a new network's parameters, drawn from a generator.
         member: gives the client whose hook is called, if it is asked for; None in the server's hooks.
     """

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from algorithms.base import Algorithm, Memory, Message, Params, Server, Upload
+from algorithms.base import Algorithm, Memory, Message, Params, Server
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
@@ -205,11 +205,9 @@ class Simulation:
     def _memory(self, client: int) -> Memory:
         """What a client keeps, on the device; that of a client which has not trained yet is made anew, not stored."""
         if client in self.memories:
-            kept: Memory = to(self.memories[client], self.device)
-            return kept
+            return dict(to(self.memories[client], self.device))
         first = self.algorithm.init_client(self.problem.fed_of(client), self._initial)
-        kept = tensors(first, self.device, self.net.dtype)
-        return kept
+        return dict(tensors(first, self.device, self.net.dtype))
 
     def begin(self) -> RoundWork:
         """Prepare the next round; nothing of the run has changed yet."""
@@ -228,7 +226,8 @@ class Simulation:
         cohort = self._cohort(trained, job.lr)
         if number % self.setting.evaluate_every == 0 or number == self.setting.rounds:
             cohort.seen = partial(self.tracker.bound, number, trained)
-        server = self.algorithm.server_step(self.fed, self.server, self._uploads(trained), cohort)
+        uploads = stack([result.upload for result in trained])
+        server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
         cohort.seen(server.params)
@@ -257,10 +256,6 @@ class Simulation:
             traffic=self.progress.traffic,
             stacked=self.backend == "stacked",
         )
-
-    def _uploads(self, trained: list[ClientResult]) -> Upload:
-        uploads: Upload = stack([result.upload for result in trained])
-        return uploads
 
     def _count(self, trained: list[ClientResult], message: Message) -> None:
         traffic = self.progress.traffic

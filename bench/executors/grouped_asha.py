@@ -8,7 +8,7 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
-from bench.executors.runner import contest
+from bench.executors.trials import contest
 from bench.planning.run_spec import RunSpec
 from bench.trial.halving import FACTOR, rungs_of
 from search_spaces import Setting

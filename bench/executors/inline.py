@@ -10,7 +10,7 @@ from bench.execution import Execution
 from bench.executors.events import Events, Watched, watched
 from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import Proposer, decode, histories, varied
-from bench.executors.runner import Outcome, Resources, scheduled
+from bench.executors.trials import Outcome, Resources, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, units_of
 from bench.planning.run_spec import RunSpec

@@ -85,13 +85,7 @@ def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def encode(search: Search, space: Mapping[str, Any], configuration: Mapping[str, Value]) -> dict[str, Any] | None:
-    """Optuna's values of a configuration; None if the search could not have chosen it.
-
-    Args:
-        search: the search.
-        space: its `distributions`.
-        configuration: every hyper-parameter.
-    """
+    """Optuna's values of a configuration; None if the search, whose `distributions` these are, cannot choose it."""
     chosen: dict[str, Any] = {}
     for name, distribution in space.items():
         names = name.split(",")
@@ -201,13 +195,7 @@ def _states(out: str) -> dict[str, Mapping[str, str]]:
 
 
 class Proposer:
-    """Optuna's sampler of a search, filled with the stored results; it proposes no configuration twice.
-
-    Args:
-        plan: the sweep.
-        search: the search.
-        past: its history.
-    """
+    """Optuna's sampler of a search, filled with the stored results; it proposes no configuration twice."""
 
     def __init__(self, plan: Plan, search: Search, past: History) -> None:
         import optuna

@@ -21,13 +21,7 @@ PLAIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Ahead:
-    """The work of a sweep.
-
-    Args:
-        trials: how many there are.
-        work: of all trials together, in any unit.
-        of: the work of one trial, in the same unit.
-    """
+    """A sweep's number of trials, their work together, and the work `of` one of them in the same unit."""
 
     trials: int
     work: float
@@ -44,11 +38,7 @@ class _Work:
 
 
 class Tally:
-    """Trials done, the best value so far, and the time left.
-
-    Args:
-        ahead: the work of the sweep.
-    """
+    """Trials done, the best value so far, and the time left."""
 
     def __init__(self, ahead: Ahead) -> None:
         self.total = ahead.trials
@@ -144,11 +134,7 @@ class Quiet:
 
 
 class Plain(Quiet):
-    """Lines on stderr: when a trial ends, and every `PLAIN_SECONDS` in between.
-
-    Args:
-        ahead: the work of the sweep.
-    """
+    """Lines on stderr: when a trial ends, and every `PLAIN_SECONDS` in between."""
 
     def __init__(self, ahead: Ahead) -> None:
         self.tally = Tally(ahead)
@@ -172,11 +158,7 @@ class Plain(Quiet):
 
 
 class Live(Quiet):
-    """A bar for the sweep and one for each running trial, redrawn in place; other lines scroll above them.
-
-    Args:
-        ahead: the work of the sweep.
-    """
+    """A bar for the sweep and one for each running trial, redrawn in place; other lines scroll above them."""
 
     def __init__(self, ahead: Ahead) -> None:
         from rich.console import Console

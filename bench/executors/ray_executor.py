@@ -1,9 +1,11 @@
-"""The Ray executor: trials as Tune trials, actors reused."""
+"""The Ray executor: trials as Tune trials, actors reused, on a Ray of their own or on a cluster."""
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
+import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,18 +16,22 @@ import ray
 from ray import tune
 from ray.tune.search import Searcher
 
-from bench.execution import Execution
+from bench.errors import EnvironmentProblem
+from bench.execution import Execution, cpu_count
 from bench.executors.events import Events
 from bench.executors.grouped_asha import Contests, asha, contests_of
 from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import Proposer, decode, histories, varied
 from bench.executors.ray_callback import Watcher
-from bench.executors.ray_cluster import concurrent, start
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.runner import Outcome, Resources, scheduled
+from bench.executors.trials import Outcome, Resources, scheduled
+from bench.planning.gpu_share import fitting
 from bench.planning.labels import varied_names
 from bench.planning.plan import Plan, units_of
 from bench.planning.run_spec import RunSpec
+
+CONNECT_SECONDS = 5.0
+OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
 
 
 def run_ray(
@@ -58,6 +64,63 @@ def run_ray(
             sweep.run_searches()
     finally:
         ray.shutdown()
+
+
+def check_address(address: str | None) -> None:
+    """Raise EnvironmentProblem if nobody listens: Ray itself would try for many minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    if not port.isdecimal():
+        raise EnvironmentProblem(f"the cluster at {address} cannot be reached: its port must be a number, got {port!r}")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise EnvironmentProblem(
+            f"the cluster at {address} cannot be reached: {error}; is `ray start` running there?"
+        ) from None
+
+
+def start(resources: Resources) -> None:
+    """Join the cluster that is asked for, or start Ray here, beside whatever clusters run already.
+
+    Raises:
+        EnvironmentProblem: it cannot be reached, or cannot start.
+    """
+    check_address(resources.address)
+    here: dict[str, Any] = {
+        "num_cpus": cpu_count(),
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
+    try:
+        ray.init(
+            address=resources.address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **({} if resources.address else here),
+        )
+    except Exception as error:  # Ray has no class of its own for a start that fails
+        failed = "Ray cannot start"
+        if resources.address:
+            failed = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
+        raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
+
+
+def concurrent(resources: Resources) -> int:
+    """Count the trials that fit, because Tune would wait for ever for room.
+
+    Raises:
+        EnvironmentProblem: not even one fits.
+    """
+    have = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    fits = fitting(have.get("CPU", 0), have.get("GPU", 0), resources.cpus, resources.gpus)
+    if fits < 1:
+        raise EnvironmentProblem(
+            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits: the cluster has "
+            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; lower --cpus-per-trial or --gpus-per-trial"
+        )
+    return min(fits, resources.concurrent or fits)
 
 
 def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
@@ -145,10 +208,6 @@ class ProposerSearcher(Searcher):
     """The samplers of several searches as one of Tune: a configuration is `search`, an index, and `chosen`, its values.
 
     One sampler after another proposes all that it lacks, without waiting for trials of another to end.
-
-    Args:
-        proposers: by the place of their search.
-        stopping: whether the sweep is.
     """
 
     def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bench.models import parse, plugins
+from bench.models import plugins
+from bench.models.plugins import parse
 
 BATCH = 2  # more than one, so that a body that flattens too much shows
 

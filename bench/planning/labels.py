@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,28 +40,17 @@ def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
 def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
     """The name of a trial that runs these seeds of one configuration, or these runs of one algorithm."""
     unit = units[0]
-    parts = in_common(units, varied.get(unit.algorithm, Varied()))
+    differing, inside = varied.get(unit.algorithm, Varied()), varied_names(units)[unit.algorithm]
+    fields, values = unit.setting.as_dict(), unit.hyperparameters
+    parts = [f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields]
+    own = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
+    parts += [f"{own_name(unit.algorithm, name)}={text(values[name])}" for name in own]
     alike = len({replace(member, seed=0).key for member in units}) == 1
     if alike:
         own_seeds = f"seed {unit.seed}" if len(units) == 1 else f"{len(units)} seeds"
         return " ".join([unit.algorithm, *parts, own_seeds])
     one_seed = f" of seed {unit.seed}" if len({member.seed for member in units}) == 1 else ""
     return " ".join([unit.algorithm, *parts, f"{len(units)} runs{one_seed}"])
-
-
-def in_common(units: Sequence[RunSpec], varied: Varied, but: Collection[str] = ()) -> list[str]:
-    """The varied values that runs of one algorithm have in common, by name: `alpha=0.1`.
-
-    Args:
-        units: the runs.
-        varied: what the algorithm's runs differ in.
-        but: setting fields that are left out.
-    """
-    unit, inside = units[0], varied_names(units)[units[0].algorithm]
-    fields, values = unit.setting.as_dict(), unit.hyperparameters
-    parts = [f"{name}={text(fields[name])}" for name in varied.fields if name not in (*inside.fields, *but)]
-    own = [name for name in varied.hyperparameters if name not in inside.hyperparameters]
-    return parts + [f"{own_name(unit.algorithm, name)}={text(values[name])}" for name in own]
 
 
 def _differing(mappings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
