@@ -203,6 +203,6 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
 
 
 def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a configuration tracks, be it text or a list."""
+    """Parse `track` of a configuration, text or a list."""
     words = given.get("track", ())
     return tracks_of([words] if isinstance(words, str) else words)

@@ -33,21 +33,13 @@ def version(name: str) -> int | None:
 
 
 def spelt(name: str) -> str:
-    """The model's one name: `+head` before `+bn`.
-
-    Raises:
-        UsageError: no such model, or no such form of it.
-    """
+    """The model's one name, `+head` before `+bn`; raises as `parse` does."""
     _, head, batchnorm = parse(name)
     return name.partition("+")[0] + "+head" * head + "+bn" * batchnorm
 
 
 def has_batchnorm(name: str) -> bool:
-    """Whether a model has BatchNorm layers, in its `+bn` form or as it is.
-
-    Raises:
-        UsageError: no such model, or no such form of it.
-    """
+    """Whether a model has BatchNorm layers, in its `+bn` form or as it is; raises as `parse` does."""
     entry, _, batchnorm = parse(name)
     return batchnorm or entry.always_batchnorm
 

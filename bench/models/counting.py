@@ -19,11 +19,7 @@ BATCH = 2  # more than one, so that a body that flattens too much shows
 
 @cache
 def counted(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """(D, trainable numbers) of a model's body. Draws from nobody's generator.
-
-    Args:
-        name: of the model, with its form.
-        input_shape: (C, H, W), or (L,).
+    """(D, trainable numbers) of a model's body for inputs (C, H, W) or (L,). Draws from nobody's generator.
 
     Raises:
         UsageError: the body cannot be made, or is not what its entry says.

@@ -22,10 +22,7 @@ KIND = plugins.MODELS
 
 @cache
 def find(name: str) -> ModelInfo | None:
-    """The entry of a model that is not of this suite; None where no package has one of that name.
-
-    Args:
-        name: an entry point's name, or `module:name`; without `+head` or `+bn`.
+    """The entry of a model that is not of this suite, by name or `module:name`; None if no package has it.
 
     Raises:
         UsageError: its module, or what it says of the model, is not what it should be.

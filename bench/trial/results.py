@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bench import artifacts
 from bench.planning.run_spec import RunSpec, row_entry
 from leaderboards import SCHEMA_VERSION, identity_columns
+from leaderboards.rows.schema import COLUMNS
 from search_spaces import Setting
 
 if TYPE_CHECKING:
@@ -20,25 +21,8 @@ if TYPE_CHECKING:
 SMOOTHING = 0.6
 MILESTONES = (1, 2, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 TARGETS = tuple(percent / 100 for percent in range(5, 100, 5))
-RESULT_COLUMNS = (
-    "best_accuracy",
-    "best_round",
-    "final_accuracy",
-    "selected_accuracy",
-    "selected_round",
-    "best_val_accuracy",
-    "mean_last10_accuracy",
-    "ema_accuracy",
-    "accuracy_at",
-    "rounds_to",
-    "local_accuracy_mean",
-    "amp",
-    "fm",
-    "wlp",
-    "communications",
-    "bytes_down",
-    "bytes_up",
-    "train_steps",
+RESULT_COLUMNS = tuple(
+    column.name for column in COLUMNS if column.group == "results" and column.name != "partition_hash"
 )
 
 
