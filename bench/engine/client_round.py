@@ -54,15 +54,8 @@ class Problem:
 class ClientWork:
     """One client's round. Draws for its steps are on the CPU, for a backend to move at once.
 
-    Args:
-        client: its number.
-        schedule: the samples of each step.
-        source: the inputs.
-        local: everything it trains, from the algorithm's `start`.
-        memory: of its earlier rounds.
-        teachers: frozen models by name.
-        tables: the teachers' outputs on every sample, if inputs do not change from epoch to epoch.
-        noise: generator of the algorithm's `noise` hook.
+    `local` is everything it trains, `memory` of its earlier rounds, `teachers` are frozen models by name, `tables`
+    their outputs on every sample, if inputs do not change from epoch to epoch, and `noise` draws for that hook.
     """
 
     client: int

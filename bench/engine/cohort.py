@@ -48,16 +48,16 @@ class _Request(NamedTuple):
 
 @dataclass
 class ClientCohort:
-    """Implements `algorithms.base.Cohort`. m is the number of clients.
+    """Implements `algorithms.base.Cohort` for m clients.
 
     Args:
-        problem: the run's.
+        problem: of the run.
         round: from 1.
         ids: (m,) clients, in the order of the uploads' leading axis.
         num_examples: (m,) n_k.
         lr: local learning rate of the round.
         params: final local models, by client.
-        traffic: counted into.
+        traffic: where exchanges are counted.
         stacked: whether clients' gradients are one program.
         seen: called with each model that gradients are asked of.
     """

@@ -25,7 +25,7 @@ class Score:
         right: (C,) int64 on the CPU, how many of each class were classified right.
         samples: of all classes.
         loss: mean cross entropy, nats.
-        part: which of the test parts these are.
+        part: of the test set.
         val_accuracy: share of the validation samples classified right; None if none are held out, or asked for.
     """
 
@@ -89,11 +89,8 @@ class Evaluator:
     the unweighted means over clients. If each client holds one source of the data, they are the unweighted means over
     the sources' test samples, a personal model being measured on its own source's alone, as FedBN reports.
 
-    Args:
-        net: the network.
-        federation: of its samples.
-        complete: (row, client) to that client's whole model.
-        known: scores of personal models that have not changed; added to.
+    `complete` makes a row and a client that client's whole model; to `known`, scores of personal models that have not
+    changed, new ones are added.
     """
 
     net: Network

@@ -34,13 +34,7 @@ class Samples(Protocol):
         """Inputs (B, ...) as they are."""
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """Inputs (B, ...) of a training step.
-
-        Args:
-            index: (B,) samples.
-            draws: (B, 4) of `draw_crops`, or None without augmentation.
-            width: one of `widths`.
-        """
+        """Inputs (B, ...) of a training step; draws (B, 4) are of `draw_crops`, the width is one of `widths`."""
 
     def widths(self, rows: Tensor) -> list[int] | None:
         """The length of each step's inputs, its samples being a row of (steps, B); None if all have one size."""
@@ -154,12 +148,7 @@ class Images(Samples):
 
 
 class Texts:
-    """Texts: token ids in memory once, each batch as long as the longest of its texts.
-
-    Args:
-        ids: (N, L) token ids, padded with `PAD` behind each text.
-        labels: (N,) int64, on the training device.
-    """
+    """Texts: token ids (N, L), padded with `PAD`, in memory once; each batch is as long as its longest text."""
 
     def __init__(self, ids: np.ndarray, labels: Tensor) -> None:
         self.labels = labels

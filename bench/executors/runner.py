@@ -18,7 +18,7 @@ from bench.errors import EnvironmentProblem, Slower, Waiting
 from bench.execution import Execution
 from bench.executors.events import Display, Events, Observer
 from bench.executors.interruption import Interruption
-from bench.executors.trials import Outcome, Resources, trials_of
+from bench.executors.trials import Outcome, Resources, Sweep, trials_of
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec
 
@@ -68,7 +68,7 @@ def run_plan(
     try:
         with interruption, warnings_said(display.say):
             trials = trials_of(plan, units, resources.pack)
-            execute(plan, trials, execution, resources, events, outcome, interruption)
+            execute(Sweep(plan, trials, execution, resources, events, outcome, interruption))
     finally:
         timer.cancel()
         Path(str(execution.notice_file)).unlink(missing_ok=True)
@@ -103,7 +103,7 @@ def remove_leftovers(out: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def import_executor(name: str) -> Callable[..., None]:
+def import_executor(name: str) -> Callable[[Sweep], None]:
     """Import the executor of a name, `inline` or `ray`.
 
     Raises:

@@ -9,6 +9,8 @@ from typing import Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
 from bench.execution import Execution
+from bench.executors.events import Events
+from bench.executors.interruption import Interruption
 from bench.planning.packs import packs_of
 from bench.planning.plan import Plan
 from bench.planning.run_spec import RunSpec
@@ -68,6 +70,19 @@ class Outcome:
         return EXIT_FAILED if "failed" in self.statuses else EXIT_OK
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """The parts of a sweep as an executor runs it: every trial and search of a plan, and who is told of them."""
+
+    plan: Plan
+    trials: Sequence[Sequence[RunSpec]]
+    execution: Execution
+    resources: Resources
+    events: Events
+    outcome: Outcome
+    interruption: Interruption
+
+
 def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
     """The units whose rows are not stored yet; a scheduler's own stopped runs count as stored."""
     if plan.request.force:
@@ -78,13 +93,10 @@ def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
 
 
 def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> list[list[RunSpec]]:
-    """Group units into trials.
+    """Group units into trials of at most `pack` runs; a configuration's seeds may be more.
 
-    Args:
-        units: the runs.
-        by_configuration: all seeds of a configuration together, one contest after another, and in a pack only
-            configurations of one: ASHA compares these, by means over their seeds.
-        pack: most runs of a trial; a configuration's seeds may be more.
+    `by_configuration` keeps all seeds of a configuration together, one contest after another, and in a pack only
+    configurations of one: ASHA compares these, by means over their seeds.
     """
     if not by_configuration:
         return packs_of([[unit] for unit in units], pack) if pack > 1 else [[unit] for unit in units]

@@ -56,12 +56,7 @@ class ModelInfo:
         return f"{self.size}x{self.size} inputs" if self.size else "images of any size"
 
     def fits(self, input_shape: tuple[int, ...], kind: str | None = None) -> bool:
-        """Whether it takes examples of this shape: (tokens,), (numbers,), or (channels, height, width).
-
-        Args:
-            input_shape: of one example.
-            kind: what examples are, as `DatasetInfo.kind`; None to go by the shape alone.
-        """
+        """Whether it takes examples of a shape, (tokens,), (numbers,) or (channels, height, width), and of a kind."""
         if kind not in (None, self.kind):
             return False
         if self.tokens or self.vectors:

@@ -15,13 +15,9 @@ from bench.errors import EnvironmentProblem
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one model, in one file of the Hugging Face hub.
+    """The weights of one model, in one file of the Hugging Face hub; the model `without` is of its form and needs none.
 
-    Args:
-        name: the model's, for `python -m bench.data prepare`.
-        title: name in print.
-        file: where it is looked for.
-        without: a model of the same form that needs no weights.
+    `name` is the model's, for `python -m bench.data prepare`, `title` the one in print.
     """
 
     name: str
