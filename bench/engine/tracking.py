@@ -103,7 +103,7 @@ class Tracker:
             _append(self._shared, {f"bound/{name}": value for name, value in values.items()})
 
     def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
-        """Keep what is asked of an evaluated model; `scores` are those that its accuracy was made of."""
+        """Keep the tracked values of an evaluated model; its accuracy was made of `scores`."""
         kept = self._rows.setdefault(suffix, {})
         with self._clock():
             if "classes" in self.what:
@@ -116,7 +116,7 @@ class Tracker:
                 kept["features/global"] = self._features(self._complete(row, 0))
 
     def state(self) -> dict[str, Any]:
-        """What `load` takes."""
+        """The argument of `load`."""
         return {"what": sorted(self.what), "seconds": self.seconds, "shared": self._shared, "rows": self._rows}
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -102,7 +102,7 @@ class TensorBoard:
         self.look = f"tensorboard --logdir {self._folder}"
 
     def begin(self, series: Series, fresh: bool) -> int:
-        """Begin a new file: older ones stay, because an open TensorBoard may not look beyond them."""
+        """Begin a new file beside older ones, beyond which an open TensorBoard may not look."""
         folder = self._folder / series.name
         folder.mkdir(parents=True, exist_ok=True)
         make = import_module("tensorboardX.summary")

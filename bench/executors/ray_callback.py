@@ -20,7 +20,7 @@ from bench.planning.run_spec import RunSpec
 
 
 class Watcher(tune.Callback):
-    """Passes the events of one trainable's trials on, their last reports to the outcome, and their warnings."""
+    """Passes on the events of one trainable's trials, their last reports and their workers' warnings."""
 
     def __init__(self, trainable: type[SweepTrainable], execution: Execution, events: Events, outcome: Outcome) -> None:
         self._trainable, self._execution = trainable, execution
