@@ -142,7 +142,7 @@ def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]
     for search in searches:
         own = {"algorithm": search.algorithm, "setting_json": identity_json(search.setting)}
         stored = runs[(runs.algorithm == own["algorithm"]) & (runs.setting_json == own["setting_json"])]
-        rows = {row.run_key: row for row in stored.itertuples()}
+        rows = {str(row.run_key): row for row in stored.itertuples()}
         saved = {key: run["hp_json"] for key, run in states.items() if own.items() <= run.items()}
         found.append(_history(plan, search, rows, saved))
     return found
