@@ -49,41 +49,34 @@ def with_its_kind(error: BaseException) -> str:
 
 
 def without_variables(error: Exception) -> Exception:
-    """The error, for one who keeps it: of the frames it came through, and its causes did, without what they held."""
+    """Drop the frame locals of an error and its causes before it is stored."""
     for link in chain(error, contexts=True):
         traceback.clear_frames(link.__traceback__)
     return error
 
 
 def own_line(error: BaseException) -> traceback.FrameSummary | None:
-    """The innermost line of an algorithm that an error, or what caused it, came through; None if there is none.
+    """The innermost line of an algorithm that an error or its causes came through; None if there is none.
 
     Of an algorithm from elsewhere its own line, not that of a helper in `algorithms` which it called.
     """
+
+    def of_algorithm(file: Path) -> bool:
+        of_library = "site-packages" in file.parts or "lib" in file.parts
+        return file.is_file() and BENCH not in file.parents and not of_library
+
     frames = [frame for link in chain(error) for frame in traceback.extract_tb(link.__traceback__)]
-    found = [frame for frame in reversed(frames) if _is_an_algorithms(Path(frame.filename))]
-    return min(found, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None)
+    inner = [frame for frame in reversed(frames) if of_algorithm(Path(frame.filename))]
+    return min(inner, key=lambda frame: ALGORITHMS in Path(frame.filename).parents, default=None)
 
 
 def chain(error: BaseException, contexts: bool = False) -> list[BaseException]:
-    """The error and its causes, the first cause last; each once, for an error may be its own cause.
-
-    Args:
-        error: where to begin.
-        contexts: whether those count, too, that an error was raised beside.
-    """
-    found, waiting = list[BaseException](), [error]
+    """The error and its causes, and if asked for their `contexts`, the first cause last; each once."""
+    links, waiting = dict[int, BaseException](), [error]
     while waiting:
         link = waiting.pop()
-        if not any(link is other for other in found):
-            found.append(link)
+        if id(link) not in links:
+            links[id(link)] = link
             further = [link.__context__ if contexts else None, link.__cause__]
             waiting += [other for other in further if other is not None]
-    return found
-
-
-def _is_an_algorithms(file: Path) -> bool:
-    """Neither this suite's nor a library's."""
-    return (
-        file.is_file() and BENCH not in file.parents and "site-packages" not in file.parts and "lib" not in file.parts
-    )
+    return list(links.values())

@@ -53,12 +53,11 @@ class Execution:
         force: run again what is finished.
         keep_stopped: leave a run alone that a scheduler stopped before.
         rounds_per_report: rounds between reports; 0 reports about every `report_seconds`.
-        report_seconds: see above.
         report_curves: reports carry the new points of the curves, which `--log` writes.
         save_seconds: least time between two saves of the state, unless the run is interrupted.
         track: names of `TRACKS`.
         stop_file: when this file exists, trials end their round, save and return.
-        notice_file: workers append notices for the user to it; None for stderr.
+        notice_file: workers append the suite's own warnings to it; None for stderr.
         provenance: columns that are the same for all rows, such as command and commit.
     """
 
@@ -120,14 +119,10 @@ def gpu_memory() -> int:
 
 
 def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None) -> int:
-    """The most runs of a trial.
+    """The most runs of a trial, as asked or by `auto`.
 
-    Args:
-        pack: as asked, or `auto`.
-        device: `cpu` or `cuda`.
-        backend: `auto`, `loop` or `stacked`.
-        seeds: of a configuration; `auto` leaves room for two configurations, which ASHA compares.
-        runs: that `auto` divides among several GPUs, so that none waits for the others; None: they stay together.
+    `auto` leaves room for two configurations of so many seeds, which ASHA compares; `runs` are divided among several
+    GPUs, so that none waits for the others, None stays together.
 
     Raises:
         UsageError: less than one.
@@ -151,10 +146,7 @@ def packs_train_together(device: str, backend: str) -> bool:
 def resolve_device(device: str, gpus_per_trial: float | None, remote: bool) -> tuple[str, float | None]:
     """The device, and the share of a GPU of each trial: 0.0 on the CPU, None on a GPU unless it was given.
 
-    Args:
-        device: `auto`, `cpu` or `cuda`.
-        gpus_per_trial: as asked, at least 0, or None.
-        remote: the trials run on another cluster, whose GPUs cannot be counted here.
+    The GPUs of a `remote` cluster cannot be counted here.
 
     Raises:
         UsageError: a GPU is asked for and there is none, or a share of one is asked of the CPU.

@@ -85,8 +85,8 @@ def shared_ray() -> Iterator[None]:
 
     import_executor("ray")
     from bench.executors import ray_executor
-    from bench.executors.ray_cluster import start
-    from bench.executors.runner import Resources
+    from bench.executors.ray_executor import start
+    from bench.executors.trials import Resources
 
     start(Resources())
     with pytest.MonkeyPatch.context() as patch:

@@ -13,6 +13,7 @@ from bench import models
 from bench.engine import tracking
 from bench.errors import UsageError
 from bench.models import counting
+from bench.trial import results
 
 __all__ = ["place", "world"]
 SHAPE = (1, 8, 8)
@@ -88,7 +89,7 @@ def test_kept_models_are_loaded_by_all_names(algorithm: str, world: Path) -> Non
     run = simulate(algorithm, model=write(world, "tied", TIED) + "+bn", participation=1.0)
     run.tracker.what = frozenset({"models"})
     run.advance(1)
-    tracking.write(run, world, {"": "a" * 64}, {"": algorithm})
+    results.write_tracked(run, world, {"": "a" * 64}, {"": algorithm})
     module = models.make(run.setting.model, SHAPE, 3).double()
     module.load_state_dict(tracking.load_model(world, "a" * 64, client=1 if algorithm == "fedbn" else None))
     assert torch.equal(module.body.third.weight, run.server.params["body.second.weight"])

@@ -13,7 +13,7 @@ import pytest
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import AUTO_PACK, Execution, resolve_pack
-from bench.executors.runner import group, missing_units, trials_of
+from bench.executors.trials import group, missing_units, trials_of
 from bench.planning import packing
 from bench.planning.packing import packs_of, program_of
 from bench.planning.request import Request

@@ -13,7 +13,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.errors import EnvironmentProblem, UsageError
-from bench.executors import runner
+from bench.executors import runner, trials
 from bench.models import num_parameters
 from bench.perf import command, main, settings, training, tune
 from bench.perf.command import PARTS, figures_of, make_parser
@@ -160,7 +160,7 @@ def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
     run_plan = runner.run_plan
     asked: list[str] = []
 
-    def inline(plan: Any, units: Any, execution: Any, resources: runner.Resources, display: Any) -> runner.Outcome:
+    def inline(plan: Any, units: Any, execution: Any, resources: trials.Resources, display: Any) -> trials.Outcome:
         asked.append(resources.executor)
         return run_plan(plan, units, execution, replace(resources, executor="inline"), display)
 
@@ -168,7 +168,7 @@ def test_tune_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune, "_import_ray", lambda: None)
     check_tune(monkeypatch)
     assert asked == ["inline"] * 2 + ["ray"] * 2 + ["inline"] * 2
-    failed = runner.Outcome(statuses=["failed"], problems=["no space"])
+    failed = trials.Outcome(statuses=["failed"], problems=["no space"])
     monkeypatch.setattr(runner, "run_plan", lambda *_: failed)
     with pytest.raises(EnvironmentProblem, match="no space"):
         tune.measure_tune({}, trials=2, steps=2, threads=1, say=silent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -33,38 +32,13 @@ print(kept, after - before, large - size())
 """
 
 
-def steps(**environment: str) -> tuple[bool, int, float]:
-    """Whether the heap is kept; pages, MB, of `STEPS`."""
-    given = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
-    answer = subprocess.run(
-        [sys.executable, "-c", STEPS], env={**given, **environment}, capture_output=True, text=True, check=True
-    )
-    kept, pages, given_back = answer.stdout.split()
-    return kept == "True", int(pages), float(given_back)
-
-
 @glibc
 def test_steps_ask_for_no_pages_again_and_the_heap_is_given_back() -> None:
-    kept, pages, given_back = steps()
-    assert kept
-    assert pages < 5 * 8192, "pages of five steps at most, for 50"
-    assert given_back > 700
-
-
-@glibc
-@pytest.mark.parametrize(
-    "environment", [{"MALLOC_TOP_PAD_": "0"}, {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=131072"}]
-)
-def test_settings_of_the_users_own_stay(environment: dict[str, str]) -> None:
-    kept, pages, _ = steps(**environment)
-    assert not kept
-    assert pages > 20 * 8192
-
-
-@glibc
-@pytest.mark.parametrize("environment", [{"MALLOC_ARENA_MAX": "2"}, {"GLIBC_TUNABLES": "glibc.malloc.arena_max=2"}])
-def test_settings_of_other_things_do_not_prevent_it(environment: dict[str, str]) -> None:
-    assert steps(**environment)[0]
+    answer = subprocess.run([sys.executable, "-c", STEPS], capture_output=True, text=True, check=True)
+    kept, pages, given_back = answer.stdout.split()
+    assert kept == "True"
+    assert int(pages) < 5 * 8192, "pages of five steps at most, for 50"
+    assert float(given_back) > 700
 
 
 def test_elsewhere_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

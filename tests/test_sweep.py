@@ -31,9 +31,9 @@ from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import History, histories
 from bench.executors.progress import Plain, Quiet
 from bench.executors.ray_callback import Watcher
-from bench.executors.ray_cluster import check_address
+from bench.executors.ray_executor import check_address
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.runner import Outcome
+from bench.executors.trials import Outcome
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec

@@ -28,6 +28,7 @@ from bench.execution import TRACKS, Execution
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
+from bench.trial import results
 from bench.trial.trial import RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
@@ -182,7 +183,7 @@ def test_the_class_weights_that_clients_receive_are_kept(tmp_path: Path) -> None
         phi = own - (p.sum(1) - own)
         expected.append([float((0.7 - 0.3) / 2 * phi[y == c].mean() + (0.7 + 0.3) / 2) for c in range(3)])
         run.advance(1)
-    tracking.write(run, tmp_path, {"": KEYS[""]}, {"": "fedcad"})
+    results.write_tracked(run, tmp_path, {"": KEYS[""]}, {"": "fedcad"})
     kept = artifacts.arrays(tmp_path, KEYS[""])
     np.testing.assert_allclose(kept["message/class_weights"], expected, rtol=1e-10)
     assert not kept["run/notes"].tolist()
@@ -287,7 +288,7 @@ def test_a_kept_model_is_the_evaluated_one(name: str, tmp_path: Path) -> None:
     run = toy(name, ("models",))
     run.advance(4)
     rows = {suffix: KEYS[suffix] for suffix in run.algorithm.rows}
-    tracking.write(run, tmp_path, rows, dict.fromkeys(rows, name))
+    results.write_tracked(run, tmp_path, rows, dict.fromkeys(rows, name))
     x, y = plain_test_set()
     for suffix, key in rows.items():
         owners = range(4) if name == "fedbn" else [None]
@@ -302,7 +303,7 @@ def test_a_kept_model_is_the_evaluated_one(name: str, tmp_path: Path) -> None:
 def test_a_personal_model_is_asked_for_by_client(tmp_path: Path) -> None:
     run = toy("fedbn", ("models",))
     run.advance(4)
-    tracking.write(run, tmp_path, {"": KEYS[""]}, {"": "fedbn"})
+    results.write_tracked(run, tmp_path, {"": KEYS[""]}, {"": "fedbn"})
     for client in (None, 4):
         with pytest.raises(ValueError, match="0 to 3"):
             load_model(tmp_path, KEYS[""], client)
@@ -439,7 +440,7 @@ def test_a_gpu_keeps_what_a_cpu_keeps(tmp_path: Path) -> None:
             make("fedavg"), TINY, 0, toy_dataset(), INFO, toy_split(), device, "stacked", StateFolder(tmp_path), ALL
         )
         made.advance(4)
-        tracking.write(made, tmp_path / device, {"": KEYS[""]}, {"": "fedavg"})
+        results.write_tracked(made, tmp_path / device, {"": KEYS[""]}, {"": "fedavg"})
         kept.append(artifacts.arrays(tmp_path / device, KEYS[""]) | load_model(tmp_path / device, KEYS[""]))
     for name in set(kept[0]) - {"run/key", "run/algorithm", "run/notes", "run/seconds"}:
         np.testing.assert_allclose(kept[0][name], kept[1][name], rtol=1e-5, atol=1e-6, err_msg=name)

@@ -17,9 +17,8 @@ import leaderboards
 from bench.compare.filters import chosen, filters, layout, selection, selection_options
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
-from bench.terminal.names import unknown
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.terminal.values import folders_of, split_list
+from bench.terminal.values import folders_of, split_list, unknown
 from bench.terminal.words import OUTS, counted
 
 if TYPE_CHECKING:

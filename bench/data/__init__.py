@@ -18,7 +18,7 @@ from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.paths import data_dir
 from bench.data.table import DATASETS, DatasetInfo
-from bench.terminal.names import unknown
+from bench.terminal.values import unknown
 
 if TYPE_CHECKING:
     from bench.data.dataset import Groups, Labels

@@ -27,7 +27,7 @@ from bench.data.dealing import (
 )
 from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, niid_bench, pfllib
 from bench.errors import UsageError
-from bench.terminal.names import unknown
+from bench.terminal.values import unknown
 
 Owned = NDArray[np.bool_]
 __all__ = ["PARTITIONS", "Partition", "PartitionError", "Wanted", "partition", "version"]

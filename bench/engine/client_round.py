@@ -54,15 +54,8 @@ class Problem:
 class ClientWork:
     """One client's round. Draws for its steps are on the CPU, for a backend to move at once.
 
-    Args:
-        client: its number.
-        schedule: which samples each step takes.
-        source: the inputs.
-        local: what it trains, the algorithm's `start` copied so that nothing shared is written to.
-        memory: what it kept.
-        teachers: frozen models by name.
-        tables: the teachers' outputs on every sample, if inputs do not change from epoch to epoch.
-        noise: generator of the algorithm's `noise` hook.
+    `local` is everything it trains, `memory` of its earlier rounds, `teachers` are frozen models by name, `tables`
+    their outputs on every sample, if inputs do not change from epoch to epoch, and `noise` draws for that hook.
     """
 
     client: int
@@ -89,15 +82,7 @@ class ClientWork:
 
 @dataclass
 class RoundWork:
-    """One run's round, ready to train.
-
-    Args:
-        problem: the run's.
-        clients: the work of each.
-        message: sent to all of them.
-        round: from 1.
-        lr: local learning rate of the round.
-    """
+    """One run's round (from 1), ready to train: its clients' work, the message to them, the local learning rate."""
 
     problem: Problem
     clients: list[ClientWork]

@@ -48,16 +48,16 @@ class _Request(NamedTuple):
 
 @dataclass
 class ClientCohort:
-    """Implements `algorithms.base.Cohort`. m is the number of clients.
+    """Implements `algorithms.base.Cohort` for m clients.
 
     Args:
-        problem: the run's.
+        problem: of the run.
         round: from 1.
         ids: (m,) clients, in the order of the uploads' leading axis.
         num_examples: (m,) n_k.
         lr: local learning rate of the round.
-        params: each client's final local model, by client.
-        traffic: counted into.
+        params: final local models, by client.
+        traffic: where exchanges are counted.
         stacked: whether clients' gradients are one program.
         seen: called with each model that gradients are asked of.
     """
@@ -128,13 +128,10 @@ class ClientCohort:
         if augmented and problem.setting.augmentation != "none":
             draws = draw_crops(generator("augment", "gradient"), 1, len(index))[0].to(federation.device)
         x = federation.train.batch(index, draws) if augmented else data.x
-        return _Request((x, data.y, data.weight), self.params[client], self._dropout_key(client))
-
-    def _dropout_key(self, client: int) -> Tensor | None:
-        if not self.problem.net.has_dropout:
-            return None
-        generator = stream(self.problem.seed, "dropout", "gradient", self.round, self._calls, client)
-        return step_keys(generator, 1)[0].to(self.problem.federation.device)
+        key = None
+        if problem.net.has_dropout:
+            key = step_keys(generator("dropout", "gradient"), 1)[0].to(federation.device)
+        return _Request((x, data.y, data.weight), self.params[client], key)
 
     def _together(self, requests: list[_Request], loss: Any, params: Params) -> list[Params]:
         """All clients' gradients as few programs: one for each size of batch, because padding would move BatchNorm."""

@@ -46,15 +46,7 @@ class Crops:
         self._rotations = _rotations(height, width).to(pixels.device) if rotate else None
 
     def __call__(self, index: Tensor, draws: Tensor) -> Tensor:
-        """The window of each sample.
-
-        Args:
-            index: (B,) samples.
-            draws: (B, 4) int64 of `draw_crops`; the angle is read for `flip_crop_rotate` alone.
-
-        Returns:
-            (B, H, W, C) uint8.
-        """
+        """The window (B, H, W, C) uint8 of each sample of `index` (B,), by draws (B, 4) int64 of `draw_crops`."""
         row, column, mirror = draws[:, :3].unbind(1)
         height, width = self._shape
         rows = self._rows[row] + (index * (height * width)).to(self._kind)[:, None]

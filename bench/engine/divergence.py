@@ -23,15 +23,8 @@ def nonfinite_reason(
     """Say what is not finite first, or give None.
 
     Losses and models have to be finite; other things that clients train and the server sends may hold infinities on
-    purpose (a mask of -inf), but no NaN.
-
-    Args:
-        problem: the run's.
-        round: just finished.
-        works: the round's clients.
-        results: theirs, in the same order.
-        models: the server's new model, and those that are evaluated.
-        message: what it would send next: all that the next round builds on.
+    purpose (a mask of -inf), but no NaN. `models` are the server's new model and those that are evaluated, `message` is
+    the next round's.
     """
     parts = [(result.client, name, value) for result in results for name, value in result.nan_in.items()]
     parts += [(result.client, "", result.loss) for result in results]

@@ -22,12 +22,6 @@ from bench.engine.network import Network
 def drift(net: Network, federation: Federation, job: RoundWork, trained: list[ClientResult]) -> dict[str, Any]:
     """Measure how unlike the clients of a round are, and how far they move.
 
-    Args:
-        net: the network.
-        federation: the clients' samples.
-        job: the round, as its clients began it.
-        trained: what came of them, in the order of the job's works.
-
     Returns:
         For m clients, norms being Euclidean, over trainable parameters, in double precision. If clients begin with
         models of their own (FedBN, `local`), client k's stands for w_t wherever k does.

@@ -27,10 +27,7 @@ def mix(x: Whole) -> Whole:
     """A bijection of 32-bit numbers in which each bit of the input moves each bit of the output.
 
     The hash is lowbias32 (https://nullprogram.com/blog/2018/07/31/). Its second factor is taken below zero, which
-    leaves the lower 32 bits alone and keeps every product within an int64.
-
-    Args:
-        x: whole numbers in [0, 2**32), a Python int or an int64 tensor.
+    leaves the lower 32 bits alone and keeps every product within an int64, of a Python int or an int64 tensor.
     """
     x = x ^ (x >> 16)  # a new tensor: from here on in place, which saves half of the time
     x *= 0x7FEB352D
@@ -111,10 +108,7 @@ class Dropout(nn.Module):
 
     In evaluation mode, and in training mode while no key is set, it is the identity.
 
-    Args:
-        p: probability that an element, or a channel, is dropped, in [0, 1].
-        channels: whether whole channels (b, c) of (B, C, ...) are dropped.
-        masks: shared by the layers of a network.
+    With `channels` whole channels (b, c) of (B, C, ...) are dropped; `masks` are shared by the layers of a network.
     """
 
     def __init__(self, p: float, channels: bool, masks: Masks) -> None:
@@ -131,14 +125,7 @@ class Dropout(nn.Module):
 
 
 def replace_dropout(module: nn.Module, length: int = 0) -> Masks | None:
-    """Give every dropout layer of `module` its keyed form, in place.
-
-    Args:
-        module: whose layers.
-        length: as for `Masks`.
-
-    Returns:
-        The masks of all of them, or None if there are none.
+    """Give every dropout layer of `module` its keyed form, in place; returns their masks, or None without a layer.
 
     Raises:
         TypeError: a dropout layer has no keyed form.

@@ -25,7 +25,7 @@ class Score:
         right: (C,) int64 on the CPU, how many of each class were classified right.
         samples: of all classes.
         loss: mean cross entropy, nats.
-        part: which of the test parts these are.
+        part: of the test set.
         val_accuracy: share of the validation samples classified right; None if none are held out, or asked for.
     """
 
@@ -65,13 +65,14 @@ def score(net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]],
     return Score(right.cpu(), total, float(loss) / total, part)
 
 
+def on_part(net: Network, federation: Federation, params: Params, part: int) -> Score:
+    """Score a whole model on one part of the test set."""
+    return score(net, params, federation.chunks(federation.test, federation.test_parts[part]), part)
+
+
 def on_test(net: Network, federation: Federation, params: Params) -> list[Score]:
     """Score a whole model on each part of the test set; `mean_measures` makes one accuracy of them."""
-    return [_on_part(net, federation, params, part) for part in range(len(federation.test_parts))]
-
-
-def _on_part(net: Network, federation: Federation, params: Params, part: int) -> Score:
-    return score(net, params, federation.chunks(federation.test, federation.test_parts[part]), part)
+    return [on_part(net, federation, params, part) for part in range(len(federation.test_parts))]
 
 
 def mean_measures(scores: list[Score]) -> dict[str, float]:
@@ -88,11 +89,8 @@ class Evaluator:
     the unweighted means over clients. If each client holds one source of the data, they are the unweighted means over
     the sources' test samples, a personal model being measured on its own source's alone, as FedBN reports.
 
-    Args:
-        net: the network.
-        federation: its test, validation and local test samples.
-        complete: (row, client) to that client's whole model.
-        known: scores of personal models that have not changed; added to.
+    `complete` makes a row and a client that client's whole model; to `known`, scores of personal models that have not
+    changed, new ones are added.
     """
 
     net: Network
@@ -114,13 +112,8 @@ class Evaluator:
     def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:
         """`accuracy`, `loss`; `val_accuracy` if samples are held out; those of `fairness` with local test sets.
 
-        Args:
-            row: the model.
-            scores: what `scores` gave of it.
-            last: the run ends here: with local test sets, each client's accuracy as well, for `leaderboards.fairness`.
-
-        Returns:
-            Fractions in [0, 1], losses in nats.
+        In the last round and with local test sets each client's accuracy as well, for `leaderboards.fairness`. All are
+        fractions in [0, 1], losses in nats.
         """
         federation, measures = self.federation, mean_measures(scores)
         tests = {client: index for client, index in enumerate(federation.local_tests) if len(index)}
@@ -138,19 +131,15 @@ class Evaluator:
 
     def _global(self, params: Params, part: int) -> Score:
         federation = self.federation
-        on_part = _on_part(self.net, federation, params, part)
+        tested = on_part(self.net, federation, params, part)
         if not len(federation.validation):
-            return on_part
+            return tested
         held_out = score(self.net, params, federation.chunks(federation.train, federation.validation))
-        return replace(on_part, val_accuracy=held_out.accuracy)
+        return replace(tested, val_accuracy=held_out.accuracy)
 
 
 def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, float]:
-    """Summarise a model's accuracies on the clients' local test sets (FedKF, Definitions 1-3).
-
-    Args:
-        accuracies: of each client with test samples, fractions in [0, 1].
-        sizes: of their test sets.
+    """Summarise a model's accuracies on the clients' local test sets of these sizes (FedKF, Definitions 1-3).
 
     Returns:
         `amp`, the accuracy on all samples pooled; `fm`, the population variance between clients, each counting once;

@@ -19,16 +19,7 @@ from search_spaces.setting import Setting
 
 
 class Federation:
-    """All samples of one run, and who holds them.
-
-    Args:
-        dataset: samples and labels.
-        info: the data set's constants.
-        split: clients' samples, validation and auxiliary samples, as indices into the training set.
-        setting: its augmentation and normalisation are read.
-        device: of training.
-        dtype: of inputs.
-    """
+    """All samples of one run, inputs in `dtype`, and who holds them: the split's indices into the training set."""
 
     def __init__(
         self,
@@ -44,7 +35,11 @@ class Federation:
         self.device, self.dtype, self._num_classes = device, dtype, info.num_classes
         self._held = tuple(torch.from_numpy(index) for index in split.clients)
         self.clients = tuple(index.to(device) for index in self._held)
-        self.test_parts = _test_parts(dataset, setting, device)
+        # The test samples of each source where a client holds one source, else all in one part (None).
+        self.test_parts: tuple[Tensor | None, ...] = (None,)
+        if setting.partition == "by_source" and (groups := dataset.test_groups) is not None:
+            parts = [np.flatnonzero(groups == source) for source in np.unique(groups)]
+            self.test_parts = tuple(torch.from_numpy(part).to(device) for part in parts)
         self.sizes = tuple(len(index) for index in split.clients)
         self.local_tests = tuple(torch.from_numpy(index).to(device) for index in split.local_tests)
         self.validation = torch.from_numpy(split.validation).to(device)
@@ -79,12 +74,9 @@ class Federation:
     def chunks(
         self, part: Samples, index: Tensor | None = None, size: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """(inputs, labels) of all samples of a part, or of those at `index`, a chunk at a time, in any order.
+        """(inputs, labels) of all samples of a part, or of those at `index`, in chunks of `size`, in any order.
 
-        Args:
-            part: of the data set.
-            index: of the samples; None for all.
-            size: samples of a chunk; None for what a pass without gradients takes.
+        Without a size, as many as a pass without gradients takes.
         """
         index = part.by_cost(index)
         total = len(part.labels) if index is None else len(index)
@@ -94,20 +86,12 @@ class Federation:
             yield part.at(at), part.labels[at]
 
 
-def _test_parts(dataset: Dataset, setting: Setting, device: torch.device) -> tuple[Tensor | None, ...]:
-    """The test samples of each source where a client holds one source, else all in one part (None)."""
-    groups = dataset.test_groups
-    if setting.partition != "by_source" or groups is None:
-        return (None,)
-    return tuple(torch.from_numpy(np.flatnonzero(groups == source)).to(device) for source in np.unique(groups))
-
-
 @dataclass(frozen=True)
 class Source:
     """One client's inputs in one round, made batch by batch: a round's clients keep no images of their own.
 
     Args:
-        samples: the training part.
+        samples: of training.
         index: (n,) the client's samples, on the training device.
         rows: (steps, B) those that each step takes.
         draws: (steps, B, 4) int64 of `draw_crops` for each place in the schedule, or None without augmentation.

@@ -131,7 +131,7 @@ class _Stateless:
             table[key] = None  # a large model's own values would only fill memory
 
     def __call__(self, params: Params, x: Tensor) -> Any:
-        """The module's answer.
+        """Call the module.
 
         Raises:
             KeyError: a name is missing, or one is given that the module does not have.

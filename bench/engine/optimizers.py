@@ -47,16 +47,10 @@ class Optimizer:
         stacked: bool,
         weight_decay: Rate | None = None,
     ) -> None:
-        """One update in place.
+        """Update `params` and `state` in place; gradients may be overwritten. `stacked`: all have a client axis first.
 
-        Args:
-            params: trainable tensors, with a leading client axis if `stacked`.
-            grads: their gradients, which may be overwritten.
-            state: of `init`; updated in place.
-            lr: this round's learning rate, or each stacked client's.
-            count: steps of the round, this one included; a scalar tensor where the step is captured.
-            stacked: whether clients are stacked.
-            weight_decay: in place of the setting's, likewise of one or each.
+        `count` is the number of the step in its round, from 1, a scalar tensor where the step is captured; a
+        `weight_decay` takes the place of the setting's.
         """
         grads = list(grads)
         decay = self.setting.weight_decay if weight_decay is None else weight_decay

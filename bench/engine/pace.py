@@ -37,10 +37,7 @@ ENDLESS = 10**9
 def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace:
     """Time short rounds of one client on the CPU, of which each two differ in one thing.
 
-    Args:
-        algorithm: registry name.
-        values: its hyper-parameters.
-        setting: its data set's shapes, model, batches and optimiser are taken.
+    Of the setting its data set's shapes, model, batches and optimiser are taken.
     """
     few = min(FEW, setting.batch_size)
     seconds = _round(algorithm, values, replace(setting, batch_size=few))

@@ -21,11 +21,10 @@ class Pack:
     decay, and in the algorithm's packable numbers. Each gives what it would give alone: bit for bit under `Loop`,
     within float tolerance in a stack. A member that fails or ends leaves; the others go on.
 
-    Args:
-        members: the runs, at least one. They may stand at different rounds: those behind catch up first.
+    Members may stand at different rounds: those behind catch up first.
 
     Attributes:
-        failures: what went wrong, by member. It is not saved: a retry begins at the member's last save.
+        failures: errors by member, which are not saved: a retry begins at the member's last save.
         apart: why the members train one by one after all: a hook that cannot be mapped over them; None if they do not.
     """
 
@@ -98,11 +97,14 @@ class Pack:
         samples = {member: sum(sum(work.schedule.sizes) for work in job.clients) for member, job in jobs.items()}
         running = self.trainer.train_all(list(jobs.values()))
         while jobs:
+            began = time.perf_counter()
             try:
-                with _shared_clock(samples):
-                    job, trained = next(running)
+                job, trained = next(running)
             except Exception as error:
                 return without_variables(error)  # past this clause, so that what fails alone fails for itself
+            spent = time.perf_counter() - began
+            for member, count in samples.items():  # each member's share of the time is that of its training samples
+                member.progress.seconds += spent * count / sum(samples.values())
             member = members[id(job)]
             yield member, jobs.pop(member), trained
             del trained
@@ -114,13 +116,3 @@ class Pack:
             yield
         except Exception as error:
             self.failures[member] = without_variables(error)  # a whole stack's tensors, perhaps
-
-
-@contextmanager
-def _shared_clock(samples: dict[Simulation, int]) -> Iterator[None]:
-    """Each member's share of the time is that of its training samples."""
-    began = time.perf_counter()
-    yield
-    spent = time.perf_counter() - began
-    for member, count in samples.items():
-        member.progress.seconds += spent * count / sum(samples.values())

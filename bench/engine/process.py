@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import sys
 from functools import lru_cache
 
@@ -13,7 +12,6 @@ import torch
 # Parameters of glibc's mallopt, as <malloc.h> numbers them.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 SIZES = (2**30, 2**25)  # bytes up to which blocks come from the heap: the second is all that an older glibc allows
-SETTINGS = ("mmap_threshold", "trim_threshold", "top_pad")  # glibc's names of what decides about it
 
 
 def prepare_process(threads: int) -> None:
@@ -28,13 +26,10 @@ def keep_freed_memory() -> bool:
 
     The tensors of a training step are megabytes each. glibc maps a block of such a size when it is asked for, unmaps it
     when it is freed, and the system clears its pages again for the next step. Kept, they cost nothing. The process
-    stays as large as its largest step made it. Without glibc, or if the environment has settings of its own for this,
-    nothing is changed.
+    stays as large as its largest step made it. Without glibc nothing is changed.
     """
     library = _glibc()
-    tunables = os.environ.get("GLIBC_TUNABLES", "")
-    settled = any(f"malloc.{name}" in tunables or f"MALLOC_{name.upper()}_" in os.environ for name in SETTINGS)
-    if library is None or settled:
+    if library is None:
         return False
     return any(library.mallopt(MMAP_THRESHOLD, size) for size in SIZES) and bool(library.mallopt(TRIM_THRESHOLD, -1))
 
@@ -52,11 +47,6 @@ def _glibc() -> ctypes.CDLL | None:
         return None
     library = ctypes.CDLL(None)
     return library if hasattr(library, "gnu_get_libc_version") else None
-
-
-def largest_gpu_peak() -> int:
-    """The most bytes that torch held of the current device since `release_gpu`, unused gaps included."""
-    return torch.cuda.max_memory_reserved()
 
 
 def give_back_gpu_memory() -> None:

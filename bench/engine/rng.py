@@ -12,15 +12,7 @@ import torch
 
 
 def stream(seed: int, *keys: str | int) -> torch.Generator:
-    """A CPU generator that depends on nothing but `seed` and `keys`.
-
-    Args:
-        seed: the run's seed.
-        keys: purpose, then round and client where they matter.
-
-    Returns:
-        a fresh generator: the same arguments give the same numbers, on every device's behalf.
-    """
+    """Make a CPU generator that depends on the run's seed and `keys` alone: purpose, then round and client."""
     digest = hashlib.sha256(repr((int(seed), *keys)).encode()).digest()
     # Torch's Mersenne twister takes 32 bits of its seed.
     return torch.Generator().manual_seed(int.from_bytes(digest[:4], "big"))

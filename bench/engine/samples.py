@@ -34,19 +34,15 @@ class Samples(Protocol):
         """Inputs (B, ...) as they are."""
 
     def batch(self, index: Tensor, draws: Tensor | None = None, width: int | None = None) -> Tensor:
-        """Inputs (B, ...) of a training step.
-
-        Args:
-            index: (B,) samples.
-            draws: (B, 4) of `draw_crops`, or None without augmentation.
-            width: one of `widths`.
-        """
+        """Inputs (B, ...) of a training step; draws (B, 4) are of `draw_crops`, the width is one of `widths`."""
 
     def widths(self, rows: Tensor) -> list[int] | None:
         """The length of each step's inputs, its samples being a row of (steps, B); None if all have one size."""
+        return None
 
     def by_cost(self, index: Tensor | None) -> Tensor | None:
         """These samples (None for all) in the order in which they are best cut into chunks."""
+        return index
 
 
 @lru_cache(maxsize=KEPT_PARTS)
@@ -73,11 +69,7 @@ def _pixels(dataset: Dataset, part: str, device: torch.device) -> Pixels:
 
 
 class Pixels:
-    """The pixels of a part of a data set, which all runs of a process share.
-
-    Args:
-        x: (N, C, H, W) uint8.
-        device: where they shall lie.
+    """The pixels of a part of a data set, x (N, C, H, W) uint8, which all runs of a process share.
 
     Attributes:
         flat: (N * H * W + 1, C) uint8, pixel after pixel, and a black one behind the last.
@@ -118,28 +110,8 @@ class Normaliser:
         return rows.view(self._shape).permute(0, 3, 1, 2)
 
 
-class _OneSize:
-    """Samples whose inputs have one size."""
-
-    def widths(self, rows: Tensor) -> None:
-        """None: there is one size."""
-
-    def by_cost(self, index: Tensor | None) -> Tensor | None:
-        """As given: all cost the same."""
-        return index
-
-
-class Images(_OneSize):
-    """Images: pixels as uint8 in memory once, normalised and augmented batch by batch.
-
-    Args:
-        pixels: of one part of a data set.
-        labels: (N,) int64, on the same device.
-        info: the data set's constants.
-        normalization: a value of `Setting.normalization`.
-        augmentation: one of `Setting.augmentation`.
-        dtype: of inputs.
-    """
+class Images(Samples):
+    """Images: pixels as uint8 in memory once, normalised and augmented batch by batch; labels (N,) int64."""
 
     def __init__(
         self,
@@ -176,12 +148,7 @@ class Images(_OneSize):
 
 
 class Texts:
-    """Texts: token ids in memory once, each batch as long as the longest of its texts.
-
-    Args:
-        ids: (N, L) token ids, padded with `PAD` behind each text.
-        labels: (N,) int64, on the training device.
-    """
+    """Texts: token ids (N, L), padded with `PAD`, in memory once; each batch is as long as its longest text."""
 
     def __init__(self, ids: np.ndarray, labels: Tensor) -> None:
         self.labels = labels
@@ -213,14 +180,8 @@ class Texts:
         return min(max(1, -(-length // MULTIPLE)) * MULTIPLE, self._ids.shape[1])
 
 
-class Vectors(_OneSize):
-    """Vectors of D numbers, used as they are.
-
-    Args:
-        x: (N, D) float32.
-        labels: (N,) int64, on the training device.
-        dtype: of inputs.
-    """
+class Vectors(Samples):
+    """Vectors x (N, D) float32, used as they are; labels (N,) int64 on the training device."""
 
     def __init__(self, x: np.ndarray, labels: Tensor, dtype: torch.dtype) -> None:
         self.labels = labels

@@ -37,12 +37,7 @@ class Schedule:
     ) -> Schedule:
         """Each epoch a fresh order, cut into batches, for as many steps as wanted.
 
-        Args:
-            generator: of the orders.
-            num_examples: the client's samples.
-            steps: local steps.
-            batch_size: B.
-            whole_batches: leave out an epoch's short last batch, unless it is the only one.
+        With `whole_batches` an epoch's short last batch is left out, unless it is the only one.
         """
         per_epoch = _batches(num_examples, batch_size, whole_batches)
         places = torch.arange(per_epoch * batch_size)
@@ -54,14 +49,7 @@ class Schedule:
 
 
 def draw_schedule(generator: torch.Generator, setting: Setting, sizes: Sequence[int], client: int) -> Schedule:
-    """A client's schedule under the setting's step rule.
-
-    Args:
-        generator: of the orders.
-        setting: its `step_rule`, `local_epochs` and `batch_size` are read.
-        sizes: samples of every client.
-        client: its number.
-    """
+    """A client's schedule under the setting's step rule; `sizes` are the samples of every client."""
     epochs, batch_size, whole = setting.local_epochs, setting.batch_size, setting.step_rule == "equal"
     steps = {
         "epochs": epochs * _batches(sizes[client], batch_size, False),

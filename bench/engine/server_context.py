@@ -18,16 +18,8 @@ from bench.engine.server_steps import ServerSteps
 class FedView:
     """Implements `algorithms.base.Fed`.
 
-    Args:
-        net: the network.
-        num_clients: K.
-        batch_size: B of the clients' local steps.
-        seed: of the run.
-        auxiliary: the server's labelled samples.
-        validation: the held-out samples.
-        steps: executes the steps of what a server trains.
-        initialise: gives a new network's parameters, drawn from a generator.
-        member: gives the client whose hook is called, if it is asked for; None in the server's hooks.
+    `steps` executes the server's training steps, `initialise` gives a new network's parameters drawn from a generator,
+    and `member` the client whose hook is called; it is None in the server's hooks.
     """
 
     net: Network

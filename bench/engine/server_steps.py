@@ -17,14 +17,7 @@ from bench.errors import Slower
 
 
 class ServerSteps:
-    """Executes the steps of one run's server.
-
-    Args:
-        net: the network.
-        device: of all tensors.
-        dtype: of numbers.
-        capture: gives what makes the executor of one kind of steps; or None, and steps are executed one by one.
-    """
+    """Executes the steps of one run's server; if `capture` gives a maker of executors, captured once and replayed."""
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from algorithms.base import Algorithm, Memory, Message, Params, Server, Upload
+from algorithms.base import Algorithm, Memory, Message, Params, Server
 from bench import models
 from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
@@ -38,16 +38,16 @@ Point = tuple[int, str, float]
 
 @dataclass
 class Progress:
-    """Where a run stands.
+    """The counters and results of a run so far.
 
     Args:
         curves: by row suffix, (round, metric, value) of every evaluated round.
-        traffic: counters.
+        traffic: of all rounds.
         samples: training examples processed, each epoch counted.
         seconds: of computation, over all sessions of the run.
-        diverged: a loss or a model stopped being finite; the run ends there.
-        complaint: then, the round, the client and what it was.
-        started: when the run began, in seconds since 1970 (UTC).
+        diverged: whether a loss or a model stopped being finite, which ends the run.
+        complaint: the round, client and term of that.
+        started: seconds since 1970 (UTC).
     """
 
     curves: dict[str, list[Point]] = field(default_factory=dict)
@@ -63,11 +63,11 @@ class Simulation:
     """A federated run that can be advanced, saved and loaded.
 
     Args:
-        algorithm: what to run.
-        setting: the problem.
+        algorithm: with its hyper-parameters.
+        setting: of the federated problem.
         seed: of every random stream but the data set's own test split.
         dataset: pixels and labels, the images of their own size.
-        info: the data set's constants.
+        info: of the data set.
         split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
         device: of training.
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
@@ -95,7 +95,9 @@ class Simulation:
         # garbage collector, captured programs would stay for long, and go while another one is being captured.
         weakly = weakref.proxy(self)
         self.device = torch.device(device)
-        set_precision(setting.precision, self.device)
+        if self.device.type == "cuda":  # TF32 if and only if asked for; on a CPU there is none
+            torch.set_float32_matmul_precision("high" if setting.precision == "tf32" else "highest")
+            torch.backends.cudnn.allow_tf32 = setting.precision == "tf32"
         self.backend = choose_backend(backend, self.device)
         self.trainer = trainer_of(self.backend, self.device)
         dataset, info = dataset.sized(setting.image_size), info.sized(setting.image_size)
@@ -205,11 +207,9 @@ class Simulation:
     def _memory(self, client: int) -> Memory:
         """What a client keeps, on the device; that of a client which has not trained yet is made anew, not stored."""
         if client in self.memories:
-            kept: Memory = to(self.memories[client], self.device)
-            return kept
+            return dict(to(self.memories[client], self.device))
         first = self.algorithm.init_client(self.problem.fed_of(client), self._initial)
-        kept = tensors(first, self.device, self.net.dtype)
-        return kept
+        return dict(tensors(first, self.device, self.net.dtype))
 
     def begin(self) -> RoundWork:
         """Prepare the next round; nothing of the run has changed yet."""
@@ -228,7 +228,8 @@ class Simulation:
         cohort = self._cohort(trained, job.lr)
         if number % self.setting.evaluate_every == 0 or number == self.setting.rounds:
             cohort.seen = partial(self.tracker.bound, number, trained)
-        server = self.algorithm.server_step(self.fed, self.server, self._uploads(trained), cohort)
+        uploads = stack([result.upload for result in trained])
+        server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
         cohort.seen(server.params)
@@ -257,10 +258,6 @@ class Simulation:
             traffic=self.progress.traffic,
             stacked=self.backend == "stacked",
         )
-
-    def _uploads(self, trained: list[ClientResult]) -> Upload:
-        uploads: Upload = stack([result.upload for result in trained])
-        return uploads
 
     def _count(self, trained: list[ClientResult], message: Message) -> None:
         traffic = self.progress.traffic
@@ -299,10 +296,3 @@ def choose_backend(backend: str, device: torch.device) -> str:
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
     return backend
-
-
-def set_precision(precision: str, device: torch.device) -> None:
-    """Allow TF32 on a GPU if and only if asked for; on a CPU there is none."""
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-        torch.backends.cudnn.allow_tf32 = precision == "tf32"

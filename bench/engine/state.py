@@ -26,11 +26,9 @@ MANIFEST = "manifest.json"
 
 
 class StateFolder:
-    """The folder of one run's state.
+    """The folder of one run's state, `OUT/state/RUN_KEY`, made when first written.
 
-    Args:
-        path: `OUT/state/RUN_KEY`; made when first written.
-        run: whose state it is, as plain values for the manifest: a run without a row has its name from them.
+    The manifest keeps `run`, plain values that name a run which has no row yet.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any] | None = None) -> None:
@@ -60,11 +58,7 @@ class StateFolder:
     ) -> None:
         """Make `round` the round that a load gives.
 
-        Args:
-            round: finished rounds.
-            server: tree of the server's state.
-            memories: of the clients whose memory changed since the last save; the others' files stay.
-            facts: plain values for the manifest, such as the backend.
+        `memories` are those that changed since the last save, the others' files stay; `facts` go into the manifest.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         server_file = f"server-{round}.pt"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,21 +32,12 @@ from bench.engine.federation import Federation
 from bench.engine.network import Network
 from bench.engine.rng import stream
 
-if TYPE_CHECKING:
-    from bench.engine.simulation import Simulation
-
 FEATURE_SAMPLES = 1000
 _Kept = dict[str, Any]  # names of `bench.artifacts` -> list or tensor
 
 
 class Tracker:
     """Watches the evaluations of one run. It changes nothing that the run computes.
-
-    Args:
-        what: names of `bench.execution.TRACKS`; for none, nothing is done.
-        net: the network.
-        federation: its test samples, and the labels that each client holds.
-        complete: (row, client) to that client's whole model.
 
     Attributes:
         what: after `load`, what the saved run tracked as well: a curve that has begun is not broken off.
@@ -64,13 +55,8 @@ class Tracker:
     def clients(self, job: RoundWork, trained: list[ClientResult], last: bool) -> dict[str, float]:
         """Measure the clients' own models after an evaluated round, and keep what they were sent.
 
-        Args:
-            job: the round, as its clients began it.
-            trained: what came of its clients, in the order of the job's tasks.
-            last: the run ends with it.
-
         Returns:
-            What every row's curve gets: `local_accuracy`, the unweighted mean over these clients, if it is tracked.
+            Values for every row's curve: `local_accuracy`, the unweighted mean over these clients, if it is tracked.
         """
         local, classes = "local" in self.what, last and "classes" in self.what
         with self._clock():
@@ -98,10 +84,7 @@ class Tracker:
     def bound(self, round: int, trained: list[ClientResult], params: Params) -> None:
         """Measure the two terms of FedDKD's Proposition 1 at a model of the server's, if that is tracked.
 
-        Args:
-            round: its number.
-            trained: the results of its clients.
-            params: the model; what it lacks is each client's own (FedBN).
+        Entries that the model lacks are each client's own (FedBN).
         """
         if "bound" not in self.what:
             return
@@ -120,7 +103,7 @@ class Tracker:
             _append(self._shared, {f"bound/{name}": value for name, value in values.items()})
 
     def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
-        """Keep what is asked of an evaluated model; `scores` are those that its accuracy was made of."""
+        """Keep the tracked values of an evaluated model; its accuracy was made of `scores`."""
         kept = self._rows.setdefault(suffix, {})
         with self._clock():
             if "classes" in self.what:
@@ -133,7 +116,7 @@ class Tracker:
                 kept["features/global"] = self._features(self._complete(row, 0))
 
     def state(self) -> dict[str, Any]:
-        """What `load` takes."""
+        """The argument of `load`."""
         return {"what": sorted(self.what), "seconds": self.seconds, "shared": self._shared, "rows": self._rows}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -209,39 +192,13 @@ class Tracker:
         return drawn[:FEATURE_SAMPLES].sort().values.to(labels.device)
 
 
-def write(simulation: Simulation, out: Path | str, rows: Mapping[str, str], names: Mapping[str, str]) -> None:
-    """Write what a finished run tracked, for each of its rows; nothing if it tracked nothing.
-
-    Args:
-        simulation: at its last round.
-        out: results folder.
-        rows: suffix -> run key.
-        names: suffix -> registry name.
-
-    Raises:
-        OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
-    """
-    what = simulation.tracker.what
-    for suffix, key in rows.items() if what else ():
-        row = simulation.algorithm.evaluated(simulation.server)[suffix]
-        facts = {"run/key": key, "run/algorithm": names[suffix]}
-        notes = _notes(names[suffix], what) if _clients_of(simulation, row) and simulation.fed.num_clients > 1 else []
-        if "message" in what and not simulation.algorithm.tracked:
-            notes.append(f"{names[suffix]}: names nothing of its message to track")
-        if "models" in what:
-            of_setting = {name: getattr(simulation.setting, name) for name in ("dataset", "model", "precision")}
-            metadata = {"run_key": key, "algorithm": names[suffix], "round": str(simulation.round), **of_setting}
-            artifacts.write_tensors(out, key, _tensors(simulation, row), metadata)
-        artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts, "run/notes": notes})
-
-
 def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     """The final model of a row that was run with `--track models`.
 
     Args:
         out: results folder.
         key: run key of the row, or its first 16 characters.
-        client: whose, if each client has its own model (FedBN, `local`).
+        client: needed if each client has its own model (FedBN, `local`).
 
     Returns:
         Parameters and floating-point buffers by all names that a module has for them, in the run's precision, on the
@@ -285,33 +242,3 @@ def fingerprint(params: Params) -> str:
 def _append(kept: _Kept, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         kept.setdefault(name, []).append(value)
-
-
-def _clients_of(simulation: Simulation, row: Params) -> range:
-    """The clients that complete a row; none of a row that is whole."""
-    whole = set(row) == set(simulation.net.names)
-    return range(0 if whole else simulation.fed.num_clients)
-
-
-def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
-    """The row's tensors by name, and `client/name` for what each client adds to a row that is not whole."""
-    tensors = dict(row)
-    for client in _clients_of(simulation, row):
-        model = simulation.local_model(row, client)
-        tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
-    for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
-        owners = [owner for owner in tensors if owner.rpartition("/")[2] == listed]
-        tensors |= {owner.removesuffix(listed) + name: tensors[owner] for owner in owners}
-    return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
-
-
-def _notes(name: str, what: Collection[str]) -> list[str]:
-    """Say what is defined otherwise, or not at all, if each client has a model of its own."""
-    meanings = {
-        "classes": "classes/global is the mean over them",
-        "features": "there is no features/global",
-        "models": "all of them are kept",
-        "drift": "drift is measured from the one that each starts with",
-    }
-    phrases = [phrase for track, phrase in meanings.items() if track in what]
-    return [f"{name}: each client has its own model; {', '.join(phrases)}"] if phrases else []

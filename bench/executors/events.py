@@ -63,19 +63,11 @@ class Display(Observer, Protocol):
 
 
 class Events:
-    """Passes the events of a sweep on.
-
-    Args:
-        observers: told of every event, in this order.
-    """
+    """Passes the events of a sweep on to observers, in their order."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
-
-    @property
-    def needs_curves(self) -> bool:
-        """Whether an observer reads the curves of the reports."""
-        return any(observer.needs_curves for observer in self._observers)
+        self.needs_curves = any(observer.needs_curves for observer in observers)
 
     def started(self, trial: Watched) -> None:
         """Tell that a trial begins."""
@@ -94,14 +86,9 @@ class Events:
 
 
 def watched(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> Watched:
-    """Name the trial of these runs.
+    """Name the trial of some runs of one algorithm; a pack's name ends with what differs in it: `(mu=0.1 seeds 0-3)`.
 
-    Args:
-        units: the runs, all of one algorithm.
-        varied: the names that differ in the sweep, by algorithm.
-
-    Returns:
-        The trial; the name of a pack ends with the values that differ in it: `(mu=0.1,1 seeds 0-3)`.
+    `varied` has the names that differ in the sweep, by algorithm.
     """
     name = trial_name(units, varied)
     inside = varied_names(units)[units[0].algorithm]

@@ -8,7 +8,7 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
-from bench.executors.runner import contest
+from bench.executors.trials import contest
 from bench.planning.run_spec import RunSpec
 from bench.trial.halving import FACTOR, rungs_of
 from search_spaces import Setting
@@ -40,9 +40,7 @@ def contests_of(trials: Sequence[Sequence[RunSpec]]) -> Contests:
 class Contests(FIFOScheduler):
     """One ASHA for each contest; no trial waits for another contest to end.
 
-    Args:
-        name: the key of a trial's configuration that is an index into `rules`.
-        rules: the ASHA of each index, the same one for all indices of a contest.
+    A trial's configuration has under `name` an index into `rules`, which are one object within a contest.
     """
 
     def __init__(self, name: str, rules: Sequence[ASHAScheduler]) -> None:

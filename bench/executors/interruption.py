@@ -16,10 +16,6 @@ class Interruption:
     """Ends a sweep gently by a file that trials, which are processes of their own, look for after each round.
 
     As a context it lets the first SIGINT or SIGTERM make the file, and a second one kill.
-
-    Args:
-        out: results folder.
-        display: told what happens.
     """
 
     def __init__(self, out: Path, display: Display) -> None:

@@ -64,22 +64,11 @@ class Writer(Protocol):
         """Write the values of some rounds so that they can be seen at once."""
 
     def end(self, series: Series, status: str, summary: Mapping[str, float]) -> None:
-        """Close a series.
-
-        Args:
-            series: the row.
-            status: finished, failed, stopped or interrupted.
-            summary: best and final accuracy.
-        """
+        """Close a series: finished, failed, stopped or interrupted, with its best and final accuracy."""
 
 
 def make_tools(names: Sequence[str], out: Path, offline: bool) -> dict[str, Writer]:
-    """Make the writers of these names.
-
-    Args:
-        names: of `bench.execution.LOGS`.
-        out: results folder; files lie in `OUT/logs`.
-        offline: never touch the network.
+    """Make the writers of some of `bench.execution.LOGS`, whose files lie in `OUT/logs`.
 
     Raises:
         EnvironmentProblem: a package is not installed, there is no key, or the store cannot be used.
@@ -113,7 +102,7 @@ class TensorBoard:
         self.look = f"tensorboard --logdir {self._folder}"
 
     def begin(self, series: Series, fresh: bool) -> int:
-        """Begin a new file: older ones stay, because an open TensorBoard may not look beyond them."""
+        """Begin a new file beside older ones, beyond which an open TensorBoard may not look."""
         folder = self._folder / series.name
         folder.mkdir(parents=True, exist_ok=True)
         make = import_module("tensorboardX.summary")

@@ -52,12 +52,7 @@ class LogWriter:
 
     A tool that fails is left out from then on, with one warning: no run is touched by it, and the next command with the
     same `--log` writes the missing part from the stored curves. `OUT/logs/NAME/.written` lists the rows that a tool has
-    to their end.
-
-    Args:
-        tools: by name.
-        out: results folder.
-        fresh: the runs begin anew, and so do their logs.
+    to their end. With `fresh`, the runs begin anew, and so do their logs.
     """
 
     needs_curves = True
@@ -218,13 +213,7 @@ def logged(
 ) -> Iterator[list[Observer]]:
     """Make the observers that `--log` asks for, write the stored rows that they lack, and close them at the end.
 
-    Args:
-        names: of `bench.execution.LOGS`.
-        plan: the sweep.
-        to_do: its runs that are not stored.
-        store: of the results.
-        offline: never touch the network.
-        fresh: runs begin anew.
+    `to_do` are the plan's runs that are not stored.
 
     Raises:
         EnvironmentProblem: a tool is not installed or cannot be used.
@@ -234,25 +223,20 @@ def logged(
         return
     writer = LogWriter(make_tools(names, store.out, offline), store.out, fresh)
     try:
-        late = writer.catch_up(store, _stored_keys(plan, to_do, store))
-        if late:
+        # Keys of the sweep's rows that are not about to be made; some may not be stored.
+        coming = {unit.key for unit in to_do}
+        keys = {key for unit in plan.units if unit.key not in coming for key in unit.rows.values()}
+        cells = {(row, identity_json(s.setting)) for s in plan.searches for row in entry(s.algorithm).rows.values()}
+        if cells:
+            runs = store.runs(columns=("run_key", "algorithm", "setting_json"))
+            stored = zip(runs.run_key, runs.algorithm, runs.setting_json, strict=True)
+            keys |= {key for key, *cell in stored if tuple(cell) in cells}
+        if late := writer.catch_up(store, keys):
             say(f"curves of {counted(late, 'stored run')} are logged, too")
         yield [writer]
     finally:
         writer.close()
     say(*(f"curves: {tool.look}" for tool in writer.tools.values()))
-
-
-def _stored_keys(plan: Plan, to_do: Sequence[RunSpec], store: Store) -> set[str]:
-    """Keys of the sweep's rows that are not about to be made; some may not be stored."""
-    coming = {unit.key for unit in to_do}
-    keys = {key for unit in plan.units if unit.key not in coming for key in unit.rows.values()}
-    cells = {(row, identity_json(s.setting)) for s in plan.searches for row in entry(s.algorithm).rows.values()}
-    if cells:
-        runs = store.runs(columns=("run_key", "algorithm", "setting_json"))
-        stored = zip(runs.run_key, runs.algorithm, runs.setting_json, strict=True)
-        keys |= {key for key, *cell in stored if tuple(cell) in cells}
-    return keys
 
 
 def _warn(text: str) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.execution import STATE_VERSION
@@ -85,13 +85,7 @@ def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def encode(search: Search, space: Mapping[str, Any], configuration: Mapping[str, Value]) -> dict[str, Any] | None:
-    """Optuna's values of a configuration; None if the search could not have chosen it.
-
-    Args:
-        search: the search.
-        space: its `distributions`.
-        configuration: every hyper-parameter.
-    """
+    """Optuna's values of a configuration; None if the search, whose `distributions` these are, cannot choose it."""
     chosen: dict[str, Any] = {}
     for name, distribution in space.items():
         names = name.split(",")
@@ -148,14 +142,13 @@ def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]
     for search in searches:
         own = {"algorithm": search.algorithm, "setting_json": identity_json(search.setting)}
         stored = runs[(runs.algorithm == own["algorithm"]) & (runs.setting_json == own["setting_json"])]
-        columns = (stored[name] for name in _READ)
-        rows = {key: _Row(status, float(value), hp) for key, status, value, hp in zip(*columns, strict=True)}
+        rows = {str(row.run_key): row for row in stored.itertuples()}
         saved = {key: run["hp_json"] for key, run in states.items() if own.items() <= run.items()}
         found.append(_history(plan, search, rows, saved))
     return found
 
 
-def _history(plan: Plan, search: Search, rows: Mapping[str, _Row], saved: Mapping[str, str]) -> History:
+def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping[str, str]) -> History:
     enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
     found, space, seen = History(), distributions(search), set[str]()
     for text in sorted({*(row.hp_json for row in rows.values()), *saved.values()}):
@@ -173,20 +166,12 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, _Row], saved: Mappin
         keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in enough for row in stored):
-            found.known.append((chosen, math.fsum(row.value for row in stored) / len(stored)))
+            found.known.append((chosen, math.fsum(row.best_val_accuracy for row in stored) / len(stored)))
         elif any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys):
             found.begun.append(chosen)
         elif any(row.status == "failed" for row in stored):
             found.failed.append(chosen)
     return found
-
-
-class _Row(NamedTuple):
-    """A stored run: its status, its best validation accuracy, and its hyper-parameters as text."""
-
-    status: str
-    value: float
-    hp_json: str
 
 
 def _states(out: str) -> dict[str, Mapping[str, str]]:
@@ -201,13 +186,7 @@ def _states(out: str) -> dict[str, Mapping[str, str]]:
 
 
 class Proposer:
-    """Optuna's sampler of a search, filled with the stored results; it proposes no configuration twice.
-
-    Args:
-        plan: the sweep.
-        search: the search.
-        past: its history.
-    """
+    """Optuna's sampler of a search, filled with the stored results; it proposes no configuration twice."""
 
     def __init__(self, plan: Plan, search: Search, past: History) -> None:
         import optuna

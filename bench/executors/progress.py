@@ -21,41 +21,22 @@ PLAIN_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Ahead:
-    """The work of a sweep.
-
-    Args:
-        trials: how many there are.
-        work: of all trials together, in any unit.
-        of: the work of one trial, in the same unit.
-    """
+    """A sweep's number of trials, their work together, and the work `of` one of them in the same unit."""
 
     trials: int
     work: float
     of: Callable[[Watched], float]
 
 
-@dataclass
-class _Work:
-    """The work of a trial, and the shares of it that were done before this command and are done now."""
-
-    work: float
-    before: float
-    now: float
-
-
 class Tally:
-    """Trials done, the best value so far, and the time left.
-
-    Args:
-        ahead: the work of the sweep.
-    """
+    """Trials done, the best value so far, and the time left."""
 
     def __init__(self, ahead: Ahead) -> None:
         self.total = ahead.trials
         self.done = self.failed = 0
         self.best, self.best_trial, self.best_of = math.nan, "", ""
         self._ahead = ahead
-        self._trials: dict[str, _Work] = {}
+        self._trials: dict[str, tuple[float, float, float]] = {}  # key -> work, its share done before, its share now
         self._ended: set[str] = set()
         self._dropped = 0.0  # work that nobody will do, of trials that failed or were stopped
         # Time and work at the first report: start-up before it says nothing about the pace.
@@ -63,8 +44,8 @@ class Tally:
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Note a report."""
-        before = trial.share_before(report)
-        self._trials.setdefault(trial.key, _Work(self._ahead.of(trial), before, before)).now = trial.share(report)
+        work, before, _ = self._trials.get(trial.key) or (self._ahead.of(trial), trial.share_before(report), 0.0)
+        self._trials[trial.key] = work, before, trial.share(report)
         self._first = self._first or (time.monotonic(), self._worked)
         if report.get("status") == "failed":
             return
@@ -81,15 +62,15 @@ class Tally:
         if report.get("status") == "interrupted" or trial.key in self._ended:
             return
         self._ended.add(trial.key)
-        known = self._trials.get(trial.key)
-        self._dropped += known.work * (1 - known.now) if known else self._ahead.of(trial)
+        work, _, share = self._trials.get(trial.key) or (self._ahead.of(trial), 0.0, 0.0)
+        self._dropped += work * (1 - share)
         self.done += 1
         self.failed += report.get("status") == "failed"
 
     @property
     def fraction(self) -> float:
         """Share of the whole work that is done or dropped."""
-        over = self._dropped + sum(trial.work * trial.now for trial in self._trials.values())
+        over = self._dropped + sum(work * share for work, _, share in self._trials.values())
         return min(1.0, over / self._ahead.work) if self._ahead.work else 1.0
 
     @property
@@ -103,7 +84,7 @@ class Tally:
     @property
     def _worked(self) -> float:
         """Work done here, by this command."""
-        return sum(trial.work * (trial.now - trial.before) for trial in self._trials.values())
+        return sum(work * (share - before) for work, before, share in self._trials.values())
 
     def line(self, news: str = "") -> str:
         """Describe the sweep in a line, with `news` after the counts."""
@@ -144,11 +125,7 @@ class Quiet:
 
 
 class Plain(Quiet):
-    """Lines on stderr: when a trial ends, and every `PLAIN_SECONDS` in between.
-
-    Args:
-        ahead: the work of the sweep.
-    """
+    """Lines on stderr: when a trial ends, and every `PLAIN_SECONDS` in between."""
 
     def __init__(self, ahead: Ahead) -> None:
         self.tally = Tally(ahead)
@@ -172,11 +149,7 @@ class Plain(Quiet):
 
 
 class Live(Quiet):
-    """A bar for the sweep and one for each running trial, redrawn in place; other lines scroll above them.
-
-    Args:
-        ahead: the work of the sweep.
-    """
+    """A bar for the sweep and one for each running trial, redrawn in place; other lines scroll above them."""
 
     def __init__(self, ahead: Ahead) -> None:
         from rich.console import Console
@@ -197,14 +170,14 @@ class Live(Quiet):
             redirect_stdout=False,  # the tables of results
             expand=True,
         )
-        self._sweep = self._add("starting")
+        self._sweep = self._progress.add_task("starting", total=1.0, round="", accuracy="")
         self._tasks: dict[str, TaskID] = {}
         self._progress.start()
         self._progress.console.show_cursor()  # a killed sweep cannot bring a hidden cursor back
 
     def started(self, trial: Watched) -> None:
         """Add the trial's bar."""
-        self._tasks[trial.key] = self._add(trial.name)
+        self._tasks[trial.key] = self._progress.add_task(trial.name, total=1.0, round="", accuracy="")
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """Renew the trial's bar and the sweep's."""
@@ -235,9 +208,6 @@ class Live(Quiet):
     def close(self) -> None:
         """Leave the sweep's bar, and the terminal as it was."""
         self._progress.stop()
-
-    def _add(self, name: str) -> TaskID:
-        return self._progress.add_task(name, total=1.0, round="", accuracy="")
 
     def _renew(self) -> None:
         """Draw the sweep's bar as the tally stands."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,31 +11,35 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial
 
+from bench.errors import Slower
 from bench.execution import Execution
 from bench.executors.events import Events, Watched, watched
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.runner import Outcome
+from bench.executors.trials import Outcome
 from bench.planning.run_spec import RunSpec
 
 
 class Watcher(tune.Callback):
-    """Passes the events of one trainable's trials on.
-
-    Args:
-        trainable: the class of the trials.
-        execution: how they are executed.
-        events: told of the trials.
-        outcome: gets their last reports.
-    """
+    """Passes on the events of one trainable's trials, their last reports and their workers' warnings."""
 
     def __init__(self, trainable: type[SweepTrainable], execution: Execution, events: Events, outcome: Outcome) -> None:
         self._trainable, self._execution = trainable, execution
         self._events, self._outcome = events, outcome
         self._known: dict[str, Watched] = {}
+        self._warned = 0  # bytes of the workers' warnings that were passed on
 
     def __getstate__(self) -> dict[str, Any]:
         # Tune pickles its callbacks into a checkpoint that is never restored; a live display cannot be pickled.
         return {}
+
+    def on_step_end(self, iteration: int, trials: list[Trial], **_: Any) -> None:
+        """Warn in this process as the workers did meanwhile."""
+        with suppress(OSError), Path(self._execution.notice_file or "").open("rb") as file:
+            file.seek(self._warned)
+            lines, newline, _rest = file.read().rpartition(b"\n")
+            self._warned += len(lines + newline)
+            for line in lines.decode(errors="replace").splitlines():
+                warnings.warn(line, Slower, stacklevel=2)
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Tell that a trial begins."""

@@ -1,12 +1,14 @@
-"""The Ray executor: trials as Tune trials, actors reused."""
+"""The Ray executor: trials as Tune trials, actors reused, on a Ray of their own or on a cluster."""
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
+import socket
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,50 +16,101 @@ import ray
 from ray import tune
 from ray.tune.search import Searcher
 
-from bench.execution import Execution
-from bench.executors.events import Events
+from bench.errors import EnvironmentProblem
+from bench.execution import Execution, cpu_count
 from bench.executors.grouped_asha import Contests, asha, contests_of
-from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import Proposer, decode, histories, varied
 from bench.executors.ray_callback import Watcher
-from bench.executors.ray_cluster import concurrent, start
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.runner import Outcome, Resources, scheduled
+from bench.executors.trials import Resources, Sweep, scheduled
 from bench.planning.labels import varied_names
-from bench.planning.model import Plan, units_of
+from bench.planning.model import units_of
+from bench.planning.packing import fitting
 from bench.planning.run_spec import RunSpec
 
+CONNECT_SECONDS = 5.0
+OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
 
-def run_ray(
-    plan: Plan,
-    trials: Sequence[Sequence[RunSpec]],
-    execution: Execution,
-    resources: Resources,
-    events: Events,
-    outcome: Outcome,
-    interruption: Interruption,
-) -> None:
+
+def run_ray(sweep: Sweep) -> None:
     """Run every trial and search through Ray Tune.
 
     Raises:
         EnvironmentProblem: Ray cannot start, the cluster cannot be reached, or it cannot place a trial.
     """
-    if not trials and not plan.searches:
+    if not sweep.trials and not sweep.plan.searches:
         return
     try:
-        start(resources)
+        start(sweep.resources)
     except SystemExit:  # Ray's own answer to a SIGTERM while it starts
-        interruption.stop("SIGTERM")
+        sweep.interruption.stop("SIGTERM")
         return
-    interruption.arm()  # Ray takes SIGTERM for itself
+    sweep.interruption.arm()  # Ray takes SIGTERM for itself
     try:
-        sweep = _Sweep(plan, execution, resources, concurrent(resources), events, outcome)
-        if trials and not execution.stopping:
-            sweep.run_trials(trials)
-        if plan.searches and not execution.stopping:
-            sweep.run_searches()
+        sweep = replace(sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources)))
+        if sweep.trials and not sweep.execution.stopping:
+            _run_trials(sweep)
+        if sweep.plan.searches and not sweep.execution.stopping:
+            _run_searches(sweep)
     finally:
         ray.shutdown()
+
+
+def check_address(address: str | None) -> None:
+    """Raise EnvironmentProblem if nobody listens: Ray itself would try for many minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    if not port.isdecimal():
+        raise EnvironmentProblem(f"the cluster at {address} cannot be reached: its port must be a number, got {port!r}")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise EnvironmentProblem(
+            f"the cluster at {address} cannot be reached: {error}; is `ray start` running there?"
+        ) from None
+
+
+def start(resources: Resources) -> None:
+    """Join the cluster that is asked for, or start Ray here, beside whatever clusters run already.
+
+    Raises:
+        EnvironmentProblem: it cannot be reached, or cannot start.
+    """
+    check_address(resources.address)
+    here: dict[str, Any] = {
+        "num_cpus": cpu_count(),
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
+    try:
+        ray.init(
+            address=resources.address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **({} if resources.address else here),
+        )
+    except Exception as error:  # Ray has no class of its own for a start that fails
+        failed = "Ray cannot start"
+        if resources.address:
+            failed = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
+        raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
+
+
+def concurrent(resources: Resources) -> int:
+    """Count the trials that fit, because Tune would wait for ever for room.
+
+    Raises:
+        EnvironmentProblem: not even one fits.
+    """
+    have = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    fits = fitting(have.get("CPU", 0), have.get("GPU", 0), resources.cpus, resources.gpus)
+    if fits < 1:
+        raise EnvironmentProblem(
+            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits: the cluster has "
+            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; lower --cpus-per-trial or --gpus-per-trial"
+        )
+    return min(fits, resources.concurrent or fits)
 
 
 def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
@@ -70,85 +123,72 @@ def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> typ
     return type("federated", (SweepTrainable,), {"resolve": resolve, "varied": differing})
 
 
-@dataclass(frozen=True)
-class _Sweep:
-    """Runs the trials and the searches of a plan by `Tuner.fit`, one space after another."""
+def _run_trials(sweep: Sweep) -> None:
+    """Run trials side by side. Under ASHA packs compare the configurations in them, and Tune the other trials."""
+    trials, pack = sweep.trials, sweep.resources.pack
+    compared = sweep.plan.request.scheduler == "asha" and pack == 1
+    how = [scheduled(sweep.plan, units[0].setting, sweep.execution, pack) for units in trials]
+    space = {"index": tune.grid_search(list(range(len(trials))))}
+    _fit(sweep, listed(trials, how), space, contests_of(trials) if compared else None)
 
-    plan: Plan
-    execution: Execution
-    resources: Resources
-    concurrent: int
-    events: Events
-    outcome: Outcome
 
-    def run_trials(self, trials: Sequence[Sequence[RunSpec]]) -> None:
-        """Run trials side by side. Under ASHA packs compare the configurations in them, and Tune the other trials."""
-        compared = self.plan.request.scheduler == "asha" and self.resources.pack == 1
-        how = [scheduled(self.plan, units[0].setting, self.execution, self.resources.pack) for units in trials]
-        space = {"index": tune.grid_search(list(range(len(trials))))}
-        self._fit(listed(trials, how), space, contests_of(trials) if compared else None)
+def _run_searches(sweep: Sweep) -> None:
+    """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
+    searches, request = sweep.plan.searches, sweep.plan.request
+    past = histories(sweep.plan, searches, sweep.execution.out)
+    proposers = {index: Proposer(sweep.plan, search, past[index]) for index, search in enumerate(searches)}
+    wanted = sum(proposer.wanted for proposer in proposers.values())
+    if not wanted:
+        return
+    how = [scheduled(sweep.plan, search.setting, sweep.execution) for search in searches]
 
-    def run_searches(self) -> None:
-        """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
-        searches, request = self.plan.searches, self.plan.request
-        past = histories(self.plan, searches, self.execution.out)
-        proposers = {index: Proposer(self.plan, search, past[index]) for index, search in enumerate(searches)}
-        wanted = sum(proposer.wanted for proposer in proposers.values())
-        if not wanted:
-            return
-        how = [scheduled(self.plan, search.setting, self.execution) for search in searches]
+    def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
+        search = searches[config["search"]]
+        return units_of(search, decode(search, config["chosen"]), request.seeds), how[config["search"]]
 
-        def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
-            search = searches[config["search"]]
-            return units_of(search, decode(search, config["chosen"]), request.seeds), how[config["search"]]
+    _fit(
+        sweep,
+        type("federated", (SweepTrainable,), {"resolve": resolve, "varied": varied(searches)}),
+        {},
+        Contests("search", [asha(search.setting) for search in searches]) if request.scheduler == "asha" else None,
+        ProposerSearcher(proposers, lambda: sweep.execution.stopping),
+        wanted,
+    )
 
-        rules = [asha(search.setting) for search in searches]
-        self._fit(
-            type("federated", (SweepTrainable,), {"resolve": resolve, "varied": varied(searches)}),
-            {},
-            Contests("search", rules) if request.scheduler == "asha" else None,
-            ProposerSearcher(proposers, lambda: self.execution.stopping),
-            wanted,
-        )
 
-    def _fit(
-        self,
-        trainable: type[SweepTrainable],
-        space: Mapping[str, Any],
-        scheduler: Any,
-        searcher: Any = None,
-        samples: int = 1,
-    ) -> None:
-        """Fit, then remove Tune's own files: the rows are stored by then."""
-        root = Path(self.execution.out) / "state"
-        name = f".tune-{uuid.uuid4().hex[:8]}"
-        watcher = Watcher(trainable, self.execution, self.events, self.outcome)
-        tuner = tune.Tuner(
-            tune.with_resources(trainable, {"cpu": self.resources.cpus, "gpu": self.resources.gpus}),
-            param_space=dict(space),
-            tune_config=tune.TuneConfig(
-                num_samples=samples,
-                max_concurrent_trials=self.concurrent,
-                scheduler=scheduler,
-                search_alg=searcher,
-                reuse_actors=True,
-            ),
-            run_config=tune.RunConfig(name=name, storage_path=str(root.resolve()), callbacks=[watcher], verbose=0),
-        )
-        try:
-            tuner.fit()
-        finally:
-            shutil.rmtree(root / name, ignore_errors=True)
+def _fit(
+    sweep: Sweep,
+    trainable: type[SweepTrainable],
+    space: Mapping[str, Any],
+    scheduler: Any,
+    searcher: Any = None,
+    samples: int = 1,
+) -> None:
+    """Fit, then remove Tune's own files: the rows are stored by then."""
+    root, name = Path(sweep.execution.out) / "state", f".tune-{uuid.uuid4().hex[:8]}"
+    watcher = Watcher(trainable, sweep.execution, sweep.events, sweep.outcome)
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, {"cpu": sweep.resources.cpus, "gpu": sweep.resources.gpus}),
+        param_space=dict(space),
+        tune_config=tune.TuneConfig(
+            num_samples=samples,
+            max_concurrent_trials=sweep.resources.concurrent,
+            scheduler=scheduler,
+            search_alg=searcher,
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(name=name, storage_path=str(root.resolve()), callbacks=[watcher], verbose=0),
+    )
+    try:
+        tuner.fit()
+    finally:
+        shutil.rmtree(root / name, ignore_errors=True)
 
 
 class ProposerSearcher(Searcher):
     """The samplers of several searches as one of Tune: a configuration is `search`, an index, and `chosen`, its values.
 
     One sampler after another proposes all that it lacks, without waiting for trials of another to end.
-
-    Args:
-        proposers: by the place of their search.
-        stopping: whether the sweep is.
     """
 
     def __init__(self, proposers: Mapping[int, Proposer], stopping: Callable[[], bool]) -> None:

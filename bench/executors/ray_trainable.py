@@ -6,8 +6,11 @@ import json
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,16 +18,14 @@ import ray
 from ray import tune
 
 from algorithms import entry
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import EnvironmentProblem, Slower, UsageError, Waiting
 from bench.execution import BACKENDS, Execution, count_gpus, default_out
-from bench.executors.notices import pass_on
 from bench.planning.labels import Varied
 from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
-from bench.terminal.names import unknown
-from bench.terminal.values import tracks_of
+from bench.terminal.values import tracks_of, unknown
 from search_spaces import cast, setting_fields
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class FederatedTrainable(tune.Trainable):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         units, execution = self.resolve(config)
         if execution.notice_file:
-            pass_on(execution.notice_file)
+            write_warnings(execution.notice_file)
         from bench.trial.trial import RunGroup  # torch, which the driver of a sweep does without
 
         self.trial = RunGroup(units, execution)
@@ -114,6 +115,21 @@ class SweepTrainable(FederatedTrainable):
     def _keep(self) -> None:
         # A sweep's only checkpoints are those at the end, for which Tune waits, as it does not for `cleanup`.
         self.trial.end()
+
+
+@lru_cache(maxsize=1)  # a worker takes on trial after trial
+def write_warnings(path: str) -> None:
+    """Let this process append the suite's own warnings to a file from now on, a line each."""
+    before = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, Slower | Waiting):
+            before(message, category, *place, **more)
+            return
+        with suppress(OSError), Path(path).open("a") as file:
+            file.write(f"{' '.join(str(message).split())}\n")
+
+    warnings.showwarning = show
 
 
 def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrainable]:
@@ -187,6 +203,6 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
 
 
 def _tracks(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a configuration tracks, be it text or a list."""
+    """Parse `track` of a configuration, text or a list."""
     words = given.get("track", ())
     return tracks_of([words] if isinstance(words, str) else words)

@@ -1,137 +1,39 @@
-"""Executes a plan: groups units into trials, and runs these by Ray Tune or in this process."""
+"""Executes a plan's trials by Ray Tune or in this process."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem
+from bench.errors import EnvironmentProblem, Slower, Waiting
 from bench.execution import Execution
 from bench.executors.events import Display, Events, Observer
 from bench.executors.interruption import Interruption
-from bench.executors.notices import Notices
+from bench.executors.trials import Outcome, Resources, Sweep, trials_of
 from bench.planning.model import Plan
-from bench.planning.packing import packs_of
 from bench.planning.run_spec import RunSpec
-from bench.trial.halving import rungs_of
-from leaderboards import Store
-from search_spaces import Setting
 
-
-@dataclass(frozen=True)
-class Resources:
-    """How many trials run at once, and what each gets.
-
-    Args:
-        executor: `ray` or `inline`.
-        concurrent: trials at once; None fills the machine.
-        cpus: of each trial.
-        gpus: share of a GPU of each trial.
-        address: of an existing Ray cluster, or None to start one here.
-        time_budget: seconds after which the sweep stops as if interrupted, or None.
-        pack: most runs of a trial, which one program trains.
-    """
-
-    executor: str = "ray"
-    concurrent: int | None = None
-    cpus: int = 1
-    gpus: float = 0.0
-    address: str | None = None
-    time_budget: float | None = None
-    pack: int = 1
-
-
-@dataclass
-class Outcome:
-    """How a sweep ended: statuses of the trials, problems, and tracebacks."""
-
-    statuses: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    tracebacks: list[str] = field(default_factory=list)
-    interrupted: bool = False
-
-    def note(self, report: dict[str, Any]) -> None:
-        """Count a trial's last report."""
-        status = report.get("status", "finished")
-        self.statuses.append("stopped" if status == "running" else status)
-        if report.get("error"):
-            self.problems.append(str(report["error"]))
-        if report.get("traceback"):
-            self.tracebacks.append(str(report["traceback"]))
-
-    @property
-    def exit_status(self) -> int:
-        """The command's exit status; a problem that the user must mend comes first."""
-        if "environment" in self.statuses:
-            return EXIT_ENVIRONMENT
-        if self.interrupted or "interrupted" in self.statuses:
-            return EXIT_INTERRUPTED
-        return EXIT_FAILED if "failed" in self.statuses else EXIT_OK
-
-
-def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
-    """The units whose rows are not stored yet; a scheduler's own stopped runs count as stored."""
-    if plan.request.force:
-        return list(plan.units)
-    statuses = store.status()
-    enough = ("finished",) if plan.request.scheduler == "none" else ("finished", "stopped")
-    return [unit for unit in plan.units if not all(statuses.get(key) in enough for key in unit.rows.values())]
-
-
-def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> list[list[RunSpec]]:
-    """Group units into trials.
-
-    Args:
-        units: the runs.
-        by_configuration: all seeds of a configuration together, one contest after another, and in a pack only
-            configurations of one: ASHA compares these, by means over their seeds.
-        pack: most runs of a trial; a configuration's seeds may be more.
-    """
-    if not by_configuration:
-        return packs_of([[unit] for unit in units], pack) if pack > 1 else [[unit] for unit in units]
-
-    def same(unit: RunSpec) -> str:
-        return replace(unit, seed=0).key
-
-    trials = [list(members) for _, members in groupby(sorted(units, key=lambda u: (same(u), u.seed)), key=same)]
-    contests: dict[Hashable, list[list[RunSpec]]] = {}
-    for members in trials:
-        contests.setdefault(contest(members), []).append(members)
-    return [found for rivals in contests.values() for found in (packs_of(rivals, pack) if pack > 1 else rivals)]
-
-
-def contest(units: Sequence[RunSpec]) -> Hashable:
-    """The key of a trial's contest: ASHA compares only within an algorithm and a setting, because others differ."""
-    return units[0].algorithm, units[0].setting
-
-
-def trials_of(plan: Plan, units: Sequence[RunSpec], pack: int) -> list[list[RunSpec]]:
-    """Group the missing units. Under ASHA packs are made whole again, because stopped runs count at their rungs."""
-    asha = plan.request.scheduler == "asha"
-    if not asha or pack == 1:
-        return group(units, asha, pack)
-    missing = {unit.key for unit in units}
-    return [trial for trial in group(plan.units, asha, pack) if any(unit.key in missing for unit in trial)]
-
-
-def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
-    """How trials of a setting are executed under the plan's scheduler.
-
-    Under ASHA packs compare the configurations that they hold. Other trials are compared by Tune, whose rungs are
-    rounds: they report after a number of rounds instead of by the clock.
-    """
-    if plan.request.scheduler == "none":
-        return execution
-    if pack > 1:
-        return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
-    return replace(execution, keep_stopped=True, rounds_per_report=max(1, setting.rounds // 20))
+# Variables that quiet Ray, which reads them when it is imported.
+RAY_ENVIRONMENT = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "600",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
 
 
 def run_plan(
@@ -142,27 +44,19 @@ def run_plan(
     display: Display,
     observers: Sequence[Observer] = (),
 ) -> Outcome:
-    """Run what is missing of a plan.
-
-    Args:
-        plan: the sweep; its searches are run where it has any.
-        units: the missing runs.
-        execution: how each trial runs.
-        resources: how many at once.
-        display: shows progress.
-        observers: watch the trials.
+    """Run the missing `units` of a plan, and its searches; `observers` watch the trials beside the display.
 
     Raises:
         EnvironmentProblem: no cluster, or no trial could be placed.
     """
-    remove_leftovers(Path(execution.out))
-    interruption = Interruption(Path(execution.out), display)
-    notices = Notices(Path(execution.out), display.say)
+    out = Path(execution.out)
+    remove_leftovers(out)
+    interruption = Interruption(out, display)
     events, outcome = Events(*observers, display), Outcome()
     execution = replace(
         execution,
         stop_file=str(interruption.path),
-        notice_file=str(notices.path),
+        notice_file=str(out / "state" / f".said-{uuid.uuid4().hex[:8]}"),
         report_curves=events.needs_curves,
     )
     execute = import_executor(resources.executor)
@@ -172,20 +66,33 @@ def run_plan(
     if budget is not None:
         timer.start()
     try:
-        with interruption, notices:
-            execute(
-                plan,
-                trials_of(plan, units, resources.pack),
-                execution,
-                resources,
-                events,
-                outcome,
-                interruption,
-            )
+        with interruption, warnings_said(display.say):
+            trials = trials_of(plan, units, resources.pack)
+            execute(Sweep(plan, trials, execution, resources, events, outcome, interruption))
     finally:
         timer.cancel()
+        Path(str(execution.notice_file)).unlink(missing_ok=True)
         outcome.interrupted = interruption.raised
     return outcome
+
+
+@contextmanager
+def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
+    """Give the suite's own warnings to `say`, each text once; others are shown as before."""
+    before, told = warnings.showwarning, set[str]()
+
+    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, Slower | Waiting):
+            before(message, category, *place, **more)
+        elif str(message) not in told:
+            told.add(str(message))
+            say(f"warning: {message}")
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = before
 
 
 def remove_leftovers(out: Path) -> None:
@@ -196,7 +103,7 @@ def remove_leftovers(out: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def import_executor(name: str) -> Callable[..., None]:
+def import_executor(name: str) -> Callable[[Sweep], None]:
     """Import the executor of a name, `inline` or `ray`.
 
     Raises:
@@ -206,9 +113,8 @@ def import_executor(name: str) -> Callable[..., None]:
         from bench.executors.inline import run_inline
 
         return run_inline
-    from bench.executors.ray_env import quiet_ray
-
-    quiet_ray()
+    for variable, value in RAY_ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
     try:
         from bench.executors.ray_executor import run_ray
     except ImportError as error:

@@ -11,18 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bench.models import parse, plugins
+from bench.models import plugins
+from bench.models.plugins import parse
 
 BATCH = 2  # more than one, so that a body that flattens too much shows
 
 
 @cache
 def counted(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
-    """(D, trainable numbers) of a model's body. Draws from nobody's generator.
-
-    Args:
-        name: of the model, with its form.
-        input_shape: (C, H, W), or (L,).
+    """(D, trainable numbers) of a model's body for inputs (C, H, W) or (L,). Draws from nobody's generator.
 
     Raises:
         UsageError: the body cannot be made, or is not what its entry says.

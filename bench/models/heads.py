@@ -1,4 +1,4 @@
-"""What stands on every body: MOON's projection head where asked for, and the head that gives logits."""
+"""The part on every body: MOON's projection head if asked for, and the head that gives logits."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ class Classifier(nn.Module):
         self.body = body
         self.projection: nn.Module = nn.Identity()
         if projection is not None:
-            self.projection = nn.Sequential(
-                nn.Linear(features, features), nn.ReLU(inplace=True), nn.Linear(features, projection)
-            )
+            dense = nn.Linear(features, features)
+            self.projection = nn.Sequential(dense, nn.ReLU(inplace=True), nn.Linear(features, projection))
         width = projection or features
         between = [nn.Linear(width, hidden), nn.ReLU(inplace=True)] if hidden else []
         classifier = nn.Linear(hidden or width, num_classes)

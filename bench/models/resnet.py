@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.models.sizes import RESNET50_STAGES
-
+RESNET50_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # planes and blocks
 Norm = Callable[[int], nn.Module]
 
 

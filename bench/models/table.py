@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
-
-from bench.models import sizes
-from bench.models.sizes import conv, dense, norm
 
 TOKENS = 512  # DistilBERT's positions
 WORDS = 30522  # and its vocabulary
@@ -23,7 +19,7 @@ class ModelInfo:
         summary: one line.
         features: D, the body's output; 0 to have it counted.
         body_parameters: trainable numbers of the body, by input channels, tokens or numbers; None to have them
-            counted. Counting makes the body, which imports torch: a model from outside may leave it to that.
+            counted, which makes the body and so imports torch. A test compares the figures below with the modules.
         size: height and width that it needs, or None for any.
         tokens: the longest text, in tokens, or None for a model of something else.
         vectors: whether it takes vectors, of any length.
@@ -60,12 +56,7 @@ class ModelInfo:
         return f"{self.size}x{self.size} inputs" if self.size else "images of any size"
 
     def fits(self, input_shape: tuple[int, ...], kind: str | None = None) -> bool:
-        """Whether it takes examples of this shape: (tokens,), (numbers,), or (channels, height, width).
-
-        Args:
-            input_shape: of one example.
-            kind: what examples are, as `DatasetInfo.kind`; None to go by the shape alone.
-        """
+        """Whether it takes examples of a shape, (tokens,), (numbers,) or (channels, height, width), and of a kind."""
         if kind not in (None, self.kind):
             return False
         if self.tokens or self.vectors:
@@ -73,23 +64,8 @@ class ModelInfo:
         return len(input_shape) == 3 and (not self.size or input_shape[1:] == (self.size, self.size))
 
 
-def _lenet5(channels: int) -> int:
-    return conv(5, channels, 6) + conv(5, 6, 16) + conv(5, 16, 120)
-
-
-def _vgg9(channels: int) -> int:
-    widths = (channels, 32, 64, 128, 128, 256, 256)
-    return sum(conv(3, *pair) for pair in pairwise(widths)) + dense(4096, 512) + dense(512, 512)
-
-
-def _digits5(channels: int) -> int:
-    convolutions = conv(5, channels, 64) + conv(5, 64, 64) + conv(5, 64, 128)
-    return convolutions + dense(6272, 2048) + dense(2048, 512) + norm(64, 64, 128, 2048, 512)
-
-
-def _distilbert(factory: str, summary: str, dim: int, hidden: int, layers: int) -> ModelInfo:
-    total = sizes.distilbert(WORDS, TOKENS, dim, hidden, layers)
-    return ModelInfo(f"bench.models.distilbert:{factory}", summary, dim, lambda tokens: total, tokens=TOKENS)
+def _distilbert(factory: str, summary: str, features: int, total: int) -> ModelInfo:
+    return ModelInfo(f"bench.models.distilbert:{factory}", summary, features, lambda tokens: total, tokens=TOKENS)
 
 
 MODELS: dict[str, ModelInfo] = {
@@ -97,7 +73,7 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.mlp:MLP8",
         "two hidden layers of 64 units, for 8x8 inputs",
         64,
-        lambda channels: dense(64 * channels, 64) + dense(64, 64),
+        lambda channels: 4_096 * channels + 4_224,
         size=8,
         batchnorm_form=True,
         batchnorm_parameters=256,
@@ -106,7 +82,7 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.mlp:MLP",
         "two hidden layers of 64 units, for vectors: with the last, the 3-layer MLP of FedGKD's toy task",
         64,
-        lambda numbers: dense(numbers, 64) + dense(64, 64),
+        lambda numbers: 64 * numbers + 4_224,
         vectors=True,
         batchnorm_form=True,
         batchnorm_parameters=256,
@@ -115,7 +91,7 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.cnn:DigitsCNN",
         "two 3x3 convolutions of 16 and 32 channels, for 8x8 inputs",
         128,
-        lambda channels: conv(3, channels, 16) + conv(3, 16, 32),
+        lambda channels: 144 * channels + 4_656,
         size=8,
         batchnorm_form=True,
         batchnorm_parameters=96,
@@ -124,21 +100,21 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.cnn:CifarCNN",
         "FedCAD: 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84",
         84,
-        lambda channels: conv(5, channels, 6) + conv(5, 6, 16) + dense(400, 120) + dense(120, 84),
+        lambda channels: 150 * channels + 60_706,
         size=32,
     ),
     "lenet5": ModelInfo(
         "bench.models.cnn:LeNet5",
         "LeNet-5: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84, which are its features",
         84,
-        lambda channels: _lenet5(channels) + dense(120, 84),
+        lambda channels: 150 * channels + 60_706,
         size=32,
     ),
     "lenet5_120": ModelInfo(
         "bench.models.cnn:LeNet5Convolutions",
         "FedKF: the same network, whose features are the 120 channels, as in FedKF's code",
         120,
-        _lenet5,
+        lambda channels: 150 * channels + 50_542,
         size=32,
         hidden=84,
     ),
@@ -146,21 +122,21 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.cnn:VGG9",
         "FedDKD: VGG-9, six 3x3 convolutions of 32 to 256 channels, two dense layers of 512, dropout",
         512,
-        _vgg9,
+        lambda channels: 288 * channels + 3_485_536,
         size=32,
     ),
     "cnn_femnist": ModelInfo(
         "bench.models.cnn:FemnistCNN",
         "FedDKD: 3x3 convolutions of 32, 64 and 64 channels, a dense layer of 512",
         512,
-        lambda channels: conv(3, channels, 32) + conv(3, 32, 64) + conv(3, 64, 64) + dense(256, 512),
+        lambda channels: 288 * channels + 187_040,
         size=32,
     ),
     "cnn_fedgen": ModelInfo(
         "bench.models.cnn:FedGenCNN",
         "FedGen: 3x3 convolutions of 6 and 16 channels with BatchNorm, a dense layer of 32",
         32,
-        lambda channels: conv(3, channels, 6) + conv(3, 6, 16) + norm(6, 16) + dense(784, 32),
+        lambda channels: 54 * channels + 26_050,
         size=28,
         always_batchnorm=True,
     ),
@@ -168,7 +144,7 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.cnn:Digits5CNN",
         "FedBN: 5x5 convolutions of 64, 64 and 128 channels, dense layers of 2048 and 512, BatchNorm",
         512,
-        _digits5,
+        lambda channels: 1_600 * channels + 14_209_280,
         size=28,
         always_batchnorm=True,
     ),
@@ -176,31 +152,33 @@ MODELS: dict[str, ModelInfo] = {
         "bench.models.resnet:resnet8",
         "FedGKD: ResNet-8 of 16/32/64 channels, GroupNorm of 16 channels a group",
         64,
-        lambda channels: sizes.resnet8(channels, 16),
+        lambda channels: 144 * channels + 76_960,
         batchnorm_form=True,
     ),
     "resnet8_wide": ModelInfo(
         "bench.models.resnet:resnet8_wide",
         "FedKF: ResNet-8 of 64/128/256 channels, GroupNorm of 1 channel a group",
         256,
-        lambda channels: sizes.resnet8(channels, 64),
+        lambda channels: 576 * channels + 1_223_296,
         batchnorm_form=True,
     ),
     "resnet50": ModelInfo(
         "bench.models.resnet:resnet50",
         "FedGKD, FedCAD: ResNet-50 with a 3x3 stem for small images, GroupNorm of 16 channels a group",
         2048,
-        lambda channels: sizes.resnet50(channels, 3),
+        lambda channels: 576 * channels + 23_498_624,
         batchnorm_form=True,
     ),
     "resnet50_imagenet": ModelInfo(
         "bench.models.resnet:resnet50_imagenet",
         "ResNet-50 with the stem for ImageNet, GroupNorm of 16 channels a group",
         2048,
-        lambda channels: sizes.resnet50(channels, 7),
+        lambda channels: 3_136 * channels + 23_498_624,
         batchnorm_form=True,
     ),
-    "distilbert": _distilbert("pretrained", "FedGKD: DistilBERT, pretrained, and a dense layer of 768", 768, 3072, 6),
-    "distilbert_scratch": _distilbert("scratch", "DistilBERT without pretrained weights", 768, 3072, 6),
-    "distilbert_tiny": _distilbert("tiny", "DistilBERT's form with 2 layers of 32, for trials", 32, 64, 2),
+    "distilbert": _distilbert(
+        "pretrained", "FedGKD: DistilBERT, pretrained, and a dense layer of 768", 768, 66_953_472
+    ),
+    "distilbert_scratch": _distilbert("scratch", "DistilBERT without pretrained weights", 768, 66_953_472),
+    "distilbert_tiny": _distilbert("tiny", "DistilBERT's form with 2 layers of 32, for trials", 32, 1_011_296),
 }

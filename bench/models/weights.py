@@ -15,13 +15,9 @@ from bench.errors import EnvironmentProblem
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of one model, in one file of the Hugging Face hub.
+    """The weights of one model, in one file of the Hugging Face hub; the model `without` is of its form and needs none.
 
-    Args:
-        name: the model's, for `python -m bench.data prepare`.
-        title: name in print.
-        file: where it is looked for.
-        without: a model of the same form that needs no weights.
+    `name` is the model's, for `python -m bench.data prepare`, `title` the one in print.
     """
 
     name: str
@@ -70,10 +66,6 @@ class Weights:
             )
         return file
 
-    def version(self) -> str:
-        """The first 16 digits of the SHA-256 of the file that this process uses: no checksum of it is published."""
-        return _digest(self.here())
-
 
 _CHOSEN: dict[str, Path] = {}
 
@@ -94,18 +86,16 @@ WEIGHTS = {weights.name: weights for weights in (DISTILBERT,)}
 
 
 def versions(model: str) -> dict[str, str]:
-    """Title -> version of the weights that a model starts from; of one that starts from drawn numbers none."""
+    """Title -> version of the weights that a model starts from; of one that starts from drawn numbers none.
+
+    No checksum is published: a version is the first 16 digits of the SHA-256 of the file that this process uses.
+    """
     weights = WEIGHTS.get(model.partition("+")[0])
-    return {} if weights is None else {weights.title: weights.version()}
+    return {} if weights is None else {weights.title: _digest(weights.here())}
 
 
 def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:
     """Have the weights of a model here; nothing to do for one that starts from drawn numbers.
-
-    Args:
-        model: its name, with its form.
-        data_dir: the folder of data sets; see `bench.data.paths.data_dir` for None.
-        offline: never use the network.
 
     Raises:
         EnvironmentProblem: they are not here and cannot be fetched.

@@ -88,7 +88,8 @@ def _import_ray() -> None:
 
 def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution) -> Clock:
     """Run FedAvg's seeds into a temporary folder."""
-    from bench.executors.runner import Resources, run_plan
+    from bench.executors.runner import run_plan
+    from bench.executors.trials import Resources
 
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
     plan = make_plan(Request(("fedavg",), "digits", values={**small, **values}, seeds=seeds))

@@ -18,7 +18,7 @@ from bench.planning.request import Request
 from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.settings import canonical, distinct
-from bench.terminal.names import unknown
+from bench.terminal.values import unknown
 from bench.terminal.words import counted
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
 

@@ -40,10 +40,10 @@ def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
 def trial_name(units: Sequence[RunSpec], varied: Mapping[str, Varied]) -> str:
     """The name of a trial that runs these seeds of one configuration, or these runs of one algorithm."""
     unit = units[0]
-    of_all, inside = varied.get(unit.algorithm, Varied()), varied_names(units)[unit.algorithm]
+    differing, inside = varied.get(unit.algorithm, Varied()), varied_names(units)[unit.algorithm]
     fields, values = unit.setting.as_dict(), unit.hyperparameters
-    parts = [f"{name}={text(fields[name])}" for name in of_all.fields if name not in inside.fields]
-    own = [name for name in of_all.hyperparameters if name not in inside.hyperparameters]
+    parts = [f"{name}={text(fields[name])}" for name in differing.fields if name not in inside.fields]
+    own = [name for name in differing.hyperparameters if name not in inside.hyperparameters]
     parts += [f"{own_name(unit.algorithm, name)}={text(values[name])}" for name in own]
     alike = len({replace(member, seed=0).key for member in units}) == 1
     if alike:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from algorithms import ALGORITHMS, Entry, entry
 from bench.data import info
 from bench.errors import UsageError
-from bench.terminal.names import unknown
+from bench.terminal.values import unknown
 from search_spaces import PAPERS, setting_fields
 
 EMBEDDED_DATASET = "digits"

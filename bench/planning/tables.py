@@ -14,7 +14,7 @@ from bench.errors import UsageError
 from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec
 from bench.planning.settings import canonical
-from bench.terminal.names import unknown
+from bench.terminal.values import unknown
 from leaderboards.published import PrintedCell, PrintedMetric, printed_cells
 from search_spaces import (
     PAPERS,

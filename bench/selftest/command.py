@@ -14,8 +14,7 @@ from bench.planning.request import find_algorithm
 from bench.selftest.certify import CHECKS, Certificate
 from bench.selftest.report import as_json, line_of, print_certificates, print_checks
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.names import unknown
-from bench.terminal.values import split_list
+from bench.terminal.values import split_list, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console

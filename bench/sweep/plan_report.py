@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms import entry
 from bench.data import groups, info, labels
 from bench.execution import count_gpus, cpu_count
-from bench.executors.runner import missing_units, trials_of
+from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
 from bench.planning.confirm import confirming_seeds
 from bench.planning.cost_model import RecordedRates, Time, estimated_time

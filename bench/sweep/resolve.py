@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.errors import UsageError
 from bench.execution import cpu_count, packs_train_together, resolve_device, resolve_pack
-from bench.executors.runner import trials_of
+from bench.executors.trials import trials_of
 from bench.planning.model import Plan
 from bench.planning.packing import default_share, share
 from bench.planning.run_spec import RunSpec

@@ -13,7 +13,8 @@ from algorithms import entry
 from bench import provenance
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
-from bench.executors.runner import Outcome, Resources, missing_units, run_plan, trials_of
+from bench.executors.runner import run_plan
+from bench.executors.trials import Outcome, Resources, missing_units, trials_of
 from bench.identity import identity_json
 from bench.planning.confirm import confirmation, tuned_at
 from bench.planning.cost_model import RecordedRates

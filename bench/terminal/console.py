@@ -144,9 +144,7 @@ def _nowhere() -> Any:
 def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
     """Run a command and return its exit status: its own or 0, 2 or 3 after an error, 130 after an interruption.
 
-    Args:
-        action: the command; its errors are written to stderr.
-        verbose: write their tracebacks, too.
+    Errors are written to stderr, if `verbose` with their tracebacks.
     """
     status = EXIT_OK
     try:
@@ -155,7 +153,7 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
                 status = action() or EXIT_OK
             except UsageError as error:
                 status = report_problem(error, EXIT_USAGE, verbose)
-            except _of_environment() as error:
+            except _environment_errors() as error:
                 status = report_problem(error, EXIT_ENVIRONMENT, verbose)
     except UnreadError:
         pass
@@ -166,7 +164,7 @@ def exit_status(action: Callable[[], int | None], verbose: bool = False) -> int:
     return status
 
 
-def _of_environment() -> tuple[type[Exception], ...]:
+def _environment_errors() -> tuple[type[Exception], ...]:
     """The errors that end a command with 3, imported only after an error: that doubles the time of `--version`."""
     from leaderboards import StoreError
 

@@ -119,32 +119,25 @@ def lines(records: Sequence[Mapping[str, Any]]) -> str:
 
 def sheets_as_json(sheets: Sequence[Sheet]) -> str:
     """Sheets as JSON: title, captions, notes, and their records with numbers as stored."""
-    documents = [
-        {
-            "title": sheet.table.title,
-            "captions": sheet.table.captions,
-            "notes": sheet.table.notes,
-            "cells": list(sheet.records),
-        }
-        for sheet in sheets
-    ]
-    return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
+    return _json([_document(sheet.table, list(sheet.records)) for sheet in sheets])
 
 
 def as_json(tables: Sequence[Table]) -> str:
     """The tables as JSON: title, captions, notes, setting, and every cell with its numbers as stored."""
-    documents = [
-        {
-            "title": table.title,
-            "captions": table.captions,
-            "notes": table.notes,
-            "setting": table.setting,
-            "cells": [
-                record | {"hyperparameters": json.loads(record["hyperparameters"] or "null")} for record in flat(table)
-            ],
-        }
-        for table in tables
-    ]
+    documents = []
+    for table in tables:
+        cells = [
+            record | {"hyperparameters": json.loads(record["hyperparameters"] or "null")} for record in flat(table)
+        ]
+        documents.append(_document(table, cells, setting=table.setting))
+    return _json(documents)
+
+
+def _document(table: Table, cells: Sequence[Any], **more: Any) -> dict[str, Any]:
+    return {"title": table.title, "captions": table.captions, "notes": table.notes, **more, "cells": cells}
+
+
+def _json(documents: Sequence[Any]) -> str:
     return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
 
 

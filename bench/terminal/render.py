@@ -53,10 +53,9 @@ def print_leaderboard(
         style: one of `STYLES`.
         all_configurations: also show configurations that were not selected.
         tuned: fields of the setting over which configurations are selected, such as `lr`.
-        confirmed_at: show what `leaderboards.confirmed.confirmed` leaves, these being the values of the tuned cells;
-            None shows all.
-        file: where to; None is standard output.
-        own: run keys of the command that prints, of which it is said if they are left out.
+        confirmed_at: values of the tuned cells, of which `leaderboards.confirmed.confirmed` leaves the confirmed ones.
+        file: None is standard output.
+        own: run keys of the command that prints; a note says which of them are left out.
 
     Raises:
         KeyError: there is no such metric.
@@ -79,9 +78,7 @@ def print_leaderboard(
 def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
     """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it.
 
-    Args:
-        runs: as for `leaderboards.board.leaderboard`.
-        own: run keys of a command that asked for them, and that can run them again.
+    `own` are run keys of a command that asked for them, and that can run them again.
     """
     from leaderboards.board import current
 

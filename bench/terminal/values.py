@@ -1,7 +1,4 @@
-"""Values of options from text: lists, folders, and names of a few known ones.
-
-Imports neither torch nor ray.
-"""
+"""Values of options from text: lists, folders, and known names. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
@@ -9,9 +6,25 @@ import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from algorithms.entry_points import as_module
 from bench.errors import UsageError
 from bench.execution import LOGS, TRACKS, default_out
-from bench.terminal.names import unknown
+
+
+def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False) -> UsageError:
+    """Make the error for a name that is not among the known ones, with the nearest that is.
+
+    `kind` is a noun such as "data set"; `importable` names may be `module:name`, too, for which some users type a file.
+    """
+    from difflib import get_close_matches
+
+    meant = as_module(name) if importable else ""
+    if meant:
+        return UsageError(f"no {kind} {name!r}: {meant}")
+    names = sorted(known)
+    near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return UsageError(f"no {kind} {name!r}; known: {', '.join(names)}{hint}")
 
 
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
@@ -37,12 +50,8 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
 def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
     """Resolve the named result folder, or the usual one, whether or not it exists.
 
-    Args:
-        given: the name.
-        option: the option that names another, for the message.
-
     Raises:
-        UsageError: it is a file.
+        UsageError: it is a file; the message tells to name another with `option`.
     """
     out = Path(given or default_out()).resolve()
     if out.is_file():

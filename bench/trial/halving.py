@@ -20,9 +20,7 @@ FACTOR = 4  # one configuration in so many goes on, as in Tune's ASHA
 def rungs_of(rounds: int, every: int = 1) -> tuple[int, ...]:
     """The rounds after which configurations are compared: a tenth of all, then `FACTOR` times as many each.
 
-    Args:
-        rounds: of the whole run.
-        every: rounds between evaluations; every rung is an evaluated round.
+    Every rung is an evaluated round, one of `every` so many.
     """
     found = [max(1, rounds // 10)]
     while found[-1] * FACTOR < rounds:

@@ -1,41 +1,28 @@
-"""From a run to its result rows: the columns that `leaderboards.rows.schema` defines."""
+"""From a run to its result rows, whose columns `leaderboards.rows.schema` defines, and to what `--track` keeps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import artifacts
 from bench.planning.run_spec import RunSpec, row_entry
 from leaderboards import SCHEMA_VERSION, identity_columns
+from leaderboards.rows.schema import COLUMNS
 from search_spaces import Setting
 
 if TYPE_CHECKING:
-    from bench.engine.simulation import Point, Progress
+    from algorithms.base import Params
+    from bench.engine.simulation import Point, Progress, Simulation
 
 SMOOTHING = 0.6
 MILESTONES = (1, 2, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000)
 TARGETS = tuple(percent / 100 for percent in range(5, 100, 5))
-RESULT_COLUMNS = (
-    "best_accuracy",
-    "best_round",
-    "final_accuracy",
-    "selected_accuracy",
-    "selected_round",
-    "best_val_accuracy",
-    "mean_last10_accuracy",
-    "ema_accuracy",
-    "accuracy_at",
-    "rounds_to",
-    "local_accuracy_mean",
-    "amp",
-    "fm",
-    "wlp",
-    "communications",
-    "bytes_down",
-    "bytes_up",
-    "train_steps",
+RESULT_COLUMNS = tuple(
+    column.name for column in COLUMNS if column.group == "results" and column.name != "partition_hash"
 )
 
 
@@ -45,15 +32,10 @@ def series(curve: Sequence[Point], metric: str) -> dict[int, float]:
 
 
 def summarise(curve: Sequence[Point]) -> dict[str, Any]:
-    """Compute the result columns of one row.
+    """Compute `RESULT_COLUMNS` of a curve with at least one `accuracy` and the counters; None if it lacks one.
 
-    Args:
-        curve: (round, metric, value) with at least one `accuracy` and the counters.
-
-    Returns:
-        The columns of `RESULT_COLUMNS`, `None` if the curve lacks them. `selected_*` is the test accuracy at
-        the first round of the best validation accuracy; `ema_accuracy` is the last value of e <- 0.6 e + 0.4 a, as
-        FedNTD's authors print; `fm`, `amp` and `wlp` are those of the last round.
+    `selected_*` is the test accuracy at the first round of the best validation accuracy; `ema_accuracy` is the last
+    value of e <- 0.6 e + 0.4 a, as FedNTD's authors print; `fm`, `amp` and `wlp` are those of the last round.
     """
     accuracy, validation = series(curve, "accuracy"), series(curve, "val_accuracy")
     last = max(accuracy)
@@ -96,12 +78,8 @@ def rows_of(
 ) -> list[tuple[dict[str, Any], list[Point]]]:
     """Make the (row, curve) pairs of a finished or stopped run.
 
-    Args:
-        unit: the run.
-        progress: its curves and counters.
-        facts: the columns that the engine does not know: provenance, cost, `status`.
-        num_classes: C, which tells the accuracy of guessing.
-        test_samples: size of the test set, which tells its standard error.
+    `facts` are the columns that the engine does not know: provenance, cost, `status`. Classes and test samples tell
+    the accuracy of guessing and its standard error.
     """
     rows = []
     short = unit.shortened or (unit.paper is None and unit.setting.rounds < Setting.rounds)
@@ -132,6 +110,56 @@ def _common(unit: RunSpec, suffix: str) -> dict[str, Any]:
         "selected_on": "validation" if unit.setting.validation_fraction else "none",
         "schema_version": SCHEMA_VERSION,
     }
+
+
+def write_tracked(simulation: Simulation, out: Path | str, rows: Mapping[str, str], names: Mapping[str, str]) -> None:
+    """Write what a finished run tracked, for each of its rows; `rows` and `names` are key and name by suffix.
+
+    Raises:
+        OSError: the folder cannot be written, or the disk is full; nothing half-written is left.
+    """
+    what = simulation.tracker.what
+    for suffix, key in rows.items() if what else ():
+        row = simulation.algorithm.evaluated(simulation.server)[suffix]
+        facts = {"run/key": key, "run/algorithm": names[suffix]}
+        notes = _notes(names[suffix], what) if _clients_of(simulation, row) and simulation.fed.num_clients > 1 else []
+        if "message" in what and not simulation.algorithm.tracked:
+            notes.append(f"{names[suffix]}: names nothing of its message to track")
+        if "models" in what:
+            of_setting = {name: getattr(simulation.setting, name) for name in ("dataset", "model", "precision")}
+            metadata = {"run_key": key, "algorithm": names[suffix], "round": str(simulation.round), **of_setting}
+            artifacts.write_tensors(out, key, _tensors(simulation, row), metadata)
+        artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts, "run/notes": notes})
+
+
+def _clients_of(simulation: Simulation, row: Params) -> range:
+    """The clients that complete a row; none of a row that is whole."""
+    whole = set(row) == set(simulation.net.names)
+    return range(0 if whole else simulation.fed.num_clients)
+
+
+def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
+    """The row's tensors by name, and `client/name` for what each client adds to a row that is not whole."""
+    tensors = dict(row)
+    for client in _clients_of(simulation, row):
+        model = simulation.local_model(row, client)
+        tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
+    for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
+        owners = [owner for owner in tensors if owner.rpartition("/")[2] == listed]
+        tensors |= {owner.removesuffix(listed) + name: tensors[owner] for owner in owners}
+    return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
+
+
+def _notes(name: str, what: Collection[str]) -> list[str]:
+    """Say what is defined otherwise, or not at all, if each client has a model of its own."""
+    meanings = {
+        "classes": "classes/global is the mean over them",
+        "features": "there is no features/global",
+        "models": "all of them are kept",
+        "drift": "drift is measured from the one that each starts with",
+    }
+    phrases = [phrase for track, phrase in meanings.items() if track in what]
+    return [f"{name}: each client has its own model; {', '.join(phrases)}"] if phrases else []
 
 
 def now() -> datetime:

@@ -12,21 +12,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
 from filelock import FileLock, Timeout
 
 from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
-from bench.engine.process import largest_gpu_peak
 from bench.engine.simulation import Point, Simulation
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
-from bench.engine.tracking import write as write_tracked
 from bench.errors import Waiting, in_a_line, own_line
 from bench.execution import Execution, largest_resident
 from bench.models import weights
 from bench.planning.run_spec import RunSpec
-from bench.trial.results import failed_rows, now, rows_of, series
+from bench.trial.results import failed_rows, now, rows_of, series, write_tracked
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
@@ -36,17 +35,13 @@ SILENT_SECONDS = 5.0  # of waiting for another's claim, before that is said
 class Run:
     """One unit from its state, or from the beginning, to its rows.
 
-    Args:
-        unit: the run.
-        execution: how it is executed.
-        here: whether this process executes it; if not, its rows tell nothing about devices and memory.
+    If another process executes it (not `here`), its rows tell nothing about devices and memory.
 
     Attributes:
         status: `running`, `finished`, `failed`, `stopped`, `interrupted`, or `environment`, of an unusable state.
-        error: why it failed.
-        traceback: its traceback, as Python prints it.
+        error: why it failed, with its `traceback`, as Python prints it.
         pack: runs that share its program.
-        complaint: what stopped being finite.
+        complaint: which value stopped being finite.
         began: the round at which it began here: of its saved state, or of its stored rows.
     """
 
@@ -80,8 +75,7 @@ class Run:
 
     def save_or_finish(self) -> None:
         """After some rounds, store the rows if the run is done, or the state if that is due."""
-        simulation = self._running()
-        if simulation.done:
+        if self.simulation is not None and self.simulation.done:
             self._store("finished")
             self.folder.remove()
         elif self.execution.stopping:
@@ -205,14 +199,9 @@ class Run:
         )
         self.simulation.load()
 
-    def _running(self) -> Simulation:
-        assert self.simulation is not None, "open() comes before save_or_finish()"
-        return self.simulation
-
     def _store(self, status: str) -> None:
-        info = data.info(self.unit.setting.dataset)
-        facts = self._facts(status)
-        simulation = self._running()
+        simulation, info, facts = self.simulation, data.info(self.unit.setting.dataset), self._facts(status)
+        assert simulation is not None, "open() comes before the rows"
         progress, samples = simulation.progress, self._test_samples
         self.complaint = progress.complaint
         if status == "finished":  # before the rows: what is stored as finished has its tracked data
@@ -234,7 +223,7 @@ class Run:
             "partition_hash": self._split_hash or None,
             "seconds": seconds,
             "samples_per_second": simulation.progress.samples / seconds if simulation and seconds else None,
-            "peak_memory_bytes": peak_memory(execution.device) if self._here else None,
+            "peak_memory_bytes": self._peak_memory() if self._here else None,
             "threads": execution.threads,
             "backend": simulation.backend if simulation else execution.backend,
             "pack": self.pack,
@@ -243,14 +232,13 @@ class Run:
             "status": status,
         }
 
+    def _peak_memory(self) -> int:
+        """Bytes: the most that torch held of the GPU since `release_gpu`, or the process's largest resident size."""
+        if self.execution.device == "cuda":
+            return torch.cuda.max_memory_reserved()
+        import resource
 
-def peak_memory(device: str) -> int:
-    """Peak memory in bytes: of the accelerator, or the process's largest resident size."""
-    if device == "cuda":
-        return largest_gpu_peak()
-    import resource
-
-    return largest_resident(resource.getrusage(resource.RUSAGE_SELF))
+        return largest_resident(resource.getrusage(resource.RUSAGE_SELF))
 
 
 def describe(error: BaseException) -> str:

@@ -21,11 +21,7 @@ LOST = -1.0  # objective of a failed or unusable run: below every accuracy, and 
 
 
 class RunGroup:
-    """The runs of one trial, advanced round by round, side by side.
-
-    Args:
-        units: one run, the seeds of one configuration, or any runs that one program can train.
-        execution: how they are executed.
+    """One run, the seeds of a configuration, or any runs that one program can train, advanced side by side.
 
     Attributes:
         problem: why the machine is not ready; empty if it is.
@@ -52,7 +48,9 @@ class RunGroup:
         while True:
             self._compare()
             for pack in self._packs:
-                self._advance(pack, self._until_rung(pack, rounds or 1))
+                # No run passes a rung before it is compared there.
+                lowest = min((member.round for member in pack.active), default=0)
+                self._advance(pack, int(min(rounds or 1, next_rung(self.execution.rungs, lowest) - lowest)))
             if rounds or not self._active() or time.monotonic() - began >= self.execution.report_seconds:
                 report = self.report()
                 return {**report, "curves": self._new_points()} if self.execution.report_curves else report
@@ -76,11 +74,6 @@ class RunGroup:
             elif run.simulation in pack.members:
                 self._guard(run, run.save_or_finish)
         self._leave()
-
-    def _until_rung(self, pack: Pack, rounds: int) -> int:
-        """Limit `rounds` so that no run passes a rung before it is compared there."""
-        lowest = min((member.round for member in pack.active), default=0)
-        return int(min(rounds, next_rung(self.execution.rungs, lowest) - lowest))
 
     def _compare(self) -> None:
         """At a rung, stop all seeds of the worse configurations."""
@@ -227,9 +220,7 @@ def _packs_of(runs: Sequence[Run]) -> list[Pack]:
 def on_this_machine(error: BaseException | None, out: str) -> str:
     """Say which resource of the machine an error finds missing, and the next step; empty for other errors.
 
-    Args:
-        error: what was raised.
-        out: results folder, for an error that names no file.
+    The results folder `out` stands for the file that an error does not name.
     """
     if isinstance(error, EnvironmentProblem):
         return str(error)

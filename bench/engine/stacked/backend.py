@@ -28,11 +28,8 @@ class Stacked:
 
     Args:
         capture: makes the executor of runs whose steps can be captured; None executes steps one by one.
-        limit: most clients of a program; None for all.
+        limit: most clients of a program, halved whenever memory did not suffice; None for all.
         server: makes the executors of servers' steps; `capture` by default.
-
-    Attributes:
-        limit: halved whenever the device's memory did not suffice.
     """
 
     name = "stacked"
@@ -111,8 +108,7 @@ class Stacked:
 
     def _run(self, part: list[Entry], apart: Differences, structure: Any) -> Done:
         job = part[0][0]
-        # Steps executed one by one fix nothing, so there is nothing to keep. Texts have another length in each step,
-        # and a captured step has one shape.
+        # Texts have another length in each step, and a captured step has one shape.
         if self._capture is None or job.clients[0].source.widths is not None:
             return Stack(part, apart, Eager()).run()
         executor = self._executor(key := (apart.several, structure[1:]))  # a step does not fix the round's number

@@ -67,12 +67,6 @@ def differing(algorithms: Sequence[Algorithm]) -> tuple[Place, ...]:
     return tuple(place for place in numbers[0] if len({values[place] for values in numbers}) > 1)
 
 
-def values_of(algorithm: Algorithm, places: Sequence[Place]) -> list[float]:
-    """The algorithm's values at these places."""
-    numbers = packable_numbers(algorithm)
-    return [numbers[place] for place in places]
-
-
 def with_numbers(algorithm: Algorithm, places: Sequence[Place], values: Tensor, depth: int = 0) -> Algorithm:
     """Copy an algorithm, its fields at these places being the entries of `values`, scalar tensors.
 

@@ -71,9 +71,7 @@ def _free_unused() -> None:
 def warm_up(step: Act, may_wait: bool) -> None:
     """Execute a step once; on a GPU on the stream that captures use.
 
-    Args:
-        step: what to execute.
-        may_wait: whether it may wait for an answer or a copy, as a first step does when it fills caches.
+    A first step `may_wait` for an answer or a copy, because it fills caches.
 
     Raises:
         RuntimeError: it waited, which a captured step cannot.

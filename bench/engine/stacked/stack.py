@@ -22,7 +22,7 @@ from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, P
 from bench.engine.client_round import ClientResult, ClientWork, RoundWork, finish
 from bench.engine.loop import masked_mean
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
-from bench.engine.stacked.batched_hparams import RATES, Differences, packable_numbers, values_of, with_numbers
+from bench.engine.stacked.batched_hparams import RATES, Differences, packable_numbers, with_numbers
 from bench.engine.stacked.batched_layers import BatchedLayers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
@@ -31,16 +31,12 @@ Entry = tuple[RoundWork, ClientWork]
 
 
 class Stack:
-    """One round of some clients.
-
-    Args:
-        entries: the clients, those with most steps first. The messages and states of their runs have one structure.
-        apart: in what the runs differ, these and others that use the executor in turn.
-        executor: of the steps.
+    """One round of some clients, those with most steps first; their runs' messages and states have one structure.
 
     Attributes:
-        local: what is trained.
-        common: what is only read: memory, steps, and of several runs the message and the numbers in which they differ.
+        local: the trees that are trained.
+        common: trees that are only read: memory, steps, and of several runs the message and the numbers in which they
+            differ.
         lr: the common learning rate; a scalar tensor for a captured step, because it changes between rounds.
         weight_decay: the common one, a number that a captured step keeps.
         teachers: by name, each that has no table: its parameters, and whether all clients share that one model.
@@ -84,20 +80,14 @@ class Stack:
         while size:
             end = self.entries[size - 1][1].steps
             staying = sum(work.steps > end for _, work in self.entries)
-            width = self._width(size)
+            # A captured stack has few sizes, the powers of 2, because each is captured by itself. Finished clients
+            # train on zero-weight samples; their results are ignored.
+            width = min(self.room, 1 << (size - 1).bit_length()) if self.executor.captures else size
             key = (width, shared, self.weight_decay)
             self.executor.run(key, _Active(self, width).step, end - taken, self.problem)
             done += self._finish(staying, size)
             size, taken = staying, end
         return done
-
-    def _width(self, size: int) -> int:
-        """How many clients train when `size` of them have to.
-
-        A captured stack has few sizes, the powers of 2, because each is captured by itself. Finished clients train on
-        zero-weight samples; their results are ignored.
-        """
-        return min(self.room, 1 << (size - 1).bit_length()) if self.executor.captures else size
 
     def _tensor(self, value: Any) -> Tensor:
         return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
@@ -111,7 +101,8 @@ class Stack:
         if self.several:
             common["message"] = stack([job.message for job in jobs])
         if self.places:
-            common["numbers"] = self._tensor([values_of(job.problem.algorithm, self.places) for job in jobs])
+            numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
+            common["numbers"] = self._tensor([[values[place] for place in self.places] for values in numbers])
         return common | {name: self._tensor([RATES[name](job) for job in jobs]) for name in sorted(self.rates)}
 
     def _teachers(self) -> Iterator[tuple[str, Params, bool]]:

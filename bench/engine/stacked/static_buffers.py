@@ -37,15 +37,10 @@ class StaticBuffers:
         self._most_clients, self._counted_in = 0, -1  # the second is a generation
 
     def place(self, name: str, tree: Any, axes: int = 1) -> Any:
-        """Copy `tree` to the buffer of this name, which may be larger at the end of its first axes.
+        """Copy `tree` to the first entries of the buffer of this name, and return the buffer.
 
-        Args:
-            name: of the buffer, given once a round.
-            tree: of tensors; other leaves are passed on.
-            axes: number of leading axes (steps, clients) that may be larger; a step cuts them off.
-
-        Returns:
-            The buffer: of the structure of `tree`, its first entries along each axis holding the values of `tree`.
+        A buffer may be larger at the end of its first `axes` (steps, clients); a step cuts them off. A name is given
+        once a round.
         """
         buffer = self._buffers.get(name)
         if buffer is None or not _fits(buffer, tree, axes):
@@ -78,9 +73,7 @@ class StaticBuffers:
 
 
 def _fits(buffer: Any, tree: Any, axes: int) -> bool:
-    if _structure(buffer, axes) != _structure(tree, axes):
-        return False
-    return all(
+    return _structure(buffer, axes) == _structure(tree, axes) and all(
         old >= new for room, value in pairs(buffer, tree) for old, new in zip(room.shape, value.shape, strict=True)
     )
 

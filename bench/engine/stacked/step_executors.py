@@ -60,13 +60,13 @@ class Captured:
         self._generation = 0
 
     def run(self, key: Hashable, step: Act, times: int, reads: object) -> None:
-        """Execute a step some times.
+        """Execute a step some times; it moves the stack's own clock on.
 
         Args:
             key: everything that decides what the step does, apart from the contents of buffers.
-            step: moves the stack's own clock on.
-            times: how often.
-            reads: owns what the step reads beside the buffers; kept as long as a capture of the step.
+            step: of all clients.
+            times: at least 0.
+            reads: owner of what the step reads beside the buffers; kept as long as a capture of the step.
 
         Raises:
             NotCapturable: begin again with an `Eager` executor.
