@@ -23,51 +23,62 @@ Cause = tuple[str, str, str, int | None]
 
 @dataclass(frozen=True)
 class Check:
-    """A property that every algorithm must have; the module of its name here has `check(candidate, finding)`.
+    """A property that every algorithm must have.
 
     Args:
+        module: of this package; its function of the check's name is called with the candidate and a finding.
         summary: what holds.
         look: where to look when it does not.
     """
 
+    module: str
     summary: str
     look: str
 
 
 CHECKS = {
     "contract": Check(
+        "contract",
         "the dataclass and every hook are what the contract says",
         "algorithms/base.py, which describes each hook, and the algorithm's fields",
     ),
     "backends": Check(
+        "runs",
         "clients one by one and stacked give the same models and the same traffic",
         "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
     ),
     "reductions": Check(
+        "runs",
         "at its limits it is another algorithm, bit for bit where the arithmetic is the same",
         "what is added when its weight is 0: a term that is not multiplied by it, a draw that moves the data",
     ),
     "resume": Check(
+        "runs",
         "two rounds, a save and two rounds more equal four rounds bit for bit",
         "state outside server.extra and memories, or draws from anything but `generator` and fed.stream(...)",
     ),
     "learns": Check(
+        "runs",
         "it beats guessing clearly on a toy problem, and stays finite",
         "the sign and the size of each term of the loss, and the server's step",
     ),
     "communication": Check(
+        "communication",
         "messages, uploads and gradient requests are what `about` states, round by round",
         "`down` and `up` of `about`; tensors sent twice as copies, where one object would travel once",
     ),
     "hyperparameters": Check(
+        "hyperparameters",
         "each one changes the result, and values out of range are refused in plain words",
         "whether the field is read at all, and its bounds in `hyper(...)`",
     ),
     "memory": Check(
+        "communication",
         "what is kept and sent is bounded and holds nobody's data",
         "server.extra and what `upload` returns",
     ),
     "equations": Check(
+        "equations",
         "losses, gradients and server steps equal the printed formulas, written anew",
         "the formula's source, named with each difference",
     ),
@@ -207,7 +218,7 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False, told: dict
     began, finding = time.perf_counter(), Finding()
     try:
         with finding.case():
-            importlib.import_module(f"bench.selftest.{name}").check(candidate, finding)
+            getattr(importlib.import_module(f"bench.selftest.{CHECKS[name].module}"), name)(candidate, finding)
     except NotApplicable as reason:
         return Outcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
     seconds, known = time.perf_counter() - began, dict(told or {})

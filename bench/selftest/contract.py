@@ -22,7 +22,7 @@ HOOKS = methods(Algorithm)
 ROUNDS = 2
 
 
-def check(candidate: Candidate, finding: Finding) -> None:
+def contract(candidate: Candidate, finding: Finding) -> None:
     """Everything that can be said of the algorithm by itself, and by watching two rounds."""
     made = candidate.build()
     for layer in layers(made):

@@ -24,7 +24,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 )
 
 
-def check(candidate: Candidate, finding: Finding) -> None:
+def hyperparameters(candidate: Candidate, finding: Finding) -> None:
     """Every field of the entry.
 
     Raises:

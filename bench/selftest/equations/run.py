@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
+from algorithms.base import Algorithm, Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
 from bench.engine.pytree import detached_copy, leaves, stack, tensors, tree_map
-from bench.selftest.equations.checks import Make, gap
 from bench.selftest.equations.formulas import masked
 from bench.selftest.equations.lab import CLASSES, SIZES, LabCohort, LabFed, LabNet, batch, draw, holdings, model
 
 CPU = torch.device("cpu")
+Make = Callable[..., Algorithm]
 Objective = Callable[[Params], Tensor]
 
 
@@ -202,3 +203,17 @@ def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
 def slope_gap(got: Slope, expected: Slope) -> float:
     """The largest gap of two losses and two gradients."""
     return max(gap(got.loss, expected.loss), gap(got.grad, expected.grad))
+
+
+def gap(got: Any, expected: Any) -> float:
+    """The largest absolute difference between two trees of tensors; inf if keys, lengths or shapes differ."""
+    if isinstance(expected, Mapping):
+        if not isinstance(got, Mapping) or set(got) != set(expected):
+            return math.inf
+        return max((gap(got[key], expected[key]) for key in expected), default=0.0)
+    if isinstance(expected, list | tuple):
+        return gap(dict(enumerate(got)), dict(enumerate(expected)))
+    if not isinstance(got, Tensor) or got.shape != expected.shape:
+        return math.inf
+    largest = float((got.detach() - expected.detach()).abs().max())
+    return math.inf if math.isnan(largest) else largest  # nothing is near what is not a number
