@@ -16,7 +16,7 @@ from bench.engine.simulation import Simulation
 from bench.selftest.candidate import Candidate, Values
 from bench.selftest.certify import Finding
 from bench.selftest.toy import models_of
-from bench.selftest.witness import Log, Witness, watch
+from bench.selftest.witness import Log, Witness, tree_of, watch
 
 ROUNDS = 4
 MEMORY_ROUNDS = 12  # more than any buffer holds by default
@@ -149,14 +149,23 @@ def memory(candidate: Candidate, finding: Finding) -> None:
     witness = simulation.algorithm
     assert isinstance(witness, Witness)
     log, size = witness.log, letters_of(candidate, {}, simulation)["P"]
-    servers = [_floats({"params": server.params, "extra": dict(server.extra)}) for server in log.servers]
+    servers = [_floats(tree_of(server)) for server in log.servers]
     growing = all(later > earlier for earlier, later in pairwise(servers))
     finding.expect(
         not growing, f"the server grows every round, from {servers[0] / size:.3g} to {servers[-1] / size:.3g} P"
     )
     _no_data(simulation, log, finding)
     kept = max((_floats(memory) for memory in simulation.memories.values()), default=0)
-    _as_declared(candidate, simulation, kept, finding)
+    if candidate.built_in:  # its entry says `nothing`, a thing, or a thing and its size
+        words = candidate.entry.keeps
+        _, comma, floats = words.rpartition(", ")
+        if words.startswith("nothing"):
+            finding.expect(not kept, f"the entry says a client keeps nothing, it keeps {kept} numbers")
+        else:
+            finding.expect(kept > 0, f"the entry says a client keeps {words!r}, it keeps nothing")
+        if comma:
+            wanted = amount(floats, letters_of(candidate, {}, simulation), 1)
+            finding.expect(kept == wanted, f"a client keeps {kept} numbers, where {words!r} is {wanted:g}")
     sent = max(map(_floats, log.uploads), default=0)
     received = max(map(_floats, log.messages), default=0)
     finding.measured = (
@@ -177,7 +186,7 @@ def _no_data(simulation: Simulation, log: Log, finding: Finding) -> None:
     for what, trees in (
         ("an upload", log.uploads),
         ("a message", log.messages),
-        ("the server", [{"params": server.params, "extra": dict(server.extra)} for server in log.servers[-1:]]),
+        ("the server", [tree_of(server) for server in log.servers[-1:]]),
     ):
         leaked = any(_holds(tensor, samples) for tree in trees for tensor in leaves(tree))
         finding.expect(not leaked, f"{what} holds a client's sample: data must stay with its client")
@@ -191,18 +200,3 @@ def _holds(tensor: Tensor, samples: Tensor) -> bool:
     rows = tensor.detach().to(samples).reshape(-1, length)
     apart = torch.cdist(rows, samples, compute_mode="donot_use_mm_for_euclid_dist")  # products would round too much
     return bool((apart < NEAR).any())
-
-
-def _as_declared(candidate: Candidate, simulation: Simulation, kept: int, finding: Finding) -> None:
-    """What a client keeps, against the registry's words: `nothing`, a thing, or a thing and its size."""
-    if not candidate.built_in:
-        return
-    words = candidate.entry.keeps
-    if words.startswith("nothing"):
-        finding.expect(not kept, f"the entry says a client keeps nothing, it keeps {kept} numbers")
-        return
-    finding.expect(kept > 0, f"the entry says a client keeps {words!r}, it keeps nothing")
-    _, comma, size = words.rpartition(", ")
-    if comma:
-        wanted = amount(size, letters_of(candidate, {}, simulation), 1)
-        finding.expect(kept == wanted, f"a client keeps {kept} numbers, where {words!r} is {wanted:g}")

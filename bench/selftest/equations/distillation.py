@@ -153,7 +153,7 @@ def fedlsd_at_half(temperature: float, **options: Any) -> Loss:
     return fedlsd_loss(0.5, temperature)
 
 
-HALVES = {"beta": 0.5, "gamma": 0.5, "temperature": 2.0}
+HALVES: Any = {"beta": 0.5, "gamma": 0.5, "temperature": 2.0}
 RANDOM: Any = {"mu": 2.0, "first_previous": "random"}
 WAITING: Any = {"mu": 2.0, "first_previous": "none"}
 

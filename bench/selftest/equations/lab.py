@@ -62,13 +62,8 @@ def moved_statistics(params: Mapping[str, Tensor], x: Tensor) -> Params:
 class LabNet:
     """Implements `algorithms.base.Net`: one hidden layer, with or without BatchNorm.
 
-    Args:
-        norm: whether the hidden layer is normalised by BatchNorm.
-
-    Attributes:
-        heard: called with each input of `head`, or None.
-        shown: called with each image that `normalise` returns, or None.
-        taught: called with each input in training mode, or None.
+    If set, `heard` is called with each input of `head`, `shown` with each image that `normalise` returns, and `taught`
+    with each input in training mode.
     """
 
     num_classes, feature_dim, input_shape = CLASSES, FEATURES, (1, SIDE, SIDE)
@@ -208,17 +203,9 @@ class LabFed:
 
 
 class LabCohort:
-    """Implements `algorithms.base.Cohort`: clients with their final local models and their data.
+    """Implements `algorithms.base.Cohort`: clients' final local models, in the order of the uploads, and their data.
 
-    Args:
-        net: the network.
-        round: from 1.
-        lr: local learning rate of the round.
-        models: by client, in the order of the uploads.
-        clients: what every client holds.
-
-    Attributes:
-        answered: of each gradient request, the clients that answered it.
+    `answered` has, for each gradient request, the clients that answered it.
     """
 
     def __init__(
@@ -243,17 +230,14 @@ class LabCohort:
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
     ) -> Params:
         """Each client's gradient (m, ...) on its requested mini-batch; 0 of those that do not answer."""
-        call = len(self.answered)
+        call, slopes = len(self.answered), []
         answering = [1] * len(self.models) if among is None else among.int().tolist()
-        batches = {k: requested(self.clients[k], self.round, call, batch_size, augmented) for k in self.models}
-        slopes = [self._slope(k, loss, params, given) for k, given in batches.items()]
+        for k, answers in zip(self.models, answering, strict=True):
+            given = {name: value.detach().clone() for name, value in params.items()}
+            leaves = {name: given[name].requires_grad_() for name in self.net.trainable if name in given}
+            answer = requested(self.clients[k], self.round, call, batch_size, augmented)
+            value = loss(self.net, given, self.models[k], answer).mean()
+            grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+            slopes.append({name: answers * grad for name, grad in zip(leaves, grads, strict=True)})
         self.answered.append(list(compress(self.models, answering)))
-        counted = list(zip(answering, slopes, strict=True))
-        return {name: torch.stack([answers * slope[name] for answers, slope in counted]) for name in slopes[0]}
-
-    def _slope(self, client: int, loss: Any, params: Params, answer: Batch) -> Params:
-        given = {name: value.detach().clone() for name, value in params.items()}
-        leaves = {name: given[name].requires_grad_() for name in self.net.trainable if name in given}
-        value = loss(self.net, given, self.models[client], answer).mean()
-        grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-        return dict(zip(leaves, grads, strict=True))
+        return {name: torch.stack([slope[name] for slope in slopes]) for name in slopes[0]}

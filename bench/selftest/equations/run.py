@@ -30,20 +30,12 @@ class Slope:
 
 @dataclass
 class Run:
-    """One algorithm's rounds.
-
-    Args:
-        make: the algorithm's factory.
-        options: its hyper-parameters.
-        norm: whether the network has BatchNorm.
-        lrs: local learning rate of each round, the last one repeated.
-        momentum: of the local optimiser.
+    """One algorithm's rounds; the arguments are those of `checks.Check`.
 
     Attributes:
-        server: the server's state.
         initial: w_0.
         memories: of the clients that have taken part.
-        clients: what each client holds.
+        clients: each client's data.
         cohort: the last round's clients, as the server saw them.
     """
 
@@ -74,7 +66,7 @@ class Run:
         return self.lrs[min(self.server.round, len(self.lrs) - 1)]
 
     def message(self) -> Message:
-        """What the server sends in the coming round; asked for once, as in a real run."""
+        """The server's message of the coming round; asked for once, as in a real run."""
         if self._sent is None:
             self._sent = tensors(self.algorithm.broadcast(self.fed, self.server), CPU, torch.float64)
         return self._sent
@@ -124,15 +116,7 @@ class Run:
 
 
 class Visit:
-    """One client in one round.
-
-    Args:
-        run: whose round it is.
-        client: its number.
-        message: what it received.
-        memory: what it kept.
-        plan: its local training.
-    """
+    """One client in one round of `run`."""
 
     def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
         self.run, self.client, self.message, self.memory, self.plan = run, client, message, memory, plan
