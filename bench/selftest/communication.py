@@ -164,8 +164,8 @@ def memory(candidate: Candidate, finding: Finding) -> None:
         else:
             finding.expect(kept > 0, f"the entry says a client keeps {words!r}, it keeps nothing")
         if comma:
-            wanted = amount(floats, letters_of(candidate, {}, simulation), 1)
-            finding.expect(kept == wanted, f"a client keeps {kept} numbers, where {words!r} is {wanted:g}")
+            declared = amount(floats, letters_of(candidate, {}, simulation), 1)
+            finding.expect(kept == declared, f"a client keeps {kept} numbers, where {words!r} is {declared:g}")
     sent = max(map(_floats, log.uploads), default=0)
     received = max(map(_floats, log.messages), default=0)
     finding.measured = (

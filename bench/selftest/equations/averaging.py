@@ -19,24 +19,16 @@ from bench.selftest.equations.checks import (
     EVERYONE,
     MEAN_SOURCE,
     NO_BATCHNORM,
-    ONE,
     ONE_CLIENT,
-    TWO,
     Check,
     Limit,
-    Loss,
-    Past,
-    ce,
-    drive,
-    fedavg_loss,
-    look,
     loss_check,
     mean_check,
 )
 from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
 from bench.selftest.equations.formulas import cross_entropy, log_softmax, softmax, sum_of, weighted
-from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, SHAPES, SIZES, forward
-from bench.selftest.equations.run import Run, gap
+from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, SIZES, TWO, forward
+from bench.selftest.equations.run import Loss, Past, Run, ce, drive, fedavg_loss, gap, look
 
 TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm
 FEDPROX, FEDPROX_CODE = "Li et al. 2020 (FedProx), Algorithm 2", "Chen et al. 2020, code"

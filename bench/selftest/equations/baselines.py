@@ -14,10 +14,10 @@ from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import TRAINED
-from bench.selftest.equations.checks import ROUNDING, THREE, TWO, Check, Limit, Past, ce, fedavg_loss, look, loss_check
+from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check
 from bench.selftest.equations.formulas import cross_entropy, masked, plain, sum_of, weighted
-from bench.selftest.equations.lab import SIZES, batch, forward, model
-from bench.selftest.equations.run import Run, gap, slope_of
+from bench.selftest.equations.lab import SIZES, THREE, TWO, batch, forward, model
+from bench.selftest.equations.run import Past, Run, ce, fedavg_loss, gap, look, slope_of
 
 STEPS = {0: 3.0, 1: 4.0, 2: 7.0, 3: 2.0, 4: 5.0}  # tau_k
 RATES = (0.1, 0.04, 0.07)  # eta of rounds 1, 2, 3

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from algorithms.base import Batch, Params
-from bench.selftest.equations.formulas import cross_entropy, masked, weighted
-from bench.selftest.equations.lab import SIZES, batch, forward, model
-from bench.selftest.equations.run import Make, Run, gap, slope_gap, slope_of
+from bench.selftest.equations.formulas import weighted
+from bench.selftest.equations.lab import CLIENT, SIZES, TWO, Cohorts
+from bench.selftest.equations.run import Loss, Make, Run, drive, look
 from bench.selftest.toy import EQUAL_SIZES
 from bench.selftest.toy import SIZES as TOY_SIZES
 
@@ -25,13 +22,6 @@ ONE_CLIENT = (sum(TOY_SIZES),)
 EVERYONE = {"participation": 1.0}
 
 Options = Mapping[str, Any]
-Cohorts = tuple[tuple[int, ...], ...]  # the clients of each round
-
-ONE: Cohorts = ((0, 2, 3),)
-TWO: Cohorts = ((0, 2, 3), (1, 2, 4))
-THREE: Cohorts = ((0, 2, 3), (1, 4), (1, 2, 3))
-FIVE: Cohorts = (*THREE, (0, 4), (2, 3))
-CLIENT = 2  # takes part in every one of them
 
 MEAN_SOURCE = "McMahan et al. 2017, Algorithm 1"
 
@@ -130,59 +120,6 @@ class Limit:
         said += ["no BatchNorm"] if self.exact_models else []
         others = ", ".join(f"{name}={value}" for name, value in self.other_values.items())
         return f"{', '.join(said) or 'as it is'} = {self.other} {others}".rstrip()
-
-
-@dataclass(frozen=True)
-class Past:
-    """FedAvg's server by our own account.
-
-    Args:
-        globals: w_0, w_1, ..., the last being the start of the coming round.
-        locals: of each finished round, the model that each client ended at.
-    """
-
-    globals: list[Params]
-    locals: list[dict[int, Params]] = field(default_factory=list)
-
-    @property
-    def received(self) -> Params:
-        """The model w_t that the coming round starts from."""
-        return self.globals[-1]
-
-
-Loss = Callable[[Params, Batch, Past], Tensor]  # (B,) nats of each sample, or a scalar
-
-
-def ce(w: Params, given: Batch) -> Tensor:
-    """The cross entropy of each sample, (B,) nats, by the network in training mode."""
-    return cross_entropy(forward(w, given.x).logits, given.y)
-
-
-def fedavg_loss(**options: Any) -> Loss:
-    """FedAvg's F_k, the cross entropy, whatever the hyper-parameters."""
-    return lambda w, given, past: ce(w, given)
-
-
-def drive(run: Run, cohorts: Cohorts) -> Past:
-    """Run these cohorts' rounds."""
-    past = Past([run.initial])
-    for clients in cohorts:
-        past.locals.append(run.round(clients))
-        past.globals.append(weighted(past.locals[-1], SIZES))
-    return past
-
-
-def look(run: Run, past: Past, client: int, loss: Loss, params: Params | None = None) -> float:
-    """The gap of one client's start, and of its loss and gradient at `params`, in the coming round."""
-    visit, given = run.visit(client), batch("look")
-    params = model(run.net, "look") if params is None else params
-    started = gap(dict(visit.local["params"]), past.received)
-
-    def objective(w: Params) -> Tensor:
-        value = loss(w, given, past)
-        return value if value.dim() == 0 else masked(value, given.weight)
-
-    return max(started, slope_gap(visit.slope(params, given), slope_of(run.net, objective, params)))
 
 
 def loss_check(

@@ -15,26 +15,11 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Outputs, Params
-from bench.selftest.equations.checks import (
-    CLIENT,
-    ONE,
-    TWO,
-    Check,
-    Cohorts,
-    Limit,
-    Loss,
-    Past,
-    ce,
-    drive,
-    fedavg_loss,
-    look,
-    loss_check,
-    mean_check,
-)
+from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
 from bench.selftest.equations.fedgkd import student, teacher
 from bench.selftest.equations.formulas import kl, masked, softmax
-from bench.selftest.equations.lab import CLASSES, batch, forward, model, server_samples
-from bench.selftest.equations.run import Run, gap
+from bench.selftest.equations.lab import CLASSES, CLIENT, ONE, TWO, Cohorts, batch, forward, model, server_samples
+from bench.selftest.equations.run import Loss, Past, Run, ce, drive, fedavg_loss, gap, look
 
 FEDLSD, FEDCAD = "FedCAD, Eq. 4", "FedCAD, Eqs. 5-6"
 FEDNTD, MOON = "Lee et al. 2022, Eqs. 4-6", "Li et al. 2021 (MOON), Eq. 3"

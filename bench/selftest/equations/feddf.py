@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Data, Params
-from bench.selftest.equations.checks import TWO, Check, Limit, fedavg_loss, loss_check
+from bench.selftest.equations.checks import Check, Limit, loss_check
 from bench.selftest.equations.formulas import kl, sum_of, weighted
-from bench.selftest.equations.lab import SIZES, LabNet, forward, moved_statistics
-from bench.selftest.equations.run import Run, slope_of
+from bench.selftest.equations.lab import SIZES, TWO, LabNet, forward, moved_statistics
+from bench.selftest.equations.run import Run, fedavg_loss, slope_of
 from bench.selftest.equations.watch import Adam, bare
 
 SOURCE = "Lin et al. 2020, Algorithm 1"

@@ -12,21 +12,10 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.checks import (
-    TWO,
-    Check,
-    Limit,
-    Loss,
-    Past,
-    ce,
-    fedavg_loss,
-    look,
-    loss_check,
-    mean_check,
-)
+from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
 from bench.selftest.equations.formulas import kl, weighted
-from bench.selftest.equations.lab import CLASSES, SIZES, batch, forward, model
-from bench.selftest.equations.run import Run
+from bench.selftest.equations.lab import CLASSES, SIZES, TWO, batch, forward, model
+from bench.selftest.equations.run import Loss, Past, Run, ce, fedavg_loss, look
 
 SOURCE = "FedGKD, section 5.1; Zhu et al. 2021, code"
 PASSES = 2  # training steps of a client in a round

@@ -15,20 +15,10 @@ import torch
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, shared
-from bench.selftest.equations.checks import (
-    MEAN_SOURCE,
-    NO_BATCHNORM,
-    THREE,
-    TWO,
-    Check,
-    Cohorts,
-    Limit,
-    fedavg_loss,
-    loss_check,
-)
+from bench.selftest.equations.checks import MEAN_SOURCE, NO_BATCHNORM, Check, Limit, loss_check
 from bench.selftest.equations.formulas import log_softmax, plain, softmax, weighted
-from bench.selftest.equations.lab import SIZES, forward, model, requested
-from bench.selftest.equations.run import Run
+from bench.selftest.equations.lab import SIZES, THREE, TWO, Cohorts, forward, model, requested
+from bench.selftest.equations.run import Run, fedavg_loss
 
 
 @dataclass(frozen=True)

@@ -20,22 +20,23 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.checks import (
-    CLIENT,
-    ONE,
-    TWO,
-    Check,
-    Cohorts,
-    Limit,
-    ce,
-    drive,
-    fedavg_loss,
-    loss_check,
-    mean_check,
-)
+from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
 from bench.selftest.equations.formulas import cross_entropy, kl, log_softmax, sum_of
-from bench.selftest.equations.lab import BATCH_SIZE, CLASSES, FEATURES, SIZES, LabNet, batch, forward, model
-from bench.selftest.equations.run import Run, Slope, gap, slope_gap, slope_of
+from bench.selftest.equations.lab import (
+    BATCH_SIZE,
+    CLASSES,
+    CLIENT,
+    FEATURES,
+    ONE,
+    SIZES,
+    TWO,
+    Cohorts,
+    LabNet,
+    batch,
+    forward,
+    model,
+)
+from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, gap, slope_gap, slope_of
 from bench.selftest.equations.watch import Adam, Draws, Sight, bare, shapes_gap, sight
 
 SOURCE, CODE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1", "Zhu et al. 2021, code"

@@ -12,27 +12,10 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.checks import (
-    CLIENT,
-    FIVE,
-    ONE,
-    ROUNDING,
-    THREE,
-    TWO,
-    Check,
-    Limit,
-    Loss,
-    Past,
-    ce,
-    drive,
-    fedavg_loss,
-    look,
-    loss_check,
-    mean_check,
-)
+from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check, mean_check
 from bench.selftest.equations.formulas import cross_entropy, kl, plain, softmax, sum_of
-from bench.selftest.equations.lab import CLASSES, forward, model, server_samples
-from bench.selftest.equations.run import Run
+from bench.selftest.equations.lab import CLASSES, CLIENT, FIVE, ONE, THREE, TWO, forward, model, server_samples
+from bench.selftest.equations.run import Loss, Past, Run, ce, drive, fedavg_loss, look
 
 EQ_4, EQ_5, TABLE_9 = "FedGKD, Eq. 4", "FedGKD, Eq. 5", "FedGKD, Table 9"
 ALGORITHM_1 = "FedGKD, Eqs. 3-5 and Algorithm 1"

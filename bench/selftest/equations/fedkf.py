@@ -17,22 +17,22 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.checks import (
-    CLIENT,
-    EVERYONE,
-    ONE,
-    TWO,
-    Check,
-    Cohorts,
-    Limit,
-    ce,
-    drive,
-    fedavg_loss,
-    loss_check,
-)
+from bench.selftest.equations.checks import EVERYONE, Check, Limit, loss_check
 from bench.selftest.equations.formulas import cross_entropy, kl, softmax, weighted
-from bench.selftest.equations.lab import CLASSES, PIXEL_STD, SIDE, SIZES, batch, forward, model
-from bench.selftest.equations.run import Run, Slope, gap, slope_gap, slope_of
+from bench.selftest.equations.lab import (
+    CLASSES,
+    CLIENT,
+    ONE,
+    PIXEL_STD,
+    SIDE,
+    SIZES,
+    TWO,
+    Cohorts,
+    batch,
+    forward,
+    model,
+)
+from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, gap, slope_gap, slope_of
 from bench.selftest.equations.watch import Adam, Sight, bare, shapes_gap, sight
 
 SOURCE, CODE = "FedKF, Eqs. 1-7 and Algorithm 1", "FedKF, the authors' code"

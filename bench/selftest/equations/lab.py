@@ -23,6 +23,14 @@ SIDE, PIXELS = 4, 16
 CLASSES, FEATURES, BATCH_SIZE = 4, 6, 5
 SIZES: Mapping[int, float] = {0: 9.0, 1: 4.0, 2: 7.0, 3: 12.0, 4: 6.0}  # n_k; client 1 is smaller than a batch
 PIXEL_MEAN, PIXEL_STD = 0.3, 0.5
+Cohorts = tuple[tuple[int, ...], ...]  # the clients of each round
+
+ONE: Cohorts = ((0, 2, 3),)
+TWO: Cohorts = ((0, 2, 3), (1, 2, 4))
+THREE: Cohorts = ((0, 2, 3), (1, 4), (1, 2, 3))
+FIVE: Cohorts = (*THREE, (0, 4), (2, 3))
+CLIENT = 2  # takes part in every one of them
+
 MOMENTUM, EPS = 0.1, 1e-5  # of BatchNorm, as in torch
 
 SHAPES = {

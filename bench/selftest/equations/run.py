@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
 from bench.engine.pytree import detached_copy, leaves, stack, tensors, tree_map
-from bench.selftest.equations.formulas import masked
-from bench.selftest.equations.lab import CLASSES, SIZES, LabCohort, LabFed, LabNet, batch, draw, holdings, model
+from bench.selftest.equations import lab
+from bench.selftest.equations.formulas import cross_entropy, masked, weighted
+from bench.selftest.equations.lab import SIZES, LabCohort, LabFed, LabNet, batch, draw, forward, model
 
 CPU = torch.device("cpu")
 Make = Callable[..., Algorithm]
@@ -50,7 +51,7 @@ class Run:
         self.fed = LabFed(self.net)
         self.algorithm = self.make(**self.options)
         self.initial = model(self.net, "initial")
-        self.clients: dict[int, Data] = {k: holdings(k) for k in SIZES}
+        self.clients: dict[int, Data] = {k: lab.holdings(k) for k in SIZES}
         self.memories: dict[int, Memory] = {}
         self.server: Server = self.algorithm.init_server(self.fed, detached_copy(self.initial))
         self._sent: Message | None = None
@@ -74,7 +75,7 @@ class Run:
     def fed_of(self, client: int) -> LabFed:
         """What a client's own hooks see."""
         data = self.clients[client]
-        counts = data.y[data.weight > 0].bincount(minlength=CLASSES).double()
+        counts = data.y[data.weight > 0].bincount(minlength=lab.CLASSES).double()
         return replace(self.fed, member=Client(client, counts.sum(), counts))
 
     def visit(self, client: int, steps: float = 1.0) -> Visit:
@@ -187,6 +188,59 @@ def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
 def slope_gap(got: Slope, expected: Slope) -> float:
     """The largest gap of two losses and two gradients."""
     return max(gap(got.loss, expected.loss), gap(got.grad, expected.grad))
+
+
+@dataclass(frozen=True)
+class Past:
+    """FedAvg's server by our own account.
+
+    Args:
+        globals: w_0, w_1, ..., the last being the start of the coming round.
+        locals: of each finished round, the model that each client ended at.
+    """
+
+    globals: list[Params]
+    locals: list[dict[int, Params]] = field(default_factory=list)
+
+    @property
+    def received(self) -> Params:
+        """The model w_t that the coming round starts from."""
+        return self.globals[-1]
+
+
+Loss = Callable[[Params, Batch, Past], Tensor]  # (B,) nats of each sample, or a scalar
+
+
+def ce(w: Params, given: Batch) -> Tensor:
+    """The cross entropy of each sample, (B,) nats, by the network in training mode."""
+    return cross_entropy(forward(w, given.x).logits, given.y)
+
+
+def fedavg_loss(**options: Any) -> Loss:
+    """FedAvg's F_k, the cross entropy, whatever the hyper-parameters."""
+    return lambda w, given, past: ce(w, given)
+
+
+def drive(run: Run, cohorts: lab.Cohorts) -> Past:
+    """Run these cohorts' rounds."""
+    past = Past([run.initial])
+    for clients in cohorts:
+        past.locals.append(run.round(clients))
+        past.globals.append(weighted(past.locals[-1], SIZES))
+    return past
+
+
+def look(run: Run, past: Past, client: int, loss: Loss, params: Params | None = None) -> float:
+    """The gap of one client's start, and of its loss and gradient at `params`, in the coming round."""
+    visit, given = run.visit(client), batch("look")
+    params = model(run.net, "look") if params is None else params
+    started = gap(dict(visit.local["params"]), past.received)
+
+    def objective(w: Params) -> Tensor:
+        value = loss(w, given, past)
+        return value if value.dim() == 0 else masked(value, given.weight)
+
+    return max(started, slope_gap(visit.slope(params, given), slope_of(run.net, objective, params)))
 
 
 def gap(got: Any, expected: Any) -> float:
