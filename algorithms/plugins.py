@@ -39,11 +39,9 @@ def find(name: str) -> Entry | None:
 
 
 def read_entry(name: str, path: str) -> Entry:
-    """The entry of an algorithm, read from its code.
+    """The entry of an algorithm, read from its code at `path`, a `module:factory`.
 
-    Args:
-        name: what the user typed, or the name in `About` of one of this suite.
-        path: `module:factory`.
+    `name` is what the user typed, or the name in `About` of one of this suite.
 
     Raises:
         ValueError: as of `find`.

@@ -44,12 +44,7 @@ class Variant:
         )
 
     def __call__(self, *args: Value, **values: Value) -> Algorithm:
-        """The algorithm with these hyper-parameters.
-
-        Raises:
-            TypeError: an unknown hyper-parameter.
-            ValueError: a value that is not allowed.
-        """
+        """The algorithm with these hyper-parameters; TypeError for an unknown one, ValueError for a forbidden value."""
         bound = self.__signature__.bind(*args, **values)
         bound.apply_defaults()
         given = {**bound.arguments, **self._fixed}

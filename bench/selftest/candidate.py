@@ -127,5 +127,5 @@ class Candidate:
 
 @functools.cache
 def candidate(name: str) -> Candidate:
-    """The algorithm of this name as other checks have used it before, its runs included."""
+    """The algorithm of this name, shared by all checks, its runs included."""
     return Candidate.of(name)

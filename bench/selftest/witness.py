@@ -38,14 +38,7 @@ AS_TENSORS = (
 
 @dataclass
 class Log:
-    """What a watched run showed.
-
-    Args:
-        finding: where what the contract does not allow is noted.
-        messages: one a round, as the clients received it.
-        uploads: one a client and round.
-        servers: after each round.
-    """
+    """Record of a watched run: breaches of the contract, each round's message and server, each client's uploads."""
 
     finding: Finding = field(default_factory=Finding)
     messages: list[Message] = field(default_factory=list)

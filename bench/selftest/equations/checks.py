@@ -28,16 +28,10 @@ MEAN_SOURCE = "McMahan et al. 2017, Algorithm 1"
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a check.
-
-    Args:
-        gap: largest absolute difference from the formula, in the compared quantity's own unit; inf if the answers
-            could not be compared.
-        reason: the algorithm's own error, or nothing.
-    """
+    """Result of a check: the largest absolute difference from the formula, inf if there is no comparison."""
 
     gap: float
-    reason: str = ""
+    reason: str = ""  # the algorithm's own error
 
     @property
     def passed(self) -> bool:

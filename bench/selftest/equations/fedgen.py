@@ -72,11 +72,9 @@ def listening(net: LabNet) -> Iterator[list[Tensor]]:
 
 @dataclass(frozen=True)
 class Terms:
-    """The weights of a client's two terms in one round.
+    """The weights of mean CE(head(g(y~)), y~), the printed term, and of mean KL( softmax(head(g(y))) || p(x) ).
 
-    Args:
-        hard: of mean CE(head(g(y~)), y~), the printed term.
-        soft: of mean KL( softmax(head(g(y))) || p(x) ), g(y) made for the batch's own labels; in the code alone.
+    The latter, with g(y) made for the batch's own labels, is in the code alone.
     """
 
     hard: float
@@ -181,22 +179,13 @@ class Training:
 
 @dataclass(frozen=True)
 class Step:
-    """One generator step as it was seen.
-
-    Args:
-        seen: the features, what the generator was, and its gradient by each entry of the features.
-        noise: (b, noise_dim) eps.
-        lr: of the generator.
-        heads: the round's local models by client.
-        shares: (C,) by client: a_{k,y}, its share of the round's samples of each class.
-        objective: which of the three losses the generator has.
-    """
+    """One generator step as it was seen: features, the generator's values, and its gradient by each feature's entry."""
 
     seen: Sight
-    noise: Tensor
+    noise: Tensor  # (b, noise_dim) eps
     lr: float
-    heads: Mapping[int, Params]
-    shares: Mapping[int, Tensor]
+    heads: Mapping[int, Params]  # the round's local models by client
+    shares: Mapping[int, Tensor]  # (C,) by client: a_{k,y}, its share of the round's samples of each class
     objective: str
 
     def gradients(self, labellings: Sequence[tuple[int, ...]], diversity: float) -> list[list[Tensor]]:
