@@ -27,15 +27,7 @@ def adam_init(params: Params) -> AdamState:
 def adam_step(
     params: Params, grads: Params, state: AdamState, lr: float | Tensor, weight_decay: float | Tensor = 0.0
 ) -> tuple[Params, AdamState]:
-    """The parameters and the state after one step.
-
-    Args:
-        params: what is trained, at least one, all of one type.
-        grads: the gradient, by the same names.
-        state: before the step.
-        lr: learning rate.
-        weight_decay: L2 coefficient, added to the gradient.
-    """
+    """The parameters, at least one and all of one type, and the state after one step with L2 decay in the gradient."""
     # All in one vector: an operation for each tensor of a small model costs more than its arithmetic.
     value, grad, mean, square = (_flat(tree, params) for tree in (params, grads, state["mean"], state["square"]))
     steps = state["steps"] + 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from difflib import get_close_matches
 
 from algorithms.base import NEEDS, Algorithm, layers
@@ -38,9 +37,12 @@ def check_class(name: str, algorithm: Algorithm) -> None:
     Raises:
         ValueError: a hook is misspelt, fields are declared outside a dataclass, a need is unknown, rows are repeated.
     """
+    hooks = methods(Algorithm)
     for kind in dict.fromkeys(kind for layer in layers(algorithm) for kind in type(layer).__mro__):
-        for written, near in misspelt(kind):
-            raise ValueError(f"algorithm {name!r}: {kind.__name__}.{written} is no hook: did you mean {near}?")
+        for written in methods(kind):
+            near = get_close_matches(written, hooks, n=1, cutoff=0.85)
+            if near and written not in hooks:  # the engine would never ask it
+                raise ValueError(f"algorithm {name!r}: {kind.__name__}.{written} is no hook: did you mean {near[0]}?")
         declared = [key for key, text in inspect.get_annotations(kind).items() if "ClassVar" not in str(text)]
         if declared and issubclass(kind, Algorithm) and "__dataclass_fields__" not in vars(kind):
             raise ValueError(
@@ -55,14 +57,6 @@ def check_class(name: str, algorithm: Algorithm) -> None:
         )
     if "" not in algorithm.rows or len(set(algorithm.rows)) < len(algorithm.rows):
         raise ValueError(f"algorithm {name!r}: `rows` holds '' and each suffix once, got {algorithm.rows}")
-
-
-def misspelt(kind: type) -> Iterator[tuple[str, str]]:
-    """The class's own methods that are nearly called like a hook, each with that hook: the engine never asks them."""
-    hooks = methods(Algorithm)
-    for written in methods(kind):
-        if written not in hooks:
-            yield from ((written, near) for near in get_close_matches(written, hooks, n=1, cutoff=0.85))
 
 
 def methods(kind: type) -> tuple[str, ...]:

@@ -81,10 +81,7 @@ class Field:
 class Entry(About):
     """One algorithm in the registry: what `About` says, and what is read from the code.
 
-    Args:
-        factory: `module:name` of a class or function, called with the hyper-parameters.
-        fields: hyper-parameters.
-        version: raised when results change.
+    `factory` is the `module:name` of a class or function; `version` is raised when results change.
     """
 
     factory: str
@@ -124,29 +121,28 @@ def as_json(entries: tuple[Entry, ...]) -> str:
     return json.dumps(entries, default=_plain, indent=1, ensure_ascii=False) + "\n"
 
 
-def from_json(text: str) -> tuple[Entry, ...]:
-    """The entries of an index."""
-    return tuple(_entry(item) for item in json.loads(text))
-
-
 def _plain(item: Any) -> Any:
     if isinstance(item, frozenset):
         return sorted(item)
-    values = {each.name: getattr(item, each.name) for each in fields(item)}
     defaults = {each.name: each.default for each in fields(item)}
     if isinstance(item, Entry):
         defaults["rows"] = {"": item.name}
-    return {name: value for name, value in values.items() if value != defaults[name]}
+    return {name: value for name, value in vars(item).items() if value != defaults[name]}
 
 
-def _entry(item: dict[str, Any]) -> Entry:
-    lists = {"needs": frozenset(item.get("needs", ())), "where": tuple(item.get("where", ()))}
-    return Entry(**{**item, **lists, "fields": tuple(_field(each) for each in item.get("fields", ()))})
-
-
-def _field(item: dict[str, Any]) -> Field:
-    bounds = item.get("bounds", {})
-    return Field(**{**item, "bounds": Bounds(**{**bounds, "choices": tuple(bounds.get("choices", ()))})})
+def from_json(text: str) -> tuple[Entry, ...]:
+    """The entries of an index."""
+    entries = []
+    for item in json.loads(text):
+        listed = []
+        for each in item.get("fields", ()):
+            bounds = each.get("bounds", {})
+            listed.append(
+                Field(**{**each, "bounds": Bounds(**{**bounds, "choices": tuple(bounds.get("choices", ()))})})
+            )
+        sets = {"needs": frozenset(item.get("needs", ())), "where": tuple(item.get("where", ()))}
+        entries.append(Entry(**{**item, **sets, "fields": tuple(listed)}))
+    return tuple(entries)
 
 
 def nearest(name: str, known: Mapping[str, Any]) -> str:

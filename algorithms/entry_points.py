@@ -22,12 +22,7 @@ _option = "--import"  # with which the user types one
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of thing that other packages may add.
-
-    Args:
-        name: in messages, such as `data set`.
-        group: of the entry points.
-    """
+    """A kind of thing that other packages may add: its name, such as `data set`, and the group of its entry points."""
 
     name: str
     group: str
@@ -44,11 +39,7 @@ class Kind:
         return name if ":" in name else None
 
     def load(self, name: str, path: str) -> Any:
-        """What stands at `path`.
-
-        Args:
-            name: what the user typed, for messages.
-            path: `module:name`.
+        """Import what stands at `path`, a `module:name`, for a user who typed `name`.
 
         Raises:
             ValueError: there is no such module, it cannot be imported, it has no such name, or a stored run names it.
@@ -70,9 +61,9 @@ class Kind:
         except Exception as error:
             raise self.failure(name, "imported", error) from error
         if not hasattr(imported, attribute):
-            have = [key for key, value in vars(imported).items() if _is_own(key, value, module)]
-            defined = ", ".join(have) or "nothing"
-            raise self.error(name, f"module {module!r} has no {attribute!r}; it defines: {defined}")
+            defined = [key for key, value in vars(imported).items() if _is_own(key, value, module)]
+            have = ", ".join(defined) or "nothing"
+            raise self.error(name, f"module {module!r} has no {attribute!r}; it defines: {have}")
         return getattr(imported, attribute)
 
     def error(self, name: str, what: str) -> ValueError:
@@ -81,7 +72,9 @@ class Kind:
 
     def failure(self, name: str, done: str, error: Exception) -> ValueError:
         """The error of one whose code raised when it was `imported`, `made` or the like."""
-        return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{_where(error)}")
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
+        place = f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
+        return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{place}")
 
 
 @contextmanager
@@ -102,12 +95,6 @@ def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iter
         yield
     finally:
         _importable, _option = before
-
-
-def _where(error: Exception) -> str:
-    """The innermost line that was being imported, in brackets; empty where there is none, as of a function called."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
-    return f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
 
 
 def as_module(name: str) -> str:

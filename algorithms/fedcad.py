@@ -22,16 +22,8 @@ def self_distillation(
 ) -> Tensor:
     """(1 - a) CE + a KL( p^g || p ), the objective that FedLSD and FedCAD share.
 
-    Args:
-        student: (B, C) logits of the local model.
-        teacher: (B, C) logits of the received global model.
-        labels: (B,) int64.
-        weight: a, a number or (B,).
-        temperature: T of the distillation; the cross entropy is taken at 1.
-        t_squared: multiply the distillation term by T^2.
-
-    Returns:
-        (B,), nats.
+    The logits of the local and the received model are (B, C), labels (B,) int64, and `weight`, a, is a number or (B,).
+    The cross entropy is taken at temperature 1; `t_squared` multiplies the other term by T^2. Returns (B,), nats.
     """
     scale = temperature**2 if t_squared else 1.0
     return (1 - weight) * cross_entropy(student, labels) + weight * (scale * kl(teacher, student, temperature))

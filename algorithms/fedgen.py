@@ -192,13 +192,9 @@ class FedGen(Algorithm):
         return dict(zip(leaves, grads, strict=True)), running
 
     def _risk(self, logits: Tensor, labels: Tensor, shares: Tensor, sizes: Tensor) -> Tensor:
-        """The generator's objective, a scalar in nats.
+        """The generator's objective, a scalar in nats, of the heads' logits (m, B, C) and the labels (B,).
 
-        Args:
-            logits: (m, B, C) of each client's head.
-            labels: (B,).
-            shares: (m, C), a_{k,c}.
-            sizes: (m,) clients' shares of the round's examples.
+        `shares` (m, C) are a_{k,c}, `sizes` (m,) the clients' shares of the round's examples.
         """
         if self.objective == "printed":
             return cross_entropy(torch.tensordot(sizes, logits, 1), labels).mean()

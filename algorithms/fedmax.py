@@ -16,15 +16,10 @@ from algorithms.losses import cross_entropy
 
 
 def activation_divergence(features: Tensor, direction: str, reduction: str) -> Tensor:
-    """The distance of softmax(features) from the uniform distribution U.
+    """The distance of softmax(features), (B, D), from the uniform distribution U: (B,), nats, >= 0.
 
-    Args:
-        features: (B, D) inputs of the last linear layer.
-        direction: `a_u` is KL(softmax(features) || U), `u_a` is KL(U || softmax(features)).
-        reduction: `batchmean` sums over features, `elementmean` takes their mean.
-
-    Returns:
-        (B,), nats, >= 0.
+    `a_u` is KL(softmax(features) || U), `u_a` KL(U || softmax(features)); `batchmean` sums over features, `elementmean`
+    takes their mean.
     """
     dim, log_a = features.shape[-1], features.log_softmax(-1)
     terms = log_a.exp() * (log_a + math.log(dim)) if direction == "a_u" else -(math.log(dim) + log_a) / dim

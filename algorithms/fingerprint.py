@@ -19,10 +19,12 @@ def fingerprint(modules: Iterable[str]) -> int:
     installed, do not count. It does not depend on what else is loaded, so that all processes of a sweep agree.
     """
     files: set[Path] = set()
-    for name in modules:
-        path = None if _is_ours(name) else _file(name)
-        if path:
-            _collect(Path(path), files)
+    waiting = [Path(path) for name in modules if (path := None if _is_ours(name) else _file(name))]
+    while waiting:
+        file = waiting.pop()
+        if file.suffix == ".py" and file not in files:
+            files.add(file)
+            waiting += _imported(file)
     return zlib.crc32(b"\0".join(file.read_bytes() for file in sorted(files)))
 
 
@@ -31,19 +33,11 @@ def _is_ours(module: str) -> bool:
 
 
 def _file(module: str) -> str | None:
-    """Where a module is written, without importing it."""
+    """The file of a module, without importing it."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
-    found = importlib.util.find_spec(module)
-    return found.origin if found else None
-
-
-def _collect(file: Path, found: set[Path]) -> None:
-    if file.suffix != ".py" or file in found:
-        return
-    found.add(file)
-    for other in _imported(file):
-        _collect(other, found)
+    spec = importlib.util.find_spec(module)
+    return spec.origin if spec else None
 
 
 def _imported(file: Path) -> Iterator[Path]:

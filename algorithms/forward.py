@@ -32,11 +32,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 class Answers:
     """A network's answers in one pass over many samples, a chunk at a time.
 
-    Where a chunk does not fit into memory, this pass goes on with half as many samples at once; the next one begins
-    anew, so that no result depends on what ran before.
-
-    Args:
-        net: the network.
+    If a chunk does not fit into memory, this pass goes on with half as many samples at once; the next one begins anew,
+    so that no result depends on what ran before.
     """
 
     def __init__(self, net: Net) -> None:
@@ -50,13 +47,13 @@ class Answers:
         Raises:
             RuntimeError: not even one sample fits; mostly a `torch.OutOfMemoryError`.
         """
-        found: list[Outputs] = []
-        while len(x) or not found:
+        answers: list[Outputs] = []
+        while len(x) or not answers:
             part = x[: self._most]
-            if (made := self._tried(params, part)) is not None:
-                found.append(made)
+            if (answer := self._tried(params, part)) is not None:
+                answers.append(answer)
                 x = x[len(part) :]
-        return found[0] if len(found) == 1 else Outputs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+        return answers[0] if len(answers) == 1 else Outputs(*map(torch.cat, zip(*answers, strict=True)))
 
     def _tried(self, params: Params, x: Tensor) -> Outputs | None:
         """None if memory did not suffice."""

@@ -24,16 +24,9 @@ SLOPE = 0.2  # of LeakyReLU
 def feature_generator(
     generator: Generator, like: Tensor, *, num_classes: int, feature_dim: int, hidden: int, noise: int, embedding: bool
 ) -> Params:
-    """FedGen's generator before training: Linear-BatchNorm-ReLU-Linear on noise and label.
+    """FedGen's generator before training: Linear-BatchNorm-ReLU-Linear on noise (Z) and label, to `feature_dim` D.
 
-    Args:
-        generator: source of the draws.
-        like: a tensor of the device and type wanted.
-        num_classes: C.
-        feature_dim: D, the output.
-        hidden: width of the hidden layer.
-        noise: Z.
-        embedding: labels enter as learnt vectors of length Z, instead of one-hot.
+    It has the device and type of `like`. With `embedding`, labels enter as learnt vectors of length Z, not one-hot.
     """
     theta = {
         **_linear(generator, "hidden", noise + (noise if embedding else num_classes), hidden),
@@ -72,12 +65,7 @@ def image_generator(generator: Generator, like: Tensor, *, input_shape: tuple[in
 
     Weights of convolutions are drawn from N(0, 2 / (9 * output channels)), as in the authors' code. With torch's
     default the first images would be nearly uniform grey: a standard deviation of pixels of 0.02 instead of 0.38.
-
-    Args:
-        generator: source of the draws.
-        like: a tensor of the device and type wanted.
-        input_shape: (channels, H, W) of the images.
-        noise: Z.
+    It has the device and type of `like`; `input_shape` is (channels, H, W) of the images, `noise` Z.
     """
     first, second, third = IMAGE_WIDTHS
     height, width = _quarter(input_shape)

@@ -11,15 +11,7 @@ from torch import Tensor
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """-log softmax(logits)_y, at temperature 1.
-
-    Args:
-        logits: (B, C).
-        labels: (B,) int64 in [0, C).
-
-    Returns:
-        (B,), nats.
-    """
+    """-log softmax(logits)_y, at temperature 1, of logits (B, C) and labels (B,) int64 in [0, C): (B,), nats."""
     return F.cross_entropy(logits, labels, reduction="none")
 
 
@@ -42,12 +34,7 @@ def kl(teacher: Tensor, student: Tensor, temperature: float | Tensor = 1.0) -> T
 def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
     """-sum_c softmax(teacher)_c log softmax(student)_c: KL(teacher || student) plus the teacher's entropy.
 
-    Args:
-        teacher: (B, C) logits; gradients flow unless the caller detached them.
-        student: (B, C) logits.
-
-    Returns:
-        (B,), nats.
+    Both are (B, C) logits; gradients flow through the teacher unless the caller detached it. Returns (B,), nats.
     """
     return -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1)
 
@@ -55,14 +42,7 @@ def soft_cross_entropy(teacher: Tensor, student: Tensor) -> Tensor:
 def contrastive(anchor: Tensor, positive: Tensor, negative: Tensor, temperature: float | Tensor) -> Tensor:
     """-log( e^(s_p / T) / (e^(s_p / T) + e^(s_n / T)) ), s the cosine similarity with the anchor.
 
-    Args:
-        anchor: (B, D) features.
-        positive: (B, D).
-        negative: (B, D).
-        temperature: T > 0.
-
-    Returns:
-        (B,), nats.
+    All three are (B, D) features, and T > 0. Returns (B,), nats.
     """
     near = F.cosine_similarity(anchor, positive, dim=-1)
     far = F.cosine_similarity(anchor, negative, dim=-1)
@@ -72,14 +52,8 @@ def contrastive(anchor: Tensor, positive: Tensor, negative: Tensor, temperature:
 def not_true_kl(teacher: Tensor, student: Tensor, labels: Tensor, temperature: float | Tensor = 1.0) -> Tensor:
     """KL between the softmax functions over the C - 1 classes other than the true one, without the factor T^2.
 
-    Args:
-        teacher: (B, C) logits; gradients flow unless the caller detached them.
-        student: (B, C) logits.
-        labels: (B,) int64 in [0, C).
-        temperature: T > 0.
-
-    Returns:
-        (B,), nats, >= 0; the same whatever the true class's logits are.
+    Teacher and student are (B, C) logits, labels (B,) int64 in [0, C), and T > 0; gradients flow through the teacher
+    unless the caller detached it. Returns (B,), nats, >= 0; the same whatever the true class's logits are.
     """
     true = one_hot(labels, student.shape[-1]).bool()
     log_p, log_q = (_log_softmax_without(logits / temperature, true) for logits in (teacher, student))

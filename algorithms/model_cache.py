@@ -15,12 +15,7 @@ from algorithms.base import Cohort, Params
 
 @dataclass(frozen=True)
 class ModelCache:
-    """The latest model of each client.
-
-    Args:
-        models: each tensor (K, ...).
-        counted: (K,), 1 for a client that the mean counts.
-    """
+    """The latest model of each client, each tensor (K, ...); `counted` (K,) is 1 for a client that the mean counts."""
 
     models: Params
     counted: Tensor

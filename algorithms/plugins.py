@@ -24,19 +24,12 @@ if TYPE_CHECKING:
 
 KIND = Kind("algorithm", "fedkd_bench.algorithms")
 Factory = Callable[..., Any]
-
-
-def names() -> tuple[str, ...]:
-    """The names that installed packages add."""
-    return KIND.names()
+names = KIND.names
 
 
 @cache
 def find(name: str) -> Entry | None:
     """The entry of an algorithm that is not of this suite, or None if no package has one of that name.
-
-    Args:
-        name: an entry point's name, or `package.module:factory`.
 
     Raises:
         ValueError: the module, the factory or what it makes is not what it should be; the message says what.
@@ -46,11 +39,9 @@ def find(name: str) -> Entry | None:
 
 
 def read_entry(name: str, path: str) -> Entry:
-    """The entry of an algorithm, read from its code.
+    """The entry of an algorithm, read from its code at `path`, a `module:factory`.
 
-    Args:
-        name: what the user typed, or the name in `About` of one of this suite.
-        path: `module:factory`.
+    `name` is what the user typed, or the name in `About` of one of this suite.
 
     Raises:
         ValueError: as of `find`.
@@ -67,22 +58,23 @@ def read_entry(name: str, path: str) -> Entry:
     if about is None:
         summary = (inspect.getdoc(factory) or type(algorithm).__name__).splitlines()[0]
         about = About(paper=path.partition(":")[0], summary=summary, down="counted", up="counted", keeps="counted")
-    stated = {item.name: item for layer in reversed([*layers(algorithm)]) for item in dataclasses.fields(layer)}
-    documented = [*reversed([type(layer) for layer in layers(algorithm)]), factory]
+    inwards = list(layers(algorithm))
+    stated: dict[str, Any] = {
+        item.name: item.metadata for layer in reversed(inwards) for item in dataclasses.fields(layer)
+    }
+    documented = [*(type(layer) for layer in reversed(inwards)), factory]
     meanings = {key: text for each in documented for key, text in _arguments(each).items()}
-    fields = []
-    for parameter in _parameters(factory):
-        metadata = stated[parameter.name].metadata if parameter.name in stated else {}
-        fields.append(
-            Field(
-                parameter.name,
-                kind_of(parameter.annotation),
-                parameter.default,
-                metadata.get("bounds", Bounds()),
-                meanings.get(parameter.name, "–"),
-                metadata.get("packable", False),
-            )
+    fields = [
+        Field(
+            parameter.name,
+            kind_of(parameter.annotation),
+            parameter.default,
+            stated.get(parameter.name, {}).get("bounds", Bounds()),
+            meanings.get(parameter.name, "–"),
+            stated.get(parameter.name, {}).get("packable", False),
         )
+        for parameter in _parameters(factory)
+    ]
     return Entry(
         **vars(about)
         | {

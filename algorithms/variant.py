@@ -31,27 +31,20 @@ class Variant:
         self._kinds, self._fixed = kinds, dict(fixed or {})
         self.about = dataclasses.replace(kinds[0].about, **facts)
         self.__doc__, self.__module__ = kinds[0].__doc__, kinds[0].__module__
-        fields = [item for kind in reversed(kinds) for item in dataclasses.fields(kind)]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         self.__signature__ = inspect.Signature(
             [
                 inspect.Parameter(
-                    item.name,
-                    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-                    default=(defaults or {}).get(item.name, item.default),
-                    annotation=item.type,
+                    item.name, kind, default=(defaults or {}).get(item.name, item.default), annotation=item.type
                 )
-                for item in fields
+                for layer in reversed(kinds)
+                for item in dataclasses.fields(layer)
                 if item.name not in ("base", *self._fixed)
             ]
         )
 
     def __call__(self, *args: Value, **values: Value) -> Algorithm:
-        """The algorithm with these hyper-parameters.
-
-        Raises:
-            TypeError: an unknown hyper-parameter.
-            ValueError: a value that is not allowed.
-        """
+        """The algorithm with these hyper-parameters; TypeError for an unknown one, ValueError for a forbidden value."""
         bound = self.__signature__.bind(*args, **values)
         bound.apply_defaults()
         given = {**bound.arguments, **self._fixed}

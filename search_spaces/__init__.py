@@ -42,12 +42,7 @@ def own_space(algorithm: str, dataset: str, own_paper: str) -> Space | None:
 
 
 def find_table(paper: str, name: str) -> tuple[str, Table] | None:
-    """A paper's table and the key under which its spaces stand; None if there is none.
-
-    Args:
-        paper: key in `PAPERS`.
-        name: as printed, such as `3` or `IV`.
-    """
+    """The table of a paper in `PAPERS` named `3`, `IV` or alike, and the key of its spaces; None if there is none."""
     keys = (paper, *(key for key, part in PAPERS.items() if part.part_of == paper))
     return next(((key, TABLES[key, name]) for key in keys if (key, name) in TABLES), None)
 

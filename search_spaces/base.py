@@ -14,13 +14,7 @@ from search_spaces.setting import Setting
 class Paper:
     """A paper whose experiments are encoded here, or this project's own settings.
 
-    Args:
-        key: name on the command line.
-        title: as printed.
-        authors: as cited.
-        year: of publication.
-        link: where to read it.
-        part_of: key of the same paper, where this is its second problem on one data set.
+    `key` is its name on the command line, `part_of` that of the same paper if this is a second problem on one data set.
     """
 
     key: str
@@ -46,7 +40,8 @@ class Grid:
         return value in self.values
 
     def __str__(self) -> str:
-        return "{" + ", ".join(_show(value) for value in self.values) + "}"
+        shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in self.values]
+        return "{" + ", ".join(shown) + "}"
 
 
 @dataclass(frozen=True)
@@ -66,10 +61,6 @@ class Range:
 
     def __str__(self) -> str:
         return f"[{self.low:g}, {self.high:g}]{' log' if self.log else ''}"
-
-
-def _show(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
@@ -99,18 +90,12 @@ class Space:
     tuned: Mapping[str, Grid] = field(default_factory=dict)
 
     def reported(self, alpha: float | None = None) -> dict[str, Value]:
-        """The values that the paper's results stand for: the fixed and the chosen ones.
+        """The fixed and the chosen values of a result at this alpha, or at the setting's own.
 
-        Args:
-            alpha: Dirichlet concentration of the result; None for the setting's own.
-
-        Returns:
-            Values by hyper-parameter. Names of `grid` that are missing have no printed choice, names of neither have
-            the algorithm's default.
+        Names of `grid` that are missing have no printed choice, names of neither have the algorithm's default.
         """
-        own = self.setting.alpha if alpha is None else alpha
-        exception = {} if own is None else self.chosen_at.get(own, {})
-        return {**self.fixed, **self.chosen, **exception}
+        alpha = self.setting.alpha if alpha is None else alpha
+        return {**self.fixed, **self.chosen, **({} if alpha is None else self.chosen_at.get(alpha, {}))}
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,7 @@ Value = bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Bounds:
-    """The values a number may take: an interval, or a list of names.
-
-    Args:
-        low: smallest value, or None.
-        high: largest value, or None.
-        open_low: the smallest value itself is not allowed.
-        open_high: the largest value itself is not allowed.
-        choices: the allowed strings; empty for numbers.
-    """
+    """The values of a field: an interval of numbers, open or closed at either end, or the allowed strings `choices`."""
 
     low: float | None = None
     high: float | None = None
@@ -121,21 +113,13 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def names_in(relation: str) -> set[str]:
-    """The two names of a relation `name op name`, for instance `beta <= gamma`.
-
-    Raises:
-        ValueError: the relation is not of that form.
-    """
+    """The two names of a relation such as `beta <= gamma`; raises ValueError if it is not of that form."""
     left, _, right = _parts(relation)
     return {left, right}
 
 
 def holds(relation: str, values: Mapping[str, Any]) -> bool:
-    """Whether a relation `name op name` holds.
-
-    Raises:
-        ValueError: the relation is not of that form.
-    """
+    """Whether a relation `name op name` holds; raises ValueError if it is not of that form."""
     left, sign, right = _parts(relation)
     return _RELATIONS[sign](values[left], values[right])
 

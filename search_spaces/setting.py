@@ -45,9 +45,7 @@ def _setting(
 
 @dataclass(frozen=True)
 class Setting:
-    """One federated problem: everything that decides a run's numbers, except the algorithm and the seed.
-
-    Each field carries its range and meaning as metadata; construction checks them.
+    """One federated problem. Each field carries its range and meaning as metadata; construction checks them.
 
     Raises:
         ValueError: a value has the wrong type or lies outside its range; the message names both.

@@ -20,9 +20,9 @@ from algorithms.base import Algorithm
 from algorithms.losses import cross_entropy, kl
 from bench.selftest.equations import CHECKS, TOLERANCE, Check, Make
 from bench.selftest.equations import formulas as written_anew
-from bench.selftest.equations.checks import gap
 from bench.selftest.equations.distillation import printed_weights
 from bench.selftest.equations.lab import LabNet, model
+from bench.selftest.equations.run import gap
 
 ALL = [pytest.param(name, check, id=f"{name}: {check.title}") for name in CHECKS for check in CHECKS[name]]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,9 @@ from bench import cli
 from bench.selftest import main
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import CHECKS, run_check
+from bench.selftest.communication import amount
 from bench.selftest.contract import HOOKS
+from bench.selftest.witness import Witness
 
 HEAD = """
 from dataclasses import dataclass, field
@@ -148,20 +151,6 @@ WRONG = {
 }
 
 
-LEAN = '''
-@dataclass(frozen=True)
-class Lean(Algorithm):
-    """FedProx without the choice of a reduction."""
-
-    mu: float = hyper(0.01, 0)
-
-    def local_loss(self, net, local, batch, message, memory, plan):
-        w = local["params"]
-        term = squared_distance(w, message["params"], net.trainable)
-        return cross_entropy(net(w, batch.x).logits, batch.y) + self.mu / 2 * term
-'''
-
-
 @pytest.fixture
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Callable[[str], str]:
     """Writes a module, and gives its name, which no other test uses: modules stay imported."""
@@ -250,12 +239,46 @@ def test_a_wrong_copy_of_a_built_in_is_found_out(
     assert all("differ" in problem for problem in found.checks[failing]["problems"])
 
 
-def test_a_declaration_that_is_not_kept_is_told_in_numbers() -> None:
+@pytest.mark.parametrize(
+    ("entry", "check", "words"),
+    [
+        ({"down": "2P"}, "communication", "8518 down, where '2P' is 17030 (P = 8515, C = 3)"),
+        ({"down": "P + X"}, "communication", "P + X"),
+        ({"keeps": "its model, P"}, "memory", "it keeps nothing"),
+    ],
+    ids=["amount", "letters", "keeps"],
+)
+def test_an_entry_that_is_wrong_is_told(entry: dict, check: str, words: str) -> None:
     candidate = Candidate.of("fedcad")
-    wrong = replace(candidate, entry=replace(candidate.entry, down="2P"))
-    outcome = run_check(wrong, "communication")
+    outcome = run_check(replace(candidate, entry=replace(candidate.entry, **entry)), check)
     assert outcome.status == "failed"
-    assert any("8518" in problem and "17030" in problem for problem in outcome.problems)
+    assert words in " ".join(outcome.problems)
+
+
+LETTERS = {"P": 10.0, "Pn": 8.0, "C": 3.0, "G": 7.0, "M": 5.0, "J": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "round_", "value"),
+    [
+        ("0", 1, 0),
+        ("2P", 1, 20),
+        ("P + C^2 + C", 1, 22),
+        ("(1 + J) P without BatchNorm", 1, 24),
+        ("P; 2P from round 3 if M > 1", 2, 10),
+        ("P; 2P from round 3 if M > 1", 3, 20),
+        ("P in round 1, then min(t-1, M) (P + 1)", 1, 10),
+        ("P in round 1, then min(t-1, M) (P + 1)", 3, 22),
+        ("P in round 1, then min(t-1, M) (P + 1)", 9, 55),
+    ],
+)
+def test_the_registrys_words_are_read_as_numbers(words: str, round_: int, value: float) -> None:
+    assert amount(words, LETTERS, round_) == value
+
+
+def test_eleven_hooks_are_watched() -> None:
+    assert len(HOOKS) == 11
+    assert set(HOOKS) <= set(vars(Witness)), "each is forwarded by the witness itself"
 
 
 @pytest.mark.parametrize(
@@ -285,7 +308,7 @@ def test_it_is_a_command_and_a_sub_command(capsys: pytest.CaptureFixture[str]) -
 def test_what_an_algorithm_has_no_hyper_parameter_for_is_left_out(
     outside: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lean = f"{outside(LEAN)}:Lean"
-    found = certificate(capsys, lean, "--as", "fedprox", "--only", "equations", "reductions")
+    lean = re.sub(".*prox_reduction.*\n", "", PROX.format(distance=SQUARED, weight="self.mu / 2"))
+    found = certificate(capsys, f"{outside(lean)}:Prox", "--as", "fedprox", "--only", "equations", "reductions")
     assert found.status == 0, found
     assert "prox_reduction" in found.checks["equations"]["measured"]

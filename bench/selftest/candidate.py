@@ -25,7 +25,7 @@ class Candidate:
 
     Args:
         name: of the registry, of an entry point, or `module:factory`.
-        entry: what the registry says of it, or what its dataclass says if it comes from outside.
+        entry: of the registry, or read from its dataclass if it comes from outside.
         judged_as: the built-in algorithm whose equations and limits it is held to; None for an unknown method.
     """
 
@@ -42,8 +42,8 @@ class Candidate:
             KeyError: no such algorithm.
             ValueError: one from outside that cannot be imported, or is none.
         """
-        found = entry(name)
-        return Candidate(name, found, judged_as or (found.name if found.name in ALGORITHMS else None))
+        listed = entry(name)
+        return Candidate(name, listed, judged_as or (listed.name if listed.name in ALGORITHMS else None))
 
     @property
     def built_in(self) -> bool:
@@ -52,22 +52,14 @@ class Candidate:
 
     @property
     def factory(self) -> Callable[..., Algorithm]:
-        """What makes it: a class or a function."""
+        """The class or function that makes it."""
         module, _, function = self.entry.factory.partition(":")
-        found: Callable[..., Algorithm] = getattr(importlib.import_module(module), function)
-        return found
+        factory: Callable[..., Algorithm] = getattr(importlib.import_module(module), function)
+        return factory
 
     def build(self, **hyperparameters: Any) -> Algorithm:
         """A new object, all other hyper-parameters at their defaults."""
         return build(self.name, **hyperparameters)
-
-    def make(self, **hyperparameters: Any) -> Algorithm:
-        """The same for a toy run, its server's work cut short unless that is given."""
-        return self.build(**{**self._short(), **hyperparameters})
-
-    def _short(self) -> dict[str, Value]:
-        short = SHORT.get(self.judged_as or "", {})
-        return {name: value for name, value in short.items() if name in self.entry.defaults()}
 
     def lacks(self, names: Iterable[str]) -> set[str]:
         """Those hyper-parameters that an algorithm from outside need not have; a built-in one lacks none."""
@@ -79,8 +71,9 @@ class Candidate:
         return self.entry.needs | self.build().needs
 
     def defaults(self) -> dict[str, Value]:
-        """Hyper-parameters of a toy run that are not given."""
-        return {**self.entry.defaults(), **self._short()}
+        """Hyper-parameters of a toy run that are not given: the server's work is cut short."""
+        defaults, short = self.entry.defaults(), SHORT.get(self.judged_as or "", {})
+        return {**defaults, **{name: value for name, value in short.items() if name in defaults}}
 
     def model(self, form: str = PLAIN) -> str:
         """The model in a form that the algorithm can run on."""
@@ -97,7 +90,7 @@ class Candidate:
     def allows(self, values: Values) -> bool:
         """Whether it can be made with these hyper-parameters."""
         try:
-            self.make(**values)
+            self.build(**{**self.defaults(), **values})
         except ValueError:
             return False
         return True
@@ -107,27 +100,20 @@ class Candidate:
         backend: str = "loop",
         values: Values | None = None,
         *,
-        wrap: Callable[[Algorithm], Algorithm] = lambda made: made,
+        wrap: Callable[[Algorithm], Algorithm] = lambda algorithm: algorithm,
         folder: StateFolder | None = None,
         sizes: Sequence[int] = SIZES,
         exact_model: bool = False,
         **fields: Any,
     ) -> Simulation:
-        """A new simulation.
+        """A new simulation of `toy.simulate`, of the algorithm with these hyper-parameters in `wrap`.
 
-        Args:
-            backend: `loop`, `stacked` or `auto`.
-            values: hyper-parameters.
-            wrap: applied to the algorithm.
-            folder: of its state.
-            sizes: samples of each client.
-            exact_model: take the model as it is, even where the algorithm needs another form.
-            **fields: of the setting.
+        `exact_model` takes the model as it is, even if the algorithm needs another form.
         """
         if not exact_model:
             fields["model"] = self.model(fields.get("model", PLAIN))
-        made = wrap(self.make(**(values or {})))
-        return simulate(made, backend, folder=folder, sizes=sizes, **fields)
+        algorithm = wrap(self.build(**{**self.defaults(), **(values or {})}))
+        return simulate(algorithm, backend, folder=folder, sizes=sizes, **fields)
 
     def run(self, rounds: int, backend: str = "loop", values: Values | None = None, **options: Any) -> Simulation:
         """A simulation after some rounds; the same one for the same arguments, so it must not be advanced."""
@@ -141,5 +127,5 @@ class Candidate:
 
 @functools.cache
 def candidate(name: str) -> Candidate:
-    """The algorithm of this name as other checks have used it before, its runs included."""
+    """The algorithm of this name, shared by all checks, its runs included."""
     return Candidate.of(name)

@@ -1,4 +1,4 @@
-"""Runs the checks of an algorithm, and says what came of each. Imports neither torch nor ray by itself."""
+"""The checks of an algorithm, and the certificate of their outcomes. Imports neither torch nor ray by itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 import re
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,51 +23,62 @@ Cause = tuple[str, str, str, int | None]
 
 @dataclass(frozen=True)
 class Check:
-    """A property that every algorithm must have; the module of its name here has `check(candidate, finding)`.
+    """A property that every algorithm must have.
 
     Args:
+        module: of this package; its function of the check's name is called with the candidate and a finding.
         summary: what holds.
         look: where to look when it does not.
     """
 
+    module: str
     summary: str
     look: str
 
 
 CHECKS = {
     "contract": Check(
+        "contract",
         "the dataclass and every hook are what the contract says",
         "algorithms/base.py, which describes each hook, and the algorithm's fields",
     ),
     "backends": Check(
+        "runs",
         "clients one by one and stacked give the same models and the same traffic",
         "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
     ),
     "reductions": Check(
+        "runs",
         "at its limits it is another algorithm, bit for bit where the arithmetic is the same",
         "what is added when its weight is 0: a term that is not multiplied by it, a draw that moves the data",
     ),
     "resume": Check(
+        "runs",
         "two rounds, a save and two rounds more equal four rounds bit for bit",
         "state outside server.extra and memories, or draws from anything but `generator` and fed.stream(...)",
     ),
     "learns": Check(
+        "runs",
         "it beats guessing clearly on a toy problem, and stays finite",
         "the sign and the size of each term of the loss, and the server's step",
     ),
     "communication": Check(
+        "communication",
         "messages, uploads and gradient requests are what `about` states, round by round",
         "`down` and `up` of `about`; tensors sent twice as copies, where one object would travel once",
     ),
     "hyperparameters": Check(
+        "hyperparameters",
         "each one changes the result, and values out of range are refused in plain words",
         "whether the field is read at all, and its bounds in `hyper(...)`",
     ),
     "memory": Check(
+        "communication",
         "what is kept and sent is bounded and holds nobody's data",
         "server.extra and what `upload` returns",
     ),
     "equations": Check(
+        "equations",
         "losses, gradients and server steps equal the printed formulas, written anew",
         "the formula's source, named with each difference",
     ),
@@ -76,19 +87,17 @@ CHECKS = {
 
 @dataclass
 class Finding:
-    """Collects what one check measures and what is wrong.
+    """Problems and the figure of one check.
 
     Args:
-        measured: the figure that shows it, such as `largest gap 3.1e-15 <= 1e-10`.
-        problems: whatever is wrong, in plain words; none is a pass.
-        errors: exceptions among them.
-        causes: of the problems that are errors of the algorithm's own, equal for one error met on different ways.
+        measured: the figure, such as `largest gap 3.1e-15 <= 1e-10`.
+        problems: in plain words; none is a pass.
+        errors: the exceptions among them, by the problem's words.
     """
 
     measured: str = ""
     problems: list[str] = field(default_factory=list)
-    errors: list[Exception] = field(default_factory=list)
-    causes: dict[str, Cause] = field(default_factory=dict)
+    errors: dict[str, Exception] = field(default_factory=dict)
 
     def expect(self, holds: bool, problem: str) -> None:
         """Note a problem unless it holds."""
@@ -97,22 +106,19 @@ class Finding:
 
     def failed(self, error: Exception, problem: str) -> None:
         """Note an error, in these words, as a problem."""
-        self.errors.append(error)
+        self.errors.setdefault(problem, error)
         self.expect(False, problem)
-        cause = cause_of(error)
-        if cause:
-            self.causes[problem] = cause
 
     @contextmanager
     def case(self, where: str = "") -> Iterator[None]:
-        """One of several cases: an error in it is a problem, and the next case still runs."""
+        """Note an error in one of several cases as a problem, so that the next case still runs."""
         try:
             yield
         except NotApplicable:
             raise
         except Exception as error:
-            own = own_line(error)
-            place = f" ({Path(own.filename).name}, line {own.lineno})" if own else ""
+            line = own_line(error)
+            place = f" ({Path(line.filename).name}, line {line.lineno})" if line else ""
             self.failed(error, f"{where}{': ' * bool(where)}{type(error).__name__}: {error}{place}")
 
 
@@ -121,22 +127,19 @@ class NotApplicable(Exception):
 
 
 def cause_of(error: Exception) -> Cause | None:
-    """What raised it first, its words without their numbers, and the algorithm's line; None if it has no part in it."""
-    own, first = own_line(error), chain(error)[-1]
-    return own and (type(first).__name__, re.sub(r"\d+", "#", str(first)), own.filename, own.lineno)
+    """The first error's type, its words without their numbers, and the algorithm's line; None if it has no part in it.
+
+    One error that is met on different ways has one cause.
+    """
+    line, first = own_line(error), chain(error)[-1]
+    return line and (type(first).__name__, re.sub(r"\d+", "#", str(first)), line.filename, line.lineno)
 
 
 @dataclass(frozen=True)
 class Outcome:
     """One line of a certificate.
 
-    Args:
-        check: its name.
-        status: `passed`, `failed`, `same error` or `not applicable`.
-        measured: the figure; or why it is not applicable, or which check failed by the same error.
-        problems: of a failure.
-        look: where to look after a failure.
-        seconds: that it took.
+    `measured` is the figure, or why the check is not applicable, or which check failed by the same error.
     """
 
     check: str
@@ -149,15 +152,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Certificate:
-    """All outcomes of one algorithm.
-
-    Args:
-        algorithm: the name that was asked for.
-        factory: `module:function`.
-        version: of the registry's entry.
-        judged_as: the built-in algorithm whose equations and limits it was held to, or None.
-        outcomes: in the order of the checks.
-    """
+    """All outcomes of one algorithm; `judged_as` is the built-in one whose equations and limits it was held to."""
 
     algorithm: str
     factory: str
@@ -181,13 +176,7 @@ class Certificate:
 
 
 def certify(candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose: bool = False) -> Certificate:
-    """Run all of these checks, whatever some of them find.
-
-    Args:
-        candidate: the algorithm.
-        checks: names in `CHECKS`.
-        verbose: tracebacks of errors among the problems.
-    """
+    """Run all of these checks, whatever some of them find; `verbose` adds the errors' tracebacks to the problems."""
     told: dict[Cause, str] = {}
     outcomes = tuple(run_check(candidate, name, verbose, told) for name in checks)
     entry = candidate.entry
@@ -201,32 +190,27 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False, told: dict
         candidate: the algorithm.
         name: in `CHECKS`.
         verbose: tracebacks of errors among the problems.
-        told: errors of the algorithm's own that checks before this one failed by, each with the first of them; they are
-            not told again. Takes up those of this check.
+        told: causes of errors, each with the first check that failed by it, which alone tells it. Takes up those of
+            this check.
     """
-    began, finding = time.perf_counter(), Finding()
+    began, finding, told = time.perf_counter(), Finding(), {} if told is None else told
     try:
         with finding.case():
-            importlib.import_module(f"bench.selftest.{name}").check(candidate, finding)
+            getattr(importlib.import_module(f"bench.selftest.{CHECKS[name].module}"), name)(candidate, finding)
     except NotApplicable as reason:
         return Outcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
-    seconds, known = time.perf_counter() - began, dict(told or {})
-    if told is not None:
-        told |= {cause: name for cause in finding.causes.values() if cause not in told}
-    problems, elsewhere = _news(finding, known, verbose)
-    if problems:
-        told_there = [f"and an error: {elsewhere}"] if elsewhere else []
-        return Outcome(name, FAILED, finding.measured, (*problems, *told_there), CHECKS[name].look, seconds)
-    if elsewhere:
-        return Outcome(name, SAME_ERROR, elsewhere, seconds=seconds)
-    return Outcome(name, PASSED, finding.measured, seconds=seconds)
-
-
-def _news(finding: Finding, told: Mapping[Cause, str], verbose: bool) -> tuple[list[str], str]:
-    """The problems that no check has told, with their tracebacks; and, if there are others, where they were told."""
-    first = dict.fromkeys(told[cause] for cause in finding.causes.values() if cause in told)
-    problems = [problem for problem in finding.problems if finding.causes.get(problem) not in told]
+    seconds = time.perf_counter() - began
+    causes = {problem: cause for problem, error in finding.errors.items() if (cause := cause_of(error))}
+    again = {problem: told[cause] for problem, cause in causes.items() if cause in told}
+    for cause in causes.values():
+        told.setdefault(cause, name)
+    elsewhere = f"that of {' and '.join(dict.fromkeys(again.values()))}, told there" if again else ""
+    problems = [problem for problem in finding.problems if problem not in again]
+    if not problems:
+        status = SAME_ERROR if again else PASSED
+        return Outcome(name, status, elsewhere or finding.measured, seconds=seconds)
     if verbose:
-        errors = [error for error in finding.errors if cause_of(error) not in told]
+        errors = [error for problem, error in finding.errors.items() if problem not in again]
         problems += ["".join(traceback.format_exception(error)).rstrip() for error in errors]
-    return problems, f"that of {' and '.join(first)}, told there" if first else ""
+    problems += [f"and an error: {elsewhere}"] if elsewhere else []
+    return Outcome(name, FAILED, finding.measured, tuple(problems), CHECKS[name].look, seconds)

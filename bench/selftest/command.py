@@ -6,18 +6,14 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS
 from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from bench.planning.request import find_algorithm
-from bench.selftest.certify import CHECKS, Certificate
+from bench.selftest.certify import CHECKS, Certificate, certify
 from bench.selftest.report import as_json, line_of, print_certificates, print_checks
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.values import split_list, unknown
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 DESCRIPTION = """\
 Certify algorithms: each runs on a federation of four clients that takes milliseconds, and every property that this
@@ -35,11 +31,7 @@ exit status: 0 every check passed or does not apply; 1 some check failed; 2 usag
 
 def make_parser() -> Parser:
     """All options."""
-    parser = Parser(
-        prog="python -m bench.selftest",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-    )
+    parser = Parser(prog="python -m bench.selftest", description=DESCRIPTION, epilog=EPILOG)
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="of the registry, of an entry point, or module:factory")
     add("--all", action="store_true", help="every registered algorithm")
@@ -58,21 +50,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _selftest(given: argparse.Namespace) -> int:
+    # As wide as the terminal; a certificate that is piped or kept has lines of 80 characters.
+    screen = console(None if sys.stdout.isatty() else 80)
     if given.list:
-        print_checks(_screen(), given.json)
+        print_checks(screen, given.json)
         return EXIT_OK
-    checks, names = _checks(given.only), _names(given)
-    certificates = _certify(names, checks, given)
+    asked = split_list(given.only)
+    for name in asked:
+        if name not in CHECKS:
+            raise unknown("check", name, CHECKS)
+    checks = [name for name in CHECKS if name in asked or not asked]
+    certificates = _certify(_names(given), checks, given)
     if given.json:
         sys.stdout.write(json.dumps(as_json(certificates), indent=2) + "\n")
     else:
-        print_certificates(certificates, _screen())
+        print_certificates(certificates, screen)
     return EXIT_OK if all(certificate.passed for certificate in certificates) else EXIT_FAILED
-
-
-def _screen() -> Console:
-    """As wide as the terminal; a certificate that is piped or kept has lines of 80 characters."""
-    return console(None if sys.stdout.isatty() else 80)
 
 
 def _names(given: argparse.Namespace) -> list[str]:
@@ -95,25 +88,15 @@ def _names(given: argparse.Namespace) -> list[str]:
     return names
 
 
-def _checks(names: Sequence[str]) -> list[str]:
-    """In the order of the table, whatever the order they are named in."""
-    asked = split_list(names)
-    for name in asked:
-        if name not in CHECKS:
-            raise unknown("check", name, CHECKS)
-    return [name for name in CHECKS if name in asked or not asked]
-
-
 def _certify(names: Sequence[str], checks: Sequence[str], given: argparse.Namespace) -> list[Certificate]:
     import torch
 
     from bench.selftest.candidate import Candidate, candidate
-    from bench.selftest.certify import certify
 
     torch.set_num_threads(1)  # bit-equality holds at equal threads, and toys gain nothing from more
     certificates: list[Certificate] = []
     for number, name in enumerate(names, 1):
-        tested: Any = Candidate.of(name, given.judged_as) if given.judged_as else candidate(name)
+        tested = Candidate.of(name, given.judged_as) if given.judged_as else candidate(name)
         certificates.append(certify(tested, checks, given.verbose))
         sys.stderr.write(f"[{number}/{len(names)}] {line_of(certificates[-1])}\n")
         sys.stderr.flush()

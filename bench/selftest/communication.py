@@ -1,4 +1,4 @@
-"""Check `communication`: every round exchanges what `about` states, counted tensor by tensor."""
+"""Checks `communication` and `memory`: what is exchanged and kept, counted tensor by tensor."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from bench.engine.pytree import leaves
 from bench.engine.simulation import Simulation
 from bench.selftest.candidate import Candidate, Values
 from bench.selftest.certify import Finding
 from bench.selftest.toy import models_of
+from bench.selftest.witness import Log, Witness, tree_of, watch
 
 ROUNDS = 4
+MEMORY_ROUNDS = 12  # more than any buffer holds by default
+NEAR = 1e-9
 FLOAT64 = 8  # bytes
 WITHOUT = " without BatchNorm"
 Letters = Mapping[str, float]
 
 
-def check(candidate: Candidate, finding: Finding) -> None:
-    """Floats to and from each client of a round, and exchanges, in each of four rounds.
+def communication(candidate: Candidate, finding: Finding) -> None:
+    """Check the floats to and from each client of a round, and the exchanges, in each of four rounds.
 
     A built-in one also with the configurations whose traffic its words tell apart: M of 1 and 2, a warm-up.
     """
@@ -130,3 +137,66 @@ def _sum(text: str, letters: Letters) -> float:
         return float(eval(code, {"__builtins__": {}, "min": min}, dict(letters)))
     except (NameError, SyntaxError) as error:
         raise ValueError(f"cannot read {text!r}: {error}") from error
+
+
+def memory(candidate: Candidate, finding: Finding) -> None:
+    """Check that what is held and sent is bounded and nobody's data, in twelve watched rounds at half participation."""
+    simulation = candidate.simulate(wrap=watch, rounds=MEMORY_ROUNDS, participation=0.5)
+    simulation.advance(1)
+    wanted, held = set(simulation.participants(1)), set(simulation.memories)
+    finding.expect(held == wanted, f"memories are held of clients {sorted(held)}, not of {sorted(wanted)}")
+    simulation.advance(MEMORY_ROUNDS - 1)
+    witness = simulation.algorithm
+    assert isinstance(witness, Witness)
+    log, size = witness.log, letters_of(candidate, {}, simulation)["P"]
+    servers = [_floats(tree_of(server)) for server in log.servers]
+    growing = all(later > earlier for earlier, later in pairwise(servers))
+    finding.expect(
+        not growing, f"the server grows every round, from {servers[0] / size:.3g} to {servers[-1] / size:.3g} P"
+    )
+    _no_data(simulation, log, finding)
+    kept = max((_floats(memory) for memory in simulation.memories.values()), default=0)
+    if candidate.built_in:  # its entry says `nothing`, a thing, or a thing and its size
+        words = candidate.entry.keeps
+        _, comma, floats = words.rpartition(", ")
+        if words.startswith("nothing"):
+            finding.expect(not kept, f"the entry says a client keeps nothing, it keeps {kept} numbers")
+        else:
+            finding.expect(kept > 0, f"the entry says a client keeps {words!r}, it keeps nothing")
+        if comma:
+            declared = amount(floats, letters_of(candidate, {}, simulation), 1)
+            finding.expect(kept == declared, f"a client keeps {kept} numbers, where {words!r} is {declared:g}")
+    sent = max(map(_floats, log.uploads), default=0)
+    received = max(map(_floats, log.messages), default=0)
+    finding.measured = (
+        f"server {servers[-1] / size:.3g} P, message {received / size:.3g} P, upload {sent / size:.3g} P, "
+        f"a client keeps {kept / size:.3g} P"
+    )
+
+
+def _floats(tree: Any) -> int:
+    """Numbers in the distinct tensors of a tree."""
+    distinct = {id(tensor): tensor for tensor in leaves(tree)}
+    return sum(tensor.numel() for tensor in distinct.values())
+
+
+def _no_data(simulation: Simulation, log: Log, finding: Finding) -> None:
+    """No client's sample in anything that leaves a client or stays on the server."""
+    samples = torch.cat([simulation.federation.data(index).x for index in simulation.federation.clients]).flatten(1)
+    for what, trees in (
+        ("an upload", log.uploads),
+        ("a message", log.messages),
+        ("the server", [tree_of(server) for server in log.servers[-1:]]),
+    ):
+        leaked = any(_holds(tensor, samples) for tree in trees for tensor in leaves(tree))
+        finding.expect(not leaked, f"{what} holds a client's sample: data must stay with its client")
+
+
+def _holds(tensor: Tensor, samples: Tensor) -> bool:
+    """Whether any row as long as a sample is a sample."""
+    length = samples.shape[1]
+    if not tensor.numel() or tensor.numel() % length:
+        return False
+    rows = tensor.detach().to(samples).reshape(-1, length)
+    apart = torch.cdist(rows, samples, compute_mode="donot_use_mm_for_euclid_dist")  # products would round too much
+    return bool((apart < NEAR).any())

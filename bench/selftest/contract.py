@@ -22,8 +22,8 @@ HOOKS = methods(Algorithm)
 ROUNDS = 2
 
 
-def check(candidate: Candidate, finding: Finding) -> None:
-    """Everything that can be said of the algorithm by itself, and by watching two rounds."""
+def contract(candidate: Candidate, finding: Finding) -> None:
+    """Check the algorithm by itself, and by watching two rounds."""
     made = candidate.build()
     for layer in layers(made):
         _check_class(type(layer), finding)
@@ -45,16 +45,12 @@ def _check_class(kind: type[Algorithm], finding: Finding) -> None:
     finding.expect(frozen is not None and frozen.frozen, f"{kind.__name__} is no frozen dataclass of its own")
     for name, value in vars(kind).items():
         if name in HOOKS and inspect.isfunction(value):
-            _check_signature(kind, name, value, finding)
+            wanted = inspect.signature(getattr(Algorithm, name)).parameters
+            try:
+                inspect.signature(value).bind(*wanted)
+            except TypeError:
+                finding.expect(False, f"{kind.__name__}.{name} must take ({', '.join(wanted)})")
     _check_calls(kind, finding)
-
-
-def _check_signature(kind: type[Algorithm], name: str, hook: Any, finding: Finding) -> None:
-    wanted = inspect.signature(getattr(Algorithm, name)).parameters
-    try:
-        inspect.signature(hook).bind(*wanted)
-    except TypeError:
-        finding.expect(False, f"{kind.__name__}.{name} must take ({', '.join(wanted)})")
 
 
 def _check_calls(kind: type[Algorithm], finding: Finding) -> None:
@@ -62,15 +58,8 @@ def _check_calls(kind: type[Algorithm], finding: Finding) -> None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):  # made at run time: there is no text to read
         return
-    calls = {
-        node.func.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
-        and node.func.value.id == "self"
-    }
-    called = sorted(calls & set(HOOKS))
+    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    called = [hook for hook in sorted(HOOKS) if f"self.{hook}" in calls]
     finding.expect(
         not called, f"{kind.__name__} calls its own hook {called[:1]}: a plug-in around it would be passed by"
     )
@@ -108,9 +97,9 @@ def _check_hooks(candidate: Candidate, finding: Finding) -> None:
     finding.expect(suffixes == listed, f"evaluated gives the rows {sorted(suffixes)}, the entry lists {sorted(listed)}")
 
 
-def _contents(made: Algorithm) -> str:
-    """Everything the algorithm holds, as text: what is not a field included."""
-    return repr([(type(layer).__name__, sorted(vars(layer).items(), key=str)) for layer in layers(made)])
+def _contents(algorithm: Algorithm) -> str:
+    """Everything the algorithm holds, fields or not, as text."""
+    return repr([(type(layer).__name__, sorted(vars(layer).items(), key=str)) for layer in layers(algorithm)])
 
 
 def _global_randomness() -> tuple[Any, ...]:

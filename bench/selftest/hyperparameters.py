@@ -24,7 +24,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 )
 
 
-def check(candidate: Candidate, finding: Finding) -> None:
+def hyperparameters(candidate: Candidate, finding: Finding) -> None:
     """Every field of the entry.
 
     Raises:
@@ -46,10 +46,14 @@ def check(candidate: Candidate, finding: Finding) -> None:
         acting += not problem
         finding.expect(not problem, problem)
         for value in forbidden(item):
-            words = [item.name, _word(value)]
+            words = [item.name, str(value).removesuffix(".0")]  # a message may write 2 or 2.0
             refused += _is_refused_everywhere(candidate, {item.name: value}, words, item.name in bounded, finding)
+    defaults = candidate.entry.defaults()
     for relation in candidate.entry.where:
-        _relation_is_kept(candidate, relation, finding)
+        with finding.case():
+            left, right = sorted(names_in(relation))
+            swapped = {left: defaults[right], right: defaults[left]}
+            _is_refused_everywhere(candidate, swapped, [left, right], True, finding)
     finding.measured = f"{acting} of {len(fields)} change the result; {refused} values out of range are refused"
 
 
@@ -63,7 +67,8 @@ def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
             try:
                 other = candidate.run(ROUNDS, values=values, **setting)
             except Exception as error:  # whatever the algorithm's code may raise
-                problem = f"{item.name}={values[item.name]!r} is allowed, and fails{_listed(setting)}: {error}"
+                where = "".join(f" with {name}={value}" for name, value in setting.items())
+                problem = f"{item.name}={values[item.name]!r} is allowed, and fails{where}: {error}"
                 finding.failed(error, problem)
                 return problem
             if _differ(candidate.run(ROUNDS, **setting), other):
@@ -73,10 +78,6 @@ def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
         shown = ", ".join(dict.fromkeys(tried))
         return f"{item.name} changes nothing: the same models with {candidate.defaults()[item.name]} and with {shown}"
     return f"{item.name} could not be set to any value but its default"
-
-
-def _listed(setting: dict[str, Any]) -> str:
-    return "".join(f" with {name}={value}" for name, value in setting.items())
 
 
 def _differ(one: Simulation, other: Simulation) -> bool:
@@ -102,7 +103,7 @@ def _losses(simulation: Simulation) -> list[float]:
 def _is_refused_everywhere(
     candidate: Candidate, values: Values, words: list[str], checked: bool, finding: Finding
 ) -> bool:
-    """Whoever makes it: the registry always, the class where its field has a range."""
+    """Whether the registry refuses these values, and the class itself if its field has a range."""
     by_registry = _is_refused("build", candidate.build, values, words, finding)
     by_class = not checked or _is_refused("the class itself", candidate.factory, values, words, finding)
     return by_registry and by_class
@@ -119,23 +120,6 @@ def _is_refused(way: str, make: Callable[..., Any], values: Values, words: list[
         return not lacking
     finding.expect(False, f"{way} takes {shown}, which is not allowed")
     return False
-
-
-def _word(value: Value) -> str:
-    """How a message may write the value: 2 and 2.0 are both right."""
-    return str(value).removesuffix(".0")
-
-
-def _relation_is_kept(candidate: Candidate, relation: str, finding: Finding) -> None:
-    """A pair that breaks a relation between two fields is refused, both named."""
-    try:
-        left, right = sorted(names_in(relation))
-    except ValueError as error:
-        finding.expect(False, str(error))
-        return
-    defaults = candidate.entry.defaults()
-    swapped = {left: defaults[right], right: defaults[left]}
-    _is_refused_everywhere(candidate, swapped, [left, right], True, finding)
 
 
 def alternatives(candidate: Candidate, item: Field) -> Iterator[dict[str, Value]]:
@@ -155,18 +139,14 @@ def _others(item: Field, default: Value) -> Iterator[Value]:
         start = default or 1
         assert isinstance(start, int | float)
         half = start // 2 if item.kind.startswith("int") else start / 2
-        yield from (half, start * 2, start + 1, *_ends(item))
+        yield from (half, start * 2, start + 1)
+        low, high = item.bounds.low, item.bounds.high
+        kind = int if item.kind.startswith("int") else float
+        yield from (kind(end) for end in (low, high) if end is not None)
+        if low is not None and high is not None and kind is float:
+            yield (low + high) / 2
     if item.kind.endswith("| None"):
         yield None
-
-
-def _ends(item: Field) -> Iterator[Value]:
-    """The ends of the range, and its middle."""
-    low, high = item.bounds.low, item.bounds.high
-    kind = int if item.kind.startswith("int") else float
-    yield from (kind(end) for end in (low, high) if end is not None)
-    if low is not None and high is not None and kind is float:
-        yield (low + high) / 2
 
 
 def forbidden(item: Field) -> Iterator[Value]:

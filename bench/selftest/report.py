@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from bench import __version__
-from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, SAME_ERROR, Certificate, Outcome
+from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, SAME_ERROR, Certificate
 from bench.terminal.words import counted
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 STYLES = {PASSED: "green", FAILED: "bold red", SAME_ERROR: "red", NOT_APPLICABLE: "dim"}
 SHORT = {PASSED: "ok", FAILED: "FAILED", SAME_ERROR: "same\nerror", NOT_APPLICABLE: "–"}
@@ -34,7 +36,7 @@ SEVERAL = 3  # from so many certificates on, one table shows them all
 
 
 def print_checks(screen: Console, machine: bool) -> None:
-    """`--list`: every check and what it shows."""
+    """Print every check and what it shows, for `--list`."""
     if machine:
         listed = [{"check": name, "shows": check.summary} for name, check in CHECKS.items()]
         sys.stdout.write(json.dumps(listed, indent=2) + "\n")
@@ -42,14 +44,14 @@ def print_checks(screen: Console, machine: bool) -> None:
     table = _table("check", "shows that")
     for name, check in CHECKS.items():
         table.add_row(name, check.summary)
-    _show(screen, lambda: screen.print(table))
+    _show(screen, table)
 
 
 def as_json(certificates: Sequence[Certificate]) -> dict[str, Any]:
     """Everything, with what it was measured with."""
     return {
         "package_version": __version__,
-        "torch": _torch(),
+        "torch": version("torch"),
         "passed": all(certificate.passed for certificate in certificates),
         "certificates": [certificate.as_dict() for certificate in certificates],
     }
@@ -65,56 +67,52 @@ def line_of(certificate: Certificate) -> str:
 
 
 def print_certificates(certificates: Sequence[Certificate], screen: Console) -> None:
-    """A certificate each; of several, one table and the failures."""
-    _show(screen, lambda: _print_all(certificates, screen))
+    """Print a certificate each; of several, one table and the failures."""
+    shown: list[RenderableType] = []
+    if len(certificates) < SEVERAL:
+        for certificate in certificates:
+            shown += [*_certificate(certificate), ""]
+    else:
+        shown.append(_overview(certificates))
+        for certificate in certificates:
+            if not certificate.passed:
+                title = f"{certificate.algorithm} ({certificate.factory})"
+                shown += ["", _text(title, "bold"), *_failures(certificate)]
+        shown.append("")
+    _show(screen, *shown, _text(_verdict(certificates)))
 
 
-def _show(screen: Console, draw: Callable[[], None]) -> None:
-    """Only a terminal gets lines filled with blanks."""
+def _show(screen: Console, *items: RenderableType) -> None:
+    """Print items below each other; only a terminal gets lines filled with blanks."""
     if screen.is_terminal:
-        draw()
+        screen.print(*items, sep="\n")
         return
     with screen.capture() as captured:
-        draw()
+        screen.print(*items, sep="\n")
     sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
-def _print_all(certificates: Sequence[Certificate], screen: Console) -> None:
-    if len(certificates) < SEVERAL:
-        for certificate in certificates:
-            _print_certificate(certificate, screen)
-    else:
-        screen.print(_overview(certificates))
-        for certificate in certificates:
-            if not certificate.passed:
-                screen.print()
-                screen.print(f"{certificate.algorithm} ({certificate.factory})", style="bold", markup=False)
-                _print_failures(certificate, screen)
-        screen.print()
-    screen.print(_verdict(certificates), markup=False)
-
-
-def _print_certificate(certificate: Certificate, screen: Console) -> None:
+def _certificate(certificate: Certificate) -> Iterator[RenderableType]:
     judged = certificate.judged_as
     held = f", held to {judged}" if judged and judged != certificate.algorithm else ""
-    title = f"{certificate.algorithm} ({certificate.factory}, version {certificate.version}{held})"
-    screen.print(title, style="bold", markup=False)
+    yield _text(f"{certificate.algorithm} ({certificate.factory}, version {certificate.version}{held})", "bold")
     table = _table("check", "result", "measured", "s")
     table.columns[-1].justify = "right"
     for outcome in certificate.outcomes:
-        table.add_row(outcome.check, _result(outcome), _plain(outcome.measured), f"{outcome.seconds:.1f}")
-    screen.print(table)
-    _print_failures(certificate, screen)
-    screen.print()
+        result = _text(outcome.status, STYLES[outcome.status])
+        table.add_row(outcome.check, result, _text(outcome.measured), f"{outcome.seconds:.1f}")
+    yield table
+    yield from _failures(certificate)
 
 
-def _print_failures(certificate: Certificate, screen: Console) -> None:
+def _failures(certificate: Certificate) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+
     for outcome in certificate.outcomes:
         if outcome.status == FAILED:
-            screen.print(f"{outcome.check} failed:", style=STYLES[FAILED], markup=False)
-            for problem in outcome.problems:
-                screen.print(_indented(problem))
-            screen.print(_indented(f"look at: {outcome.look}"))
+            yield _text(f"{outcome.check} failed:", STYLES[FAILED])
+            for problem in (*outcome.problems, f"look at: {outcome.look}"):
+                yield Padding(_text(problem), (0, 0, 0, 2))
 
 
 def _overview(certificates: Sequence[Certificate]) -> Table:
@@ -125,15 +123,9 @@ def _overview(certificates: Sequence[Certificate]) -> Table:
         column.justify = "center"
     table.columns[-1].justify = "right"
     for certificate in certificates:
-        cells = [_result(outcome, short=True) for outcome in certificate.outcomes]
+        cells = [_text(SHORT[outcome.status], STYLES[outcome.status]) for outcome in certificate.outcomes]
         table.add_row(certificate.algorithm, *cells, f"{certificate.seconds:.1f}")
     return table
-
-
-def _result(outcome: Outcome, short: bool = False) -> Any:
-    from rich.text import Text
-
-    return Text(SHORT[outcome.status] if short else outcome.status, STYLES[outcome.status])
 
 
 def _table(*heads: str, space: int = 1) -> Table:
@@ -144,28 +136,16 @@ def _table(*heads: str, space: int = 1) -> Table:
     return Table(*heads, box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, space, 0, 0))
 
 
-def _plain(text: str) -> Any:
+def _text(text: str, style: str = "") -> Text:
     """Text as it is: brackets in it are no markup."""
     from rich.text import Text
 
-    return Text(text)
-
-
-def _indented(text: str) -> Any:
-    from rich.padding import Padding
-
-    return Padding(_plain(text), (0, 0, 0, 2))
+    return Text(text, style)
 
 
 def _verdict(certificates: Sequence[Certificate]) -> str:
     counts = Counter(outcome.status for certificate in certificates for outcome in certificate.outcomes)
     failed = [certificate.algorithm for certificate in certificates if not certificate.passed]
     checks = ", ".join(f"{counts[status]} {status}" for status in STYLES if counts[status])
-    measured = f"{checks}; fedkd-bench {__version__}, torch {_torch()}, CPU"
+    measured = f"{checks}; fedkd-bench {__version__}, torch {version('torch')}, CPU"
     return f"NOT certified: {', '.join(failed)} ({measured})" if failed else f"Certified ({measured})"
-
-
-def _torch() -> str:
-    from importlib.metadata import version
-
-    return version("torch")

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from algorithms import build, entry
 from algorithms.base import Algorithm, Params
@@ -107,28 +106,28 @@ def simulate(
         algorithm: a registered name, whose model is then supplied as it needs, or an algorithm.
         backend: `loop`, `stacked`, or `auto`.
         seed: of all random streams.
-        folder: where the state lies, if it is to be saved.
+        folder: of the state, if it is to be saved.
         device: of training.
         sizes: samples of each client.
         **fields: of the setting, in place of `TINY`'s.
     """
-    made = make(algorithm) if isinstance(algorithm, str) else algorithm
     setting = replace(TINY, **{"num_clients": len(sizes), **fields})  # type: ignore[arg-type]
     if isinstance(algorithm, str):
         setting = replace(setting, model=supplied(setting.model, entry(algorithm).needs))
-    return Simulation(made, setting, seed, toy_dataset(), INFO, toy_split(sizes), device, backend, folder)
+        algorithm = make(algorithm)
+    return Simulation(algorithm, setting, seed, toy_dataset(), INFO, toy_split(sizes), device, backend, folder)
 
 
 def models_of(simulation: Simulation) -> Models:
-    """What a run is judged by: (suffix of the row, client of a personal model or None) -> the whole model."""
-    found: Models = {}
+    """The evaluated models of a run: (suffix of the row, client of a personal model or None) -> the whole model."""
+    models: Models = {}
     for suffix, row in simulation.algorithm.evaluated(simulation.server).items():
         if set(row) == set(simulation.net.names):
-            found[suffix, None] = row
-            continue
-        for client in range(len(simulation.federation.clients)):
-            found[suffix, client] = simulation.local_model(row, client)
-    return found
+            models[suffix, None] = row
+        else:
+            clients = range(len(simulation.federation.clients))
+            models |= {(suffix, client): simulation.local_model(row, client) for client in clients}
+    return models
 
 
 def largest_gap(left: Simulation, right: Simulation) -> float:
@@ -139,13 +138,9 @@ def largest_gap(left: Simulation, right: Simulation) -> float:
 
 
 def gap(left: Params, right: Params) -> float:
-    """The largest difference between two models of the same names; infinite where a value is not finite."""
-    return max((_distance(value, right[name]) for name, value in left.items()), default=0.0)
-
-
-def _distance(left: Tensor, right: Tensor) -> float:
-    largest = float((left.double().cpu() - right.double().cpu()).abs().max())
-    return largest if np.isfinite(largest) else float("inf")
+    """The largest difference between two models of the same names; infinite if a value is not finite."""
+    gaps = [float((value.double().cpu() - right[name].double().cpu()).abs().max()) for name, value in left.items()]
+    return max(gaps, default=0.0) if np.isfinite(gaps).all() else float("inf")
 
 
 def identical(left: Simulation, right: Simulation) -> bool:
@@ -155,10 +150,10 @@ def identical(left: Simulation, right: Simulation) -> bool:
         (left.server.extra, right.server.extra),
         *((memory, right.memories.get(client, {})) for client, memory in left.memories.items()),
     ]
+    trees = [(list(leaves(one)), list(leaves(two))) for one, two in pairs]
     progress = left.progress.traffic == right.progress.traffic and left.progress.curves == right.progress.curves
-    return progress and left.round == right.round and all(_equal(a, b) for a, b in pairs)
-
-
-def _equal(left: object, right: object) -> bool:
-    one, two = list(leaves(left)), list(leaves(right))
-    return len(one) == len(two) and all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    return (
+        progress
+        and left.round == right.round
+        and all(len(one) == len(two) and all(map(torch.equal, one, two)) for one, two in trees)
+    )

@@ -38,14 +38,7 @@ AS_TENSORS = (
 
 @dataclass
 class Log:
-    """What a watched run showed.
-
-    Args:
-        finding: where what the contract does not allow is noted.
-        messages: one a round, as the clients received it.
-        uploads: one a client and round.
-        servers: after each round.
-    """
+    """Record of a watched run: breaches of the contract, each round's message and server, each client's uploads."""
 
     finding: Finding = field(default_factory=Finding)
     messages: list[Message] = field(default_factory=list)
@@ -56,7 +49,7 @@ class Log:
 
     def give(self, what: str, tree: Any) -> None:
         """Remember what is handed to a hook, which must not write to it."""
-        if all(tree is not known for _, known, _ in self._given):
+        if all(tree is not other for _, other, _ in self._given):
             self._given.append((what, tree, tree_map(torch.clone, tree)))
 
     def take_back(self) -> None:
@@ -94,16 +87,22 @@ class Witness(Plugin):
     def _expect(self, holds: bool, problem: str) -> None:
         self.log.finding.expect(holds, problem)
 
+    def _is(self, kind: type, hook: str, answer: Any) -> None:
+        name = "a Server" if kind is Server else f"a {kind.__name__}"
+        self._expect(isinstance(answer, kind), f"{hook} must return {name}, got {type(answer).__name__}")
+
     def _tree(self, hook: str, tree: Any) -> None:
         for path, leaf in items(tree):
-            known = isinstance(leaf, (Tensor, *NUMBERS))
-            self._expect(known, f"{hook} returns {type(leaf).__name__} at {path}: trees hold tensors and numbers only")
+            allowed = isinstance(leaf, (Tensor, *NUMBERS))
+            self._expect(
+                allowed, f"{hook} returns {type(leaf).__name__} at {path}: trees hold tensors and numbers only"
+            )
 
     def _detached(self, hook: str, tree: Any) -> None:
         caught = [path for path, leaf in items(tree) if isinstance(leaf, Tensor) and leaf.requires_grad]
         self._expect(not caught, f"{hook} returns a tensor at {caught[:1]} that requires a gradient: detach it")
 
-    def _model(self, where: str, model: Any, net: Net, whole: bool) -> None:
+    def _model(self, where: str, model: Any, net: Net, whole: bool = False) -> None:
         if not isinstance(model, dict):
             self._expect(False, f"{where} must be a dict of tensors by name, got {type(model).__name__}")
             return
@@ -116,15 +115,15 @@ class Witness(Plugin):
         """A `Server` in round 0."""
         self.log.give("w_0", params)
         server = self.base.init_server(fed, params)
-        self._expect(isinstance(server, Server), f"init_server must return a Server, got {type(server).__name__}")
+        self._is(Server, "init_server", server)
         self._expect(server.round == 0, f"init_server must return round 0, got {server.round}")
-        self._model("server.params", server.params, fed.net, whole=False)
+        self._model("server.params", server.params, fed.net)
         return server
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """A dict of tensors and numbers."""
         message = self.base.broadcast(fed, server)
-        self._expect(isinstance(message, dict), f"broadcast must return a dict, got {type(message).__name__}")
+        self._is(dict, "broadcast", message)
         self._tree("broadcast", message)
         self._detached("broadcast", message)
         return message
@@ -132,11 +131,11 @@ class Witness(Plugin):
     def server_step(self, fed: Fed, server: Server, uploads: Upload, cohort: Cohort) -> Server:
         """A new `Server`; the old one stays as it was."""
         self.log.take_back()
-        self.log.give("the old server", {"params": server.params, "extra": dict(server.extra)})
+        self.log.give("the old server", tree_of(server))
         self.log.give("uploads", uploads)
         new = self.base.server_step(fed, server, uploads, cohort)
-        self._model("server.params", new.params, fed.net, whole=False)
-        self._detached("server_step", {"params": new.params, "extra": dict(new.extra)})
+        self._model("server.params", new.params, fed.net)
+        self._detached("server_step", tree_of(new))
         self.log.take_back()
         self.log.servers.append(new)
         return new
@@ -144,13 +143,13 @@ class Witness(Plugin):
     def evaluated(self, server: Server) -> dict[str, Params]:
         """Models by suffix."""
         rows = self.base.evaluated(server)
-        self._expect(isinstance(rows, dict), f"evaluated must return a dict, got {type(rows).__name__}")
+        self._is(dict, "evaluated", rows)
         return rows
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """A dict."""
         memory = self.base.init_client(fed, params)
-        self._expect(isinstance(memory, dict), f"init_client must return a dict, got {type(memory).__name__}")
+        self._is(dict, "init_client", memory)
         self._tree("init_client", memory)
         return memory
 
@@ -158,7 +157,7 @@ class Witness(Plugin):
         """A whole model, and whatever else is trained."""
         self.log.give("the message", message)
         self.log.give("a client's memory", memory)
-        if all(message is not known for known in self.log.messages):
+        if all(message is not other for other in self.log.messages):
             self.log.messages.append(message)
         local = self.base.start(fed, message, memory, generator)
         self._expect("params" in local, f"start must return `params`, got {sorted(local)}")
@@ -177,7 +176,7 @@ class Witness(Plugin):
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
         """Tensors of the message or the memory."""
         models = self.base.teachers(message, memory)
-        self._expect(isinstance(models, dict), f"teachers must return a dict, got {type(models).__name__}")
+        self._is(dict, "teachers", models)
         given = {id(tensor) for tensor in (*leaves(message), *leaves(memory))}
         for name, model in models.items():
             chosen = all(id(tensor) in given for tensor in leaves(model))
@@ -186,11 +185,11 @@ class Witness(Plugin):
 
     def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
         """At least what it was given."""
-        made = self.base.before_step(net, local, batch, message, plan)
+        after = self.base.before_step(net, local, batch, message, plan)
         self.log.map_plan("before_step", lambda own, p: self.base.before_step(net, own, batch, message, p), local, plan)
-        lost = sorted(set(local) - set(made))
+        lost = sorted(set(local) - set(after))
         self._expect(not lost, f"before_step drops {lost} of the local it was given")
-        return made
+        return after
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """(B,) or a scalar."""
@@ -209,15 +208,20 @@ class Witness(Plugin):
         upload, kept = self.base.upload(net, local, data, message, memory, plan)
         self.log.map_plan("upload", lambda own, p: self.base.upload(net, own, data, message, memory, p), local, plan)
         for where, tree in (("upload", upload), ("upload's memory", kept)):
-            self._expect(isinstance(tree, dict), f"{where} must be a dict, got {type(tree).__name__}")
+            self._is(dict, where, tree)
             self._tree(where, tree)
         self.log.uploads.append(upload)
         return upload, kept
 
 
-def watch(made: Algorithm, finding: Finding | None = None) -> Witness:
-    """The algorithm, watched; what is wrong is noted in `finding`."""
-    return Witness(made, Log(finding or Finding()))
+def watch(algorithm: Algorithm, finding: Finding | None = None) -> Witness:
+    """The algorithm, watched; problems are noted in `finding`."""
+    return Witness(algorithm, Log(finding or Finding()))
+
+
+def tree_of(server: Server) -> dict[str, Any]:
+    """All that the server keeps."""
+    return {"params": server.params, "extra": dict(server.extra)}
 
 
 def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -234,10 +238,8 @@ def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def same(left: Any, right: Any) -> bool:
     """Whether two trees have the same places and the same values, NaN being equal to itself."""
-    one, two = list(items(left)), list(items(right))
-    return [path for path, _ in one] == [path for path, _ in two] and all(
-        _same_leaf(a, b) for (_, a), (_, b) in zip(one, two, strict=True)
-    )
+    one, two = dict(items(left)), dict(items(right))
+    return list(one) == list(two) and all(_same_leaf(leaf, two[path]) for path, leaf in one.items())
 
 
 def _same_leaf(left: Any, right: Any) -> bool:

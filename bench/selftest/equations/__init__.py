@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
 
-from algorithms.base import Algorithm
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding, NotApplicable
-from bench.selftest.equations.checks import TOLERANCE, Check, Limit, Make, Outcome
+from bench.selftest.equations.checks import TOLERANCE, Check, Limit, Outcome
+from bench.selftest.equations.run import Make
 
 CHECKS: dict[str, tuple[Check, ...]] = {}
 LIMITS: dict[str, tuple[Limit, ...]] = {}
@@ -28,7 +27,7 @@ for _name in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{
     LIMITS |= getattr(_module, "LIMITS", {})
 
 
-def check(candidate: Candidate, finding: Finding) -> None:
+def equations(candidate: Candidate, finding: Finding) -> None:
     """Every comparison that is written for the built-in algorithm it is held to.
 
     Raises:
@@ -38,16 +37,10 @@ def check(candidate: Candidate, finding: Finding) -> None:
         raise NotApplicable("no paper of this suite prints it; --as NAME takes a built-in's formulas")
     largest, compared, lacking = 0.0, 0, set[str]()
     for item in CHECKS.get(candidate.judged_as, ()):
-        asked = set[str]()
-
-        def make(asked: set[str] = asked, **hyperparameters: Any) -> Algorithm:
-            asked.update(hyperparameters)
-            return candidate.build(**hyperparameters)
-
-        outcome = item.outcome(make)
-        if missing := candidate.lacks(asked):
+        if missing := candidate.lacks(item.options):
             lacking |= missing
             continue
+        outcome = item.outcome(candidate.build)
         compared, largest = compared + 1, max(largest, outcome.gap)
         wrong = outcome.reason or f"differs by {outcome.gap:.1e} > {TOLERANCE:g}"
         finding.expect(outcome.passed, f"{item.title} ({item.source}): {wrong}")
@@ -56,4 +49,4 @@ def check(candidate: Candidate, finding: Finding) -> None:
     finding.measured = f"largest gap {largest:.1e} <= {TOLERANCE:g}; {compared} compared{left_out}"
 
 
-__all__ = ["CHECKS", "LIMITS", "TOLERANCE", "Check", "Limit", "Make", "Outcome", "check"]
+__all__ = ["CHECKS", "LIMITS", "TOLERANCE", "Check", "Limit", "Make", "Outcome", "equations"]

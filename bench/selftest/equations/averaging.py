@@ -1,36 +1,41 @@
-"""FedAvg, and what changes a term of the local loss or the names that are averaged: FedProx, FedMAX, FedBN, references.
+"""FedAvg, and methods that change a term of its local loss, the averaged names, or the evaluated model.
 
-B batch, D features.
+FedProx, FedMAX, FedLC, FedRS, FedBN, T1 and the references. B batch, C classes, D features.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.builders import (
+from bench.selftest.equations.checks import (
+    EVERYONE,
     MEAN_SOURCE,
-    ROUND_2,
-    ROUND_3,
-    TWO,
-    Loss,
-    Past,
-    ce,
-    fedavg_loss,
+    NO_BATCHNORM,
+    ONE_CLIENT,
+    Check,
+    Limit,
     loss_check,
     mean_check,
 )
-from bench.selftest.equations.checks import NO_BATCHNORM, ONE_CLIENT, Check, Limit, Make, gap
-from bench.selftest.equations.formulas import log_softmax, masked, softmax, sum_of, weighted
-from bench.selftest.equations.lab import FEATURES, NORM, SHAPES, SIZES, batch, forward, model
-from bench.selftest.equations.run import Run, slope_gap, slope_of
+from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
+from bench.selftest.equations.formulas import cross_entropy, log_softmax, softmax, sum_of, weighted
+from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, SIZES, TWO, forward
+from bench.selftest.equations.run import Loss, Past, Run, ce, drive, fedavg_loss, gap, look
 
 TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm
-FEDBN_SOURCE = "Li et al. 2021 (FedBN), Algorithm 1"
+FEDPROX, FEDPROX_CODE = "Li et al. 2020 (FedProx), Algorithm 2", "Chen et al. 2020, code"
+FEDMAX = {"a_u": "FedDKD, section III-B", "u_a": "Chen et al. 2020, code"}  # by direction
+FEDLC, FEDRS = "Zhang et al. 2022, section 4", "Li and Zhan 2021, section 4"
+FEDBN, T1 = "Li et al. 2021 (FedBN), Algorithm 1", "FedKF, section 4.1"
+LACKING = 3  # a client that has half of the classes; its batches still ask for all
 
 
 def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
@@ -44,15 +49,12 @@ def fedprox_loss(mu: float, prox_reduction: str = "sum") -> Loss:
     return loss
 
 
-def fedprox_checks() -> tuple[Check, ...]:
-    """The printed sum, and the mean of each tensor."""
-    source, code, per_tensor = "Li et al. 2020 (FedProx), Algorithm 2", "Chen et al. 2020, code", "mean_per_tensor"
-    return (
-        loss_check("loss and gradient, round 1, mu=0.5", source, fedprox_loss, mu=0.5),
-        loss_check("loss and gradient, round 2, mu=0.01", source, fedprox_loss, ROUND_2, mu=0.01),
-        loss_check("mean_per_tensor, mu=10", code, fedprox_loss, ROUND_2, mu=10.0, prox_reduction=per_tensor),
-        mean_check(mu=0.5),
-    )
+FEDPROX_CHECKS = (
+    loss_check("loss and gradient, round 1, mu=0.5", FEDPROX, fedprox_loss, mu=0.5),
+    loss_check("loss and gradient, round 2, mu=0.01", FEDPROX, fedprox_loss, ONE, mu=0.01),
+    loss_check("mean_per_tensor, mu=10", FEDPROX_CODE, fedprox_loss, ONE, mu=10.0, prox_reduction="mean_per_tensor"),
+    mean_check(mu=0.5),
+)
 
 
 def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **others: Any) -> Loss:
@@ -71,13 +73,40 @@ def fedmax_loss(beta: float, fedmax_direction: str, fedmax_reduction: str, **oth
 
 def fedmax_losses(**others: Any) -> tuple[Check, ...]:
     """Both directions and both reductions; `others` are further hyper-parameters."""
-    sources = {"a_u": "FedDKD, section III-B", "u_a": "Chen et al. 2020, code"}
     checks = []
-    for direction, reduction in itertools.product(sources, ("batchmean", "elementmean")):
-        title = f"loss and gradient, {direction}, {reduction}, beta=3"
-        options = {"beta": 3.0, "fedmax_direction": direction, "fedmax_reduction": reduction, **others}
-        checks.append(loss_check(title, sources[direction], fedmax_loss, ROUND_2, **options))
+    for direction, source in FEDMAX.items():
+        for reduction in ("batchmean", "elementmean"):
+            title = f"loss and gradient, {direction}, {reduction}, beta=3"
+            options = {"beta": 3.0, "fedmax_direction": direction, "fedmax_reduction": reduction, **others}
+            checks.append(loss_check(title, source, fedmax_loss, ONE, **options))
     return tuple(checks)
+
+
+def fedlc_logits(z: Tensor, counts: list[int], tau: float) -> Tensor:
+    """FedLC: z_c - tau n_c^(-1/4), a class without samples counting 1e-8."""
+    return torch.stack([z[:, c] - tau / max(n, 1e-8) ** 0.25 for c, n in enumerate(counts)], 1)
+
+
+def fedrs_logits(z: Tensor, counts: list[int], missing_scale: float) -> Tensor:
+    """FedRS: z_c of a class that the client holds, alpha z_c of another."""
+    return torch.stack([z[:, c] if n > 0 else missing_scale * z[:, c] for c, n in enumerate(counts)], 1)
+
+
+def counted(run: Run, logits: Any, **options: Any) -> Iterator[float]:
+    """The loss of two clients, by logits (B, C) that know their samples of each class, in rounds 1 and 3."""
+    for cohorts in ((), TWO):
+        run = replace(run)
+        run.clients[LACKING].y.remainder_(CLASSES // 2)
+        past = drive(run, cohorts)
+        for client in (2, LACKING):
+            data = run.clients[client]
+            labels = [label for label, weight in zip(data.y.tolist(), data.weight.tolist(), strict=True) if weight > 0]
+            counts = [labels.count(c) for c in range(CLASSES)]
+
+            def loss(w: Params, given: Batch, past: Past, counts: list[int] = counts) -> Tensor:
+                return cross_entropy(logits(forward(w, given.x).logits, counts, **options), given.y)
+
+            yield look(run, past, client, loss)
 
 
 def shared(params: Params) -> Params:
@@ -85,60 +114,100 @@ def shared(params: Params) -> Params:
     return {name: params[name] for name in SHAPES}
 
 
-def personal_gap(run: Run, client: int, expected: Params) -> float:
-    """The gap of a client's start from `expected`, and of its loss and gradient from the cross entropy's."""
-    visit, given, params = run.visit(client), batch("look"), model(run.net, "look")
-    slope = slope_of(run.net, lambda w: masked(ce(w, given), given.weight), params)
-    return max(gap(dict(visit.local["params"]), expected), slope_gap(visit.slope(params, given), slope))
+def personal(run: Run, **options: Any) -> Iterator[float]:
+    """FedBN's models as sent, evaluated and started from, before the first round and after each."""
+    own = dict.fromkeys(SIZES, run.initial)
+    yield run.model_gap(shared(run.initial))
+    for clients in TWO:
+        ended = run.round(clients)
+        own |= ended
+        mean = weighted({k: shared(w) for k, w in ended.items()}, SIZES)
+        yield run.model_gap(mean)
+        for k in SIZES:
+            yield look(run, Past([own[k] | mean]), k, fedavg_loss())
 
 
 def fedbn_check(**options: Any) -> Check:
-    """What is sent, evaluated and started from, before the first round and after each."""
-
-    def check(make: Make) -> float:
-        run = Run(make, options)
-        own, gaps = dict.fromkeys(SIZES, run.initial), [run.model_gap(shared(run.initial))]
-        for clients in TWO:
-            ended = run.round(clients)
-            own |= ended
-            mean = weighted({k: shared(w) for k, w in ended.items()}, SIZES)
-            gaps += [run.model_gap(mean), *(personal_gap(run, k, own[k] | mean) for k in SIZES)]
-        return max(gaps)
-
+    """FedBN's two rounds."""
     title = "other entries averaged, BatchNorm kept by each client, loss and gradient, 2 rounds"
-    return Check(title, FEDBN_SOURCE, check)
+    return Check(title, FEDBN, personal, options)
 
 
-def _alone(make: Make) -> float:
-    """The gap of each client's start from where it stopped; inf if anything is sent or evaluated by the server."""
-    run, gaps = Run(make, {}), []
+def alone(run: Run) -> Iterator[float]:
+    """Each client's start, against where it stopped; inf if anything is sent or evaluated by the server."""
     own = dict.fromkeys(SIZES, run.initial)
     for clients in TWO:
         own |= run.round(clients)
-        silent = "params" not in run.message() and run.algorithm.evaluated(run.server) == {"": {}}
-        gaps += [0.0 if silent else math.inf, *(personal_gap(run, k, own[k]) for k in SIZES)]
-    return max(gaps)
+        yield 0.0 if "params" not in run.message() and run.algorithm.evaluated(run.server) == {"": {}} else math.inf
+        for k in SIZES:
+            yield look(run, Past([own[k]]), k, fedavg_loss())
 
 
-ALONE = Check("each client goes on from its own model, loss and gradient, 2 rounds", "no communication", _alone)
+ALONE = Check("each client goes on from its own model, loss and gradient, 2 rounds", "no communication", alone)
+
+
+def latest(run: Run, t1_unvisited: str = "skip", **options: Any) -> Iterator[float]:
+    """T1's evaluated models after each round: the base's mean, and that of all clients' latest models."""
+    slots = dict.fromkeys(SIZES, run.initial) if t1_unvisited == "w0" else {}
+    for clients in TWO:
+        ended = run.round(clients)
+        slots |= ended
+        mean = weighted(ended, SIZES)
+        yield gap(run.algorithm.evaluated(run.server), {"": mean, "_t1": weighted(slots, SIZES)})
+        yield gap(dict(run.message()["params"]), mean)
+
+
+def of_everyone(run: Run, **options: Any) -> Iterator[float]:
+    """T1 with full participation."""
+    for _ in range(2):
+        mean = weighted(run.round(tuple(SIZES)), SIZES)
+        yield gap(run.algorithm.evaluated(run.server), {"": mean, "_t1": mean})
+
+
+def t1_checks(**options: Any) -> tuple[Check, ...]:
+    """Both rules for clients that were never drawn, and full participation."""
+    title = "both evaluated models, 2 rounds, t1_unvisited"
+    return (
+        Check(f"{title}=skip", T1, latest, {**options, "t1_unvisited": "skip"}),
+        Check(f"{title}=w0", T1, latest, {**options, "t1_unvisited": "w0"}),
+        Check("every client in every round: both evaluated models are one", T1, of_everyone, options),
+    )
+
+
+FEDAVG_ROUND_3 = loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, TWO)
+FEDLC_GAPS, FEDRS_GAPS = partial(counted, logits=fedlc_logits), partial(counted, logits=fedrs_logits)
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    "fedavg": (
-        loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss),
-        loss_check("loss and gradient, round 3", MEAN_SOURCE, fedavg_loss, ROUND_3),
-        mean_check(),
-    ),
-    "fedprox": fedprox_checks(),
+    "fedavg": (loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss), FEDAVG_ROUND_3, mean_check()),
+    "fedprox": FEDPROX_CHECKS,
     "fedmax": (*fedmax_losses(), mean_check(beta=3.0)),
+    "fedlc": (
+        Check("loss and gradient, tau=1", FEDLC, FEDLC_GAPS, {"tau": 1.0}),
+        Check("loss and gradient, tau=0.3", FEDLC, FEDLC_GAPS, {"tau": 0.3}),
+        mean_check(tau=1.0),
+    ),
+    "fedrs": (
+        Check("loss and gradient, alpha=0.5", FEDRS, FEDRS_GAPS, {"missing_scale": 0.5}),
+        Check("loss and gradient, alpha=0", FEDRS, FEDRS_GAPS, {"missing_scale": 0.0}),
+        mean_check(missing_scale=0.5),
+    ),
     "fedbn": (fedbn_check(),),
     "centralized": (ALONE,),
     "local": (ALONE,),
+    "fedavg_t1": (FEDAVG_ROUND_3, *t1_checks()),
+    "fedprox_t1": (*FEDPROX_CHECKS, *t1_checks(mu=0.5)),
+    "fedgkd_t1": (*fedgkd_checks(fedgkd_loss, EQ_4), *t1_checks(gamma=0.2, buffer=2)),
 }
 
 LIMITS: dict[str, tuple[Limit, ...]] = {
     "fedprox": (Limit({"mu": 0.0}), Limit({"mu": 0.0, "prox_reduction": "mean_per_tensor"})),
     "fedmax": (Limit({"beta": 0.0}), Limit({"beta": 0.0, "fedmax_direction": "u_a"})),
+    "fedlc": (Limit({"tau": 0.0}),),
+    "fedrs": (Limit({"missing_scale": 1.0}),),
     "fedbn": (Limit({}, models=NO_BATCHNORM, exact_models=True),),
     "centralized": (Limit({}, other_sizes=ONE_CLIENT),),
     "local": (Limit({}, sizes=ONE_CLIENT, other_sizes=ONE_CLIENT),),
+    "fedavg_t1": (Limit({}), Limit({}, rows=("_t1", ""), fields=EVERYONE)),
+    "fedprox_t1": (Limit({}, "fedprox"), Limit({"mu": 0.0}), Limit({}, "fedprox", rows=("_t1", ""), fields=EVERYONE)),
+    "fedgkd_t1": (Limit({}, "fedgkd"), Limit({"gamma": 0.0}), Limit({}, "fedgkd", rows=("_t1", ""), fields=EVERYONE)),
 }

@@ -1,41 +1,37 @@
-"""One comparison of an algorithm with its paper, one limit at which it is another, and how answers are compared."""
+"""Comparisons of an algorithm with its paper, limits at which it is another one, and the comparisons that most need."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from torch import Tensor
-
-from algorithms.base import Algorithm
-from bench.selftest.toy import EQUAL_SIZES, SIZES
+from bench.selftest.equations.formulas import weighted
+from bench.selftest.equations.lab import CLIENT, SIZES, TWO, Cohorts
+from bench.selftest.equations.run import Loss, Make, Run, drive, look
+from bench.selftest.toy import EQUAL_SIZES
+from bench.selftest.toy import SIZES as TOY_SIZES
 
 TOLERANCE = 1e-10
-SAME_ARITHMETIC = 0.0
 ROUNDING = 1e-12  # float64
 MODELS = ("mlp", "mlp+bn", "cnn_digits")
 NO_BATCHNORM = ("mlp", "cnn_digits")
-ONE_CLIENT = (sum(SIZES),)
+ONE_CLIENT = (sum(TOY_SIZES),)
 EVERYONE = {"participation": 1.0}
-_CLIENTS = {EQUAL_SIZES: "equal clients", ONE_CLIENT: "one client"}
 
-Make = Callable[..., Algorithm]
+Options = Mapping[str, Any]
+
+MEAN_SOURCE = "McMahan et al. 2017, Algorithm 1"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check found.
-
-    Args:
-        gap: largest absolute difference from the formula, in the compared quantity's own unit; inf where the answers
-            could not be compared.
-        reason: the algorithm's own error, or nothing.
-    """
+    """Result of a check: the largest absolute difference from the formula, inf if there is no comparison."""
 
     gap: float
-    reason: str = ""
+    reason: str = ""  # the algorithm's own error
 
     @property
     def passed(self) -> bool:
@@ -50,18 +46,26 @@ class Check:
     Args:
         title: what is compared, unique within an algorithm.
         source: where the formula is printed.
-        run: drives the algorithm that `make(**hyperparameters)` gives, and returns the largest absolute gap; the
-            algorithm's own errors pass through.
+        gaps: drives a run, called as `gaps(run, **options)`; yields absolute gaps, of which the largest counts.
+        options: hyper-parameters of the run.
+        norm: whether the network has BatchNorm.
+        lrs: local learning rate of each round, the last one repeated.
+        momentum: of the local optimiser.
     """
 
     title: str
     source: str
-    run: Callable[[Make], float]
+    gaps: Callable[..., Iterable[float]]
+    options: Options = field(default_factory=dict)
+    norm: bool = True
+    lrs: tuple[float, ...] = (0.1,)
+    momentum: float = 0.0
 
     def outcome(self, make: Make) -> Outcome:
-        """The gap, or the reason why there is none."""
+        """The gap of the algorithm that `make(**hyperparameters)` gives, or the reason why there is none."""
         try:
-            return Outcome(self.run(make))
+            run = Run(make, self.options, self.norm, self.lrs, self.momentum)
+            return Outcome(max(self.gaps(run, **self.options)))
         except Exception as error:
             return Outcome(math.inf, f"{type(error).__name__}: {error}")
 
@@ -75,26 +79,26 @@ class Limit:
         other: the algorithm that it then is.
         other_values: that one's hyper-parameters.
         rows: the suffix of the row that is compared, of either.
-        tolerance: 0 where both do the same arithmetic, which is then compared in float32, bit for bit.
+        tolerance: 0 if both do the same arithmetic, which is then compared in float32, bit for bit.
         rounds: how long they are equal.
         models: on which they are.
-        exact_models: these models as they are, even where the algorithm needs another form.
+        exact_models: these models as they are, even if the algorithm needs another form.
         sizes: samples of each client of the algorithm.
         other_sizes: of the other one.
         fields: of the setting.
     """
 
-    values: Mapping[str, Any]
+    values: Options
     other: str = "fedavg"
-    other_values: Mapping[str, Any] = field(default_factory=dict)
+    other_values: Options = field(default_factory=dict)
     rows: tuple[str, str] = ("", "")
-    tolerance: float = SAME_ARITHMETIC
+    tolerance: float = 0.0
     rounds: int = 3
     models: tuple[str, ...] = MODELS
     exact_models: bool = False
-    sizes: tuple[int, ...] = SIZES
-    other_sizes: tuple[int, ...] = SIZES
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    sizes: tuple[int, ...] = TOY_SIZES
+    other_sizes: tuple[int, ...] = TOY_SIZES
+    fields: Options = field(default_factory=dict)
 
     @staticmethod
     def of_equal_clients(rounds: int = 3, **values: Any) -> Limit:
@@ -104,22 +108,50 @@ class Limit:
     def __str__(self) -> str:
         said = [f"{name}={value}" for name, value in {**self.values, **self.fields}.items()]
         said += [f"row {self.rows[0]}"] if self.rows[0] else []
-        said += [text for sizes, text in _CLIENTS.items() if self.sizes == sizes]
+        clients = {EQUAL_SIZES: "equal clients", ONE_CLIENT: "one client"}
+        said += [clients[self.sizes]] if self.sizes in clients else []
         said += ["round 1"] if self.rounds == 1 else []
         said += ["no BatchNorm"] if self.exact_models else []
         others = ", ".join(f"{name}={value}" for name, value in self.other_values.items())
         return f"{', '.join(said) or 'as it is'} = {self.other} {others}".rstrip()
 
 
-def gap(got: Any, expected: Any) -> float:
-    """The largest absolute difference between two trees of tensors; inf where keys, lengths or shapes differ."""
-    if isinstance(expected, Mapping):
-        if not isinstance(got, Mapping) or set(got) != set(expected):
-            return math.inf
-        return max((gap(got[key], expected[key]) for key in expected), default=0.0)
-    if isinstance(expected, list | tuple):
-        return gap(dict(enumerate(got)), dict(enumerate(expected)))
-    if not isinstance(got, Tensor) or got.shape != expected.shape:
-        return math.inf
-    largest = float((got.detach() - expected.detach()).abs().max())
-    return math.inf if math.isnan(largest) else largest  # nothing is near what is not a number
+def loss_check(
+    title: str,
+    source: str,
+    loss: Callable[..., Loss],
+    cohorts: Cohorts = (),
+    *,
+    client: int = CLIENT,
+    norm: bool = True,
+    **options: Any,
+) -> Check:
+    """A client's start, loss and gradient.
+
+    Args:
+        title: what is compared.
+        source: of the formula.
+        loss: the printed objective as a function of the hyper-parameters.
+        cohorts: the clients of each round before.
+        client: which is looked at.
+        norm: whether the network has BatchNorm.
+        **options: hyper-parameters.
+    """
+
+    def gaps(run: Run, **options: Any) -> Iterator[float]:
+        yield look(run, drive(run, cohorts), client, loss(**options))
+
+    return Check(title, source, gaps, options, norm)
+
+
+def mean_check(**options: Any) -> Check:
+    """Two rounds of different clients: what is sent next and what is evaluated is their mean, weighted by examples."""
+    return Check(
+        "the server's mean, weighted by examples, 2 rounds", MEAN_SOURCE, partial(averaged, cohorts=TWO), options
+    )
+
+
+def averaged(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
+    """The server's model after each round, against the mean of the local models, weighted by examples."""
+    for clients in cohorts:
+        yield run.model_gap(weighted(run.round(clients), SIZES))

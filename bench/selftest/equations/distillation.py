@@ -6,7 +6,7 @@ B batch, C classes. Teachers run in evaluation mode and are constants; the stude
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,42 +15,21 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Outputs, Params
-from bench.selftest.equations.builders import (
-    CLIENT,
-    ONE,
-    ROUND_1,
-    ROUND_2,
-    ROUND_3,
-    TWO,
-    Cohorts,
-    Loss,
-    Past,
-    Scene,
-    ce,
-    drive,
-    fedavg_loss,
-    look,
-    loss_check,
-    mean_check,
-)
-from bench.selftest.equations.checks import Check, Limit, Make, gap
+from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
 from bench.selftest.equations.fedgkd import student, teacher
 from bench.selftest.equations.formulas import kl, masked, softmax
-from bench.selftest.equations.lab import CLASSES, batch, forward, model, server_samples
-from bench.selftest.equations.run import Run
+from bench.selftest.equations.lab import CLASSES, CLIENT, ONE, TWO, Cohorts, batch, forward, model, server_samples
+from bench.selftest.equations.run import Loss, Past, Run, ce, drive, fedavg_loss, gap, look
 
 FEDLSD, FEDCAD = "FedCAD, Eq. 4", "FedCAD, Eqs. 5-6"
 FEDNTD, MOON = "Lee et al. 2022, Eqs. 4-6", "Li et al. 2021 (MOON), Eq. 3"
-MOON_CODE, RANDOM = "Li et al. 2021 (MOON), code", {"first_previous": "random"}
+MOON_CODE = "Li et al. 2021 (MOON), code"
 
 
 def fedlsd_loss(distillation_weight: Tensor | float, temperature: float, kd_t_squared: bool = False) -> Loss:
     """Eq. 4: (1 - a) CE + a KL( p^g || p ) at temperature T, the last term times T^2 where asked for.
 
-    Args:
-        distillation_weight: a, or (C,) by class.
-        temperature: T.
-        kd_t_squared: whether the term carries T^2.
+    The weight a is a number, or (C,) by class.
     """
 
     def loss(w: Params, given: Batch, past: Past) -> Tensor:
@@ -60,21 +39,6 @@ def fedlsd_loss(distillation_weight: Tensor | float, temperature: float, kd_t_sq
         return (1 - a) * ce(w, given) + a * (temperature**2 if kd_t_squared else 1.0) * term
 
     return loss
-
-
-def fedlsd_checks() -> tuple[Check, ...]:
-    """Weights, temperatures, and the factor T^2."""
-
-    def at(title: str, **options: Any) -> Check:
-        return loss_check(title, FEDLSD, fedlsd_loss, ROUND_2, **options)
-
-    return (
-        at("loss and gradient, a=0.3, T=2", distillation_weight=0.3, temperature=2.0),
-        at("loss and gradient, a=0.5, T=3", distillation_weight=0.5, temperature=3.0),
-        # 3: at 2, 2 T would pass for T^2
-        at("times T^2, a=0.3, T=3", distillation_weight=0.3, temperature=3.0, kd_t_squared=True),
-        mean_check(distillation_weight=0.3),
-    )
 
 
 def printed_weights(received: Params, beta: float, gamma: float, temperature: float) -> Tensor:
@@ -101,28 +65,6 @@ def fedcad_loss(
     return loss
 
 
-def fedcad_checks() -> tuple[Check, ...]:
-    """The printed Eq. 6 against whatever form of it runs; temperatures; the limits FedLSD and FedAvg."""
-
-    def at(title: str, beta: float, gamma: float, scene: Scene = ROUND_2, **others: Any) -> Check:
-        return loss_check(title, FEDCAD, fedcad_loss, scene, beta=beta, gamma=gamma, **others)
-
-    def fedlsd(temperature: float, **options: Any) -> Loss:
-        return fedlsd_loss(0.5, temperature)
-
-    limit = {"beta": 0.5, "gamma": 0.5, "temperature": 2.0}
-    return (
-        at("loss and gradient, round 1, weights by w_0", 0.3, 0.7, ROUND_1, temperature=2.0),
-        at("loss and gradient, beta=0.3, gamma=0.7, T=2", 0.3, 0.7, temperature=2.0),
-        at("loss and gradient, beta=0, gamma=0.3, T=3", 0.0, 0.3, temperature=3.0),
-        at("phi at its own temperature 1, T=2", 0.3, 0.7, temperature=2.0, phi_temperature=1.0),
-        at("times T^2, T=3", 0.3, 0.7, temperature=3.0, kd_t_squared=True),
-        loss_check("beta=gamma=0.5 is FedLSD with a=0.5", FEDCAD, fedlsd, ROUND_2, **limit),
-        loss_check("beta=gamma=0 is FedAvg", FEDCAD, fedavg_loss, ROUND_2, beta=0.0, gamma=0.0),
-        mean_check(beta=0.3, gamma=0.7),
-    )
-
-
 def fedntd_loss(beta: float, temperature: float) -> Loss:
     """FedNTD: CE + beta tau^2 KL( p^g || p ), both over the C - 1 classes other than the true one."""
 
@@ -134,19 +76,9 @@ def fedntd_loss(beta: float, temperature: float) -> Loss:
     return loss
 
 
-def fedntd_checks() -> tuple[Check, ...]:
-    """Two temperatures, and what the term must not see."""
-    return (
-        loss_check("loss and gradient, beta=1, tau=1", FEDNTD, fedntd_loss, ROUND_2, beta=1.0, temperature=1.0),
-        loss_check("loss and gradient, beta=0.7, tau=3", FEDNTD, fedntd_loss, ROUND_3, beta=0.7, temperature=3.0),
-        Check("the term ignores the true class's logit", FEDNTD, _blind_to_the_true_class),
-        mean_check(beta=1.0),
-    )
-
-
-def _blind_to_the_true_class(make: Make) -> float:
+def blind_to_the_true_class(run: Run, **options: Any) -> Iterator[float]:
     """Shift the true class's logit, of the student or of the teacher: loss - CE stays as it was."""
-    run, label = Run(make, {"beta": 2.0, "temperature": 2.0}), 1
+    label = 1
     drive(run, ONE)
     visit, w = run.visit(CLIENT), model(run.net, "look")
     given = visit.step(w, replace(batch("look"), y=torch.full((len(batch("look").y),), label)))
@@ -156,8 +88,8 @@ def _blind_to_the_true_class(make: Make) -> float:
     def term(params: Params, seen: Batch) -> Tensor:
         return visit.loss(params, seen).loss - masked(ce(params, seen), seen.weight)
 
-    moved = w | {"head.bias": w["head.bias"] + shift}
-    return max(gap(term(moved, given), term(w, given)), gap(term(w, replace(given, teacher=raised)), term(w, given)))
+    yield gap(term(w | {"head.bias": w["head.bias"] + shift}, given), term(w, given))
+    yield gap(term(w, replace(given, teacher=raised)), term(w, given))
 
 
 def moon_loss(previous: Callable[[Past], Params], mu: float, temperature: float = 0.5, **others: Any) -> Loss:
@@ -176,45 +108,86 @@ def _cosine(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(1) / ((left**2).sum(1) * (right**2).sum(1)).sqrt()
 
 
-def moon_checks() -> tuple[Check, ...]:
-    """First rounds under both rules, the previous model of the last round and of an older one."""
-
-    def at(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check:
-        """The client's previous model is that of the round `last`."""
-        loss = partial(moon_loss, lambda past: past.locals[last - 1][CLIENT])
-        return loss_check(title, MOON, loss, Scene(cohorts), **options)
-
-    waiting: dict[str, Any] = {"mu": 2.0, "first_previous": "none"}
-    newcomer = Scene(((0, 2), (0, 3)), client=1)
-    return (
-        loss_check("round 1 is without the term", MOON, fedavg_loss, **waiting),
-        loss_check("a client's first round is without the term, round 3", MOON, fedavg_loss, newcomer, **waiting),
-        at("loss and gradient, round 2, mu=5, tau=0.5", ONE, 1, mu=5.0),
-        at("round 3, mu=0.7, tau=0.9", TWO, 2, mu=0.7, temperature=0.9),
-        at("two rounds sat out", ((0, 2), (1, 3), (0, 4)), 1, mu=2.0),
-        Check("a random network first, of each client its own, round 1", MOON_CODE, _random_previous),
-        at("a random network first, round 3", TWO, 2, mu=2.0, **RANDOM),
-        mean_check(mu=2.0),
-    )
-
-
-def _random_previous(make: Make) -> float:
+def random_previous(run: Run, mu: float, **options: Any) -> Iterator[float]:
     """Two clients in round 1: each has a network of its own as its previous model, neither of them w_0."""
-    run, gaps, drawn = Run(make, {"mu": 2.0, **RANDOM}), [], list[Params]()
-    past = Past([run.initial], [])
+    drawn, past = list[Params](), Past([run.initial])
     for client in (0, CLIENT):
         run.visit(client)
         drawn.append(run.fed.handed[-1])
-        gaps.append(look(run, past, client, moon_loss(lambda past: drawn[-1], 2.0)))
-    unlike = min(gap(drawn[0], other) for other in (drawn[1], run.initial))
-    return max(gaps) if unlike > 0 else math.inf
+        yield look(run, past, client, moon_loss(lambda past: drawn[-1], mu))
+    yield 0.0 if min(gap(drawn[0], other) for other in (drawn[1], run.initial)) > 0 else math.inf
 
+
+def fedlsd_check(title: str, **options: Any) -> Check:
+    """Round 2."""
+    return loss_check(title, FEDLSD, fedlsd_loss, ONE, **options)
+
+
+def fedcad_check(title: str, beta: float, gamma: float, cohorts: Cohorts = ONE, **others: Any) -> Check:
+    """The printed Eq. 6 against whatever form of it runs."""
+    return loss_check(title, FEDCAD, fedcad_loss, cohorts, beta=beta, gamma=gamma, **others)
+
+
+def moon_check(title: str, cohorts: Cohorts, last: int, **options: Any) -> Check:
+    """The client's previous model is that of the round `last`."""
+    return loss_check(title, MOON, partial(moon_loss, lambda past: past.locals[last - 1][CLIENT]), cohorts, **options)
+
+
+def fedlsd_at_half(temperature: float, **options: Any) -> Loss:
+    """FedLSD with a = 0.5."""
+    return fedlsd_loss(0.5, temperature)
+
+
+HALVES: Any = {"beta": 0.5, "gamma": 0.5, "temperature": 2.0}
+RANDOM: Any = {"mu": 2.0, "first_previous": "random"}
+WAITING: Any = {"mu": 2.0, "first_previous": "none"}
 
 CHECKS: dict[str, tuple[Check, ...]] = {
-    "fedlsd": fedlsd_checks(),
-    "fedcad": fedcad_checks(),
-    "fedntd": fedntd_checks(),
-    "moon": moon_checks(),
+    "fedlsd": (
+        fedlsd_check("loss and gradient, a=0.3, T=2", distillation_weight=0.3, temperature=2.0),
+        fedlsd_check("loss and gradient, a=0.5, T=3", distillation_weight=0.5, temperature=3.0),
+        # 3: at 2, 2 T would pass for T^2
+        fedlsd_check("times T^2, a=0.3, T=3", distillation_weight=0.3, temperature=3.0, kd_t_squared=True),
+        mean_check(distillation_weight=0.3),
+    ),
+    "fedcad": (
+        fedcad_check("loss and gradient, round 1, weights by w_0", 0.3, 0.7, (), temperature=2.0),
+        fedcad_check("loss and gradient, beta=0.3, gamma=0.7, T=2", 0.3, 0.7, temperature=2.0),
+        fedcad_check("loss and gradient, beta=0, gamma=0.3, T=3", 0.0, 0.3, temperature=3.0),
+        fedcad_check("phi at its own temperature 1, T=2", 0.3, 0.7, temperature=2.0, phi_temperature=1.0),
+        fedcad_check("times T^2, T=3", 0.3, 0.7, temperature=3.0, kd_t_squared=True),
+        loss_check("beta=gamma=0.5 is FedLSD with a=0.5", FEDCAD, fedlsd_at_half, ONE, **HALVES),
+        loss_check("beta=gamma=0 is FedAvg", FEDCAD, fedavg_loss, ONE, beta=0.0, gamma=0.0),
+        mean_check(beta=0.3, gamma=0.7),
+    ),
+    "fedntd": (
+        loss_check("loss and gradient, beta=1, tau=1", FEDNTD, fedntd_loss, ONE, beta=1.0, temperature=1.0),
+        loss_check("loss and gradient, beta=0.7, tau=3", FEDNTD, fedntd_loss, TWO, beta=0.7, temperature=3.0),
+        Check(
+            "the term ignores the true class's logit",
+            FEDNTD,
+            blind_to_the_true_class,
+            {"beta": 2.0, "temperature": 2.0},
+        ),
+        mean_check(beta=1.0),
+    ),
+    "moon": (
+        loss_check("round 1 is without the term", MOON, fedavg_loss, **WAITING),
+        loss_check(
+            "a client's first round is without the term, round 3",
+            MOON,
+            fedavg_loss,
+            ((0, 2), (0, 3)),
+            client=1,
+            **WAITING,
+        ),
+        moon_check("loss and gradient, round 2, mu=5, tau=0.5", ONE, 1, mu=5.0),
+        moon_check("round 3, mu=0.7, tau=0.9", TWO, 2, mu=0.7, temperature=0.9),
+        moon_check("two rounds sat out", ((0, 2), (1, 3), (0, 4)), 1, mu=2.0),
+        Check("a random network first, of each client its own, round 1", MOON_CODE, random_previous, RANDOM),
+        moon_check("a random network first, round 3", TWO, 2, **RANDOM),
+        mean_check(mu=2.0),
+    ),
 }
 
 LIMITS: dict[str, tuple[Limit, ...]] = {

@@ -7,7 +7,7 @@ algorithm's own draw, and noted as the student is given them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Data, Params
-from bench.selftest.equations.builders import TWO, fedavg_loss, loss_check
-from bench.selftest.equations.checks import Check, Limit, Make
+from bench.selftest.equations.checks import Check, Limit, loss_check
 from bench.selftest.equations.formulas import kl, sum_of, weighted
-from bench.selftest.equations.lab import SIZES, LabNet, forward, moved_statistics
-from bench.selftest.equations.run import Run, slope_of
+from bench.selftest.equations.lab import SIZES, TWO, LabNet, forward, moved_statistics
+from bench.selftest.equations.run import Run, fedavg_loss, slope_of
 from bench.selftest.equations.watch import Adam, bare
 
 SOURCE = "Lin et al. 2020, Algorithm 1"
@@ -65,36 +64,25 @@ def _divergence(ended: Mapping[int, Params], x: Tensor, w: Params) -> Tensor:
     return kl(mean, forward(w, x).logits).mean()
 
 
-def feddf_check(title: str, peak: int, norm: bool = False, **fields: Any) -> Check:
+def distilled(run: Run, peak: int, **hyperparameters: Any) -> Iterator[float]:
     """The model after each round's distillation.
 
-    Args:
-        title: what is compared.
-        peak: the validation labels are what the student answers after this many steps of round 1.
-        norm: whether the network has BatchNorm.
-        **fields: of `Student`.
+    The validation labels are the student's own answers after `peak` steps of round 1.
     """
-    student = Student(**fields)
-
-    def check(make: Make) -> float:
-        run, gaps = Run(make, vars(student), norm), []
-        whole, held = [run.fed.auxiliary.x] * student.max_steps, run.fed.validation
-        for clients in TWO:
-            visits, ended = {k: run.visit(k) for k in clients}, {k: run.local(k) for k in clients}
-            path = student.path(run.net, whole, ended)
-            if run.number == 1:
-                held.y.copy_(forward(path[peak], held.x, training=False).logits.argmax(1))
-            run.close(visits, ended)
-            gaps.append(run.model_gap(student.kept(path, held)))
-        return max(gaps)
-
-    return Check(title, SOURCE, check)
+    student, held = Student(**hyperparameters), run.fed.validation
+    whole = [run.fed.auxiliary.x] * student.max_steps
+    for clients in TWO:
+        visits, ended = {k: run.visit(k) for k in clients}, {k: run.local(k) for k in clients}
+        path = student.path(run.net, whole, ended)
+        if run.number == 1:
+            held.y.copy_(forward(path[peak], held.x, training=False).logits.argmax(1))
+        run.close(visits, ended)
+        yield run.model_gap(student.kept(path, held))
 
 
-def _small_batches(make: Make) -> float:
+def small_batches(run: Run, **hyperparameters: Any) -> Iterator[float]:
     """Batches of 5 of the 12 auxiliary samples, whichever they are."""
-    student, batches = Student(server_batch_size=5, max_steps=8, check_every=8), list[Tensor]()
-    run = Run(make, vars(student), norm=False)
+    student, batches = Student(**hyperparameters), list[Tensor]()
     ended = {k: run.local(k) for k in TWO[0]}
     visits, x, held = {k: run.visit(k) for k in ended}, run.fed.auxiliary.x, run.fed.validation
     late = student.path(run.net, [x] * student.max_steps, ended)[-1]
@@ -102,10 +90,15 @@ def _small_batches(make: Make) -> float:
     run.net.taught = lambda given: batches.append(bare(given))
     run.close(visits, ended)
     run.net.taught = None
-    known = all(any(torch.equal(row, sample) for sample in x) for given in batches for row in given)
-    if not known or [len(given) for given in batches] != [student.server_batch_size] * student.max_steps:
-        return math.inf
-    return run.model_gap(student.kept(student.path(run.net, batches, ended), held))
+    auxiliary = all(any(torch.equal(row, sample) for sample in x) for given in batches for row in given)
+    sizes = [len(given) for given in batches] == [student.server_batch_size] * student.max_steps
+    yield 0.0 if auxiliary and sizes else math.inf
+    yield run.model_gap(student.kept(student.path(run.net, batches, ended), held))
+
+
+def feddf_check(title: str, peak: int, norm: bool = False, **others: Any) -> Check:
+    """Two rounds."""
+    return Check(title, SOURCE, partial(distilled, peak=peak), vars(Student(**others)), norm)
 
 
 CHECKS: dict[str, tuple[Check, ...]] = {
@@ -117,7 +110,13 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         feddf_check("validated every 4th step", 7, check_every=4),
         feddf_check("the search ends without a better checkpoint for 3 steps", 12, patience=3),
         feddf_check("max_steps=0 is the mean", 0, max_steps=0),
-        Check("8 batches of 5 auxiliary samples", SOURCE, _small_batches),
+        Check(
+            "8 batches of 5 auxiliary samples",
+            SOURCE,
+            small_batches,
+            vars(Student(server_batch_size=5, max_steps=8, check_every=8)),
+            norm=False,
+        ),
         loss_check("loss and gradient, round 1", SOURCE, fedavg_loss, max_steps=0),
     )
 }

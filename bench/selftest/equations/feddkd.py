@@ -6,19 +6,19 @@ B batch, C classes, J requests a round.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import torch
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, shared
-from bench.selftest.equations.builders import MEAN_SOURCE, THREE, TWO, Cohorts, Options, fedavg_loss, loss_check
-from bench.selftest.equations.checks import NO_BATCHNORM, Check, Limit, Make
+from bench.selftest.equations.checks import MEAN_SOURCE, NO_BATCHNORM, Check, Limit, loss_check
 from bench.selftest.equations.formulas import log_softmax, plain, softmax, weighted
-from bench.selftest.equations.lab import SIZES, forward, model, requested
-from bench.selftest.equations.run import Run
+from bench.selftest.equations.lab import SIZES, THREE, TWO, Cohorts, forward, model, requested
+from bench.selftest.equations.run import Run, fedavg_loss
 
 
 @dataclass(frozen=True)
@@ -71,79 +71,61 @@ class Requests:
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
 
-@dataclass(frozen=True)
-class Base:
-    """What FedDKD is built around.
+def sent(params: Params, personal: bool) -> Params:
+    """A client's upload of its model, without its BatchNorm layers if it keeps them."""
+    return shared(params) if personal else params
+
+
+def distilled(run: Run, cohorts: Cohorts, personal: bool, **options: Any) -> Iterator[float]:
+    """The model after each round's requests."""
+    requests = Requests(**{item.name: options[item.name] for item in fields(Requests)})
+    for round, clients in enumerate(cohorts, start=1):
+        ended = run.round(clients)
+        mean = weighted({k: sent(w, personal) for k, w in ended.items()}, SIZES)
+        yield 0.0 if requests.answered(run, round, ended) else math.inf
+        yield run.model_gap(requests.distil(run, round, mean, ended))
+
+
+def equals(run: Run, personal: bool, **options: Any) -> Iterator[float]:
+    """All local models alike: the mean is theirs, and every request's gradient is zero."""
+    same = model(run.net, "same")
+    run.close({k: run.visit(k) for k in TWO[0]}, dict.fromkeys(TWO[0], same))
+    yield run.model_gap(sent(same, personal))
+
+
+def dkd_checks(personal: bool = False, **base: float) -> tuple[Check, ...]:
+    """Decays, warm-up, the student's mode, requests' sizes, weights, answers and augmentation, and the limits.
 
     Args:
-        options: the base's hyper-parameters.
         personal: whether clients keep their BatchNorm layers.
+        **base: hyper-parameters of the algorithm that FedDKD is built around.
     """
 
-    options: Options
-    personal: bool = False
+    def check(title: str, cohorts: Cohorts = TWO, **others: Any) -> Check:
+        source = "FedDKD, Algorithm 5" if personal else "FedDKD, Algorithms 1-2"
+        gaps = partial(distilled, cohorts=cohorts, personal=personal)
+        return Check(title, source, gaps, {**vars(Requests(**others)), **base})
 
-    @property
-    def source(self) -> str:
-        """Where it is printed."""
-        return "FedDKD, Algorithm 5" if self.personal else "FedDKD, Algorithms 1-2"
-
-    def sent(self, params: Params) -> Params:
-        """What a client uploads of its model."""
-        return shared(params) if self.personal else params
-
-
-def dkd_check(title: str, base: Base, cohorts: Cohorts = TWO, **fields: Any) -> Check:
-    """The model after each round's requests; `fields` are those of `Requests`."""
-    requests = Requests(**fields)
-
-    def check(make: Make) -> float:
-        run, gaps = Run(make, {**vars(requests), **base.options}), []
-        for round, clients in enumerate(cohorts, start=1):
-            ended = run.round(clients)
-            mean = weighted({k: base.sent(w) for k, w in ended.items()}, SIZES)
-            distilled = requests.distil(run, round, mean, ended)
-            gaps.append(run.model_gap(distilled) if requests.answered(run, round, ended) else math.inf)
-        return max(gaps)
-
-    return Check(title, base.source, check)
-
-
-def _equals_check(base: Base) -> Check:
-    """All local models alike: the mean is theirs, and every request's gradient is zero."""
-
-    def check(make: Make) -> float:
-        run = Run(make, {"steps": 3, "lr": 5.0, **base.options})
-        same = model(run.net, "same")
-        run.close({k: run.visit(k) for k in TWO[0]}, dict.fromkeys(TWO[0], same))
-        return run.model_gap(base.sent(same))
-
-    return Check("equal local models: requests move nothing", "FedDKD, Eq. 8", check)
-
-
-def dkd_checks(base: Base) -> tuple[Check, ...]:
-    """Decays, warm-up, the student's mode, requests' sizes, weights, answers and augmentation, and the limits."""
+    same = {"steps": 3, "lr": 5.0, **base}
     return (
-        dkd_check("server step, J=2, lr_decay=0.9, 2 rounds", base),
-        dkd_check("server step, J=3, step_decay=0.7, 2 rounds", base, steps=3, step_decay=0.7),
-        dkd_check("requests of 64 samples, more than a client has", base, batch_size=64),
-        dkd_check("the student in training mode", base, dkd_student_mode="train"),
-        dkd_check("2 of 3 rounds without requests", base, THREE, warmup_rounds=2),
-        dkd_check("gradients weighted by examples", base, dkd_weights="examples"),
-        dkd_check("7 of 10 answers are missing", base, steps=20, dkd_dropout=0.7),
-        dkd_check("the same, weighted by examples", base, steps=20, dkd_dropout=0.7, dkd_weights="examples"),
-        dkd_check("augmented requests", base, dkd_augmented=True),
-        dkd_check("J=0 is the mean", base, steps=0),
-        _equals_check(base),
+        check("server step, J=2, lr_decay=0.9, 2 rounds"),
+        check("server step, J=3, step_decay=0.7, 2 rounds", steps=3, step_decay=0.7),
+        check("requests of 64 samples, more than a client has", batch_size=64),
+        check("the student in training mode", dkd_student_mode="train"),
+        check("2 of 3 rounds without requests", THREE, warmup_rounds=2),
+        check("gradients weighted by examples", dkd_weights="examples"),
+        check("7 of 10 answers are missing", steps=20, dkd_dropout=0.7),
+        check("the same, weighted by examples", steps=20, dkd_dropout=0.7, dkd_weights="examples"),
+        check("augmented requests", dkd_augmented=True),
+        check("J=0 is the mean", steps=0),
+        Check("equal local models: requests move nothing", "FedDKD, Eq. 8", partial(equals, personal=personal), same),
     )
 
 
-PLAIN, MAX, PERSONAL = Base({}), Base({"beta": 3.0}), Base({}, personal=True)
-
 CHECKS: dict[str, tuple[Check, ...]] = {
-    "feddkd": (loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss), *dkd_checks(PLAIN)),
-    "feddkd_max": (*fedmax_losses(steps=0), *dkd_checks(MAX)),
-    "feddkd_bn": (fedbn_check(steps=0), *dkd_checks(PERSONAL)),
+    "feddkd": (loss_check("loss and gradient, round 1", MEAN_SOURCE, fedavg_loss), *dkd_checks()),
+    "feddkd_max": (*fedmax_losses(steps=0), *dkd_checks(beta=3.0)),
+    "feddkd_bn": (fedbn_check(steps=0), *dkd_checks(personal=True)),
 }
 
 LIMITS: dict[str, tuple[Limit, ...]] = {

@@ -9,22 +9,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
-from bench.selftest.equations.builders import ONE, TWO, Cohorts, Scene, ce, drive, fedavg_loss, loss_check
-from bench.selftest.equations.checks import EVERYONE, Check, Limit, Make, gap
+from bench.selftest.equations.checks import EVERYONE, Check, Limit, loss_check
 from bench.selftest.equations.formulas import cross_entropy, kl, softmax, weighted
-from bench.selftest.equations.lab import CLASSES, PIXEL_STD, SIDE, SIZES, batch, forward, model
-from bench.selftest.equations.run import Run, Slope, slope_gap, slope_of
+from bench.selftest.equations.lab import (
+    CLASSES,
+    CLIENT,
+    ONE,
+    PIXEL_STD,
+    SIDE,
+    SIZES,
+    TWO,
+    Cohorts,
+    batch,
+    forward,
+    model,
+)
+from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, gap, slope_gap, slope_of
 from bench.selftest.equations.watch import Adam, Sight, bare, shapes_gap, sight
 
 SOURCE, CODE = "FedKF, Eqs. 1-7 and Algorithm 1", "FedKF, the authors' code"
-CLIENT = 2
 LEAST_CONTRAST = 0.15  # std of the first images' pixels: 0.25 to 0.43 over 40 seeds, 0.01 with torch's default weights
 
 
@@ -80,26 +91,13 @@ class Eye:
         return self.sights[0]
 
 
-@dataclass
 class Story:
-    """A run, and our own account of its server: the slots, and the means of the round's (ACA) and of all (OCA).
+    """A run, and our own account of its server: the slots, and the means of the round's (ACA) and of all (OCA)."""
 
-    Args:
-        run: the algorithm's rounds.
-        losses: the formulas, and the hyper-parameters.
-    """
-
-    run: Run
-    losses: Losses
-
-    def __post_init__(self) -> None:
-        self.aca = self.oca = self.run.initial
-        self.slots = dict.fromkeys(SIZES, self.run.initial) if self.losses.t1_unvisited == "w0" else {}
-
-    @staticmethod
-    def of(make: Make, losses: Losses) -> Story:
-        """The story's beginning."""
-        return Story(Run(make, vars(losses), norm=False), losses)
+    def __init__(self, run: Run, **options: Any) -> None:
+        self.run, self.losses = run, Losses(**options)
+        self.aca = self.oca = run.initial
+        self.slots = dict.fromkeys(SIZES, run.initial) if self.losses.t1_unvisited == "w0" else {}
 
     @property
     def teacher(self) -> Params:
@@ -121,8 +119,8 @@ class Story:
         def note(images: Tensor) -> None:
             eye.images.append(bare(images))
             slope = torch.func.grad(lambda x: self.losses.generator(teacher, student, x))
-            found = sight(images, lambda values: [slope(values)])
-            eye.sights.extend([found] if found else [])
+            seen = sight(images, lambda values: [slope(values)])
+            eye.sights.extend([seen] if seen else [])
 
         self.run.net.shown = note
         try:
@@ -158,141 +156,117 @@ class Story:
         return eye.first.leaves
 
 
-@dataclass
-class Kept:
-    """A client's generator under `variant=code`, by our own account.
+def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
+    """A client's steps before and after these rounds, and the server's models."""
+    story = Story(run, **options)
+    yield story.follow(2)
+    for clients in cohorts:
+        yield story.add(run.round(clients))
+        yield story.follow(2)
 
-    Args:
-        story: the run.
-        adam: the witness, which goes on over rounds.
-        leaves: what the generator was after its last step; empty before the first.
+
+def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
+    """Rounds 2 and 3 of a client that trained in round 1: the student, then the generator by that student.
+
+    The generator and Adam's state go on over rounds; `leaves` is what the generator was after its last step.
     """
-
-    story: Story
-    adam: Adam
-    leaves: tuple[Tensor, ...] = ()
-
-    def follow(self, steps: int) -> float:
-        """A whole round of one client: the student on the current generator, then the generator by that student."""
-        story, gaps, images = self.story, [], Tensor()
-        visit, ended = story.run.visit(CLIENT), story.run.local(CLIENT)
-        for s in range(steps):
-            params, given = model(story.run.net, "look", s), batch("look", s, padded=False)
+    story = Story(run, **options)
+    adam, leaves = Adam(story.losses.generator_lr), None
+    yield story.add(run.round(ONE[0]))
+    for _ in range(2):
+        visit, ended, images = run.visit(CLIENT), run.local(CLIENT), None
+        for s in range(3):
+            last = s == 2
+            params, given = ended if last else model(run.net, "look", s), batch("look", s, padded=False)
             with story.watched(params) as eye:
-                given = visit.step(params, given)
-            if s > 0:
-                gaps.append(self._after_student(eye.first, images))
-            with story.watched(params) as eye:
-                got = visit.loss(params, given)
-            images = eye.images[-1]
-            gaps.append(slope_gap(got, story.student_slope(params, given, images)))
-        with story.watched(ended) as eye:
-            story.run.close({CLIENT: visit}, {CLIENT: ended})
-        return max(*gaps, self._after_student(eye.first, images), story.add({CLIENT: ended}))
-
-    def _after_student(self, found: Sight, images: Tensor) -> float:
-        """The generator's step, on the images that the student has just had."""
-        gaps = [gap(found.output, images), gap(found.leaves, self.leaves or found.leaves)]
-        self.leaves = self.adam.step(found.leaves, found.pulls[0])
-        return max(gaps)
+                if last:
+                    run.close({CLIENT: visit}, {CLIENT: ended})
+                else:
+                    given = visit.step(params, given)
+            if images is not None:  # the generator's step, on the images that the student has just had
+                yield gap(eye.first.output, images)
+                yield gap(eye.first.leaves, leaves or eye.first.leaves)
+                leaves = adam.step(eye.first.leaves, eye.first.pulls[0])
+            if not last:
+                with story.watched(params) as eye:
+                    got = visit.loss(params, given)
+                images = eye.images[-1]
+                yield slope_gap(got, story.student_slope(params, given, images))
+        yield story.add({CLIENT: ended})
 
 
-def paper_check(title: str, cohorts: Cohorts = ONE, **fields: Any) -> Check:
-    """Before and after these rounds: a client's steps; and the server's models."""
-    losses = Losses(**fields)
-
-    def check(make: Make) -> float:
-        story = Story.of(make, losses)
-        gaps = [story.follow(2)]
-        for clients in cohorts:
-            gaps += [story.add(story.run.round(clients)), story.follow(2)]
-        return max(gaps)
-
-    return Check(title, SOURCE, check)
-
-
-def code_check(title: str, **fields: Any) -> Check:
-    """Rounds 2 and 3 of a client that trained in round 1."""
-    losses = Losses(variant="code", **fields)
-
-    def check(make: Make) -> float:
-        story = Story.of(make, losses)
-        gaps, kept = [story.add(story.run.round(ONE[0]))], Kept(story, Adam(losses.generator_lr))
-        return max(*gaps, kept.follow(2), kept.follow(2))
-
-    return Check(title, CODE, check)
-
-
-def _initialised_every_round(make: Make) -> float:
+def initialised_every_round(run: Run, **options: Any) -> Iterator[float]:
     """Steps c1-c2: what a client did before leaves no trace in its generator, and clients draw their own."""
-    before, never = Story.of(make, Losses()), Story.of(make, Losses())
+    before, never = Story(run, **options), Story(replace(run), **options)
     drive(before.run, ONE)
     drive(never.run, ((0, 3),))
     mine, other = before.first_generator(CLIENT), before.first_generator(0)
-    return gap(mine, never.first_generator(CLIENT)) if gap(mine, other) > 0 else math.inf
+    yield gap(mine, never.first_generator(CLIENT))
+    yield 0.0 if gap(mine, other) > 0 else math.inf
 
 
-def _layers(make: Make) -> float:
+def layers(run: Run, noise_dim: int, **options: Any) -> Iterator[float]:
     """What the generator trains: Linear -> BatchNorm -> 2 x (upsample, convolution, BatchNorm) -> convolution."""
-    wide, narrow, grid, losses = 128, 64, (SIDE // 4) ** 2, Losses()
-    shapes = [
-        (wide * grid, losses.noise_dim),
-        (wide * grid,),
-        (wide, wide, 3, 3),
-        (wide,),
-        (narrow, wide, 3, 3),
-        (narrow,),
-    ]
-    shapes += [(1, narrow, 3, 3), (1,)] + [(wide,)] * 4 + [(narrow,)] * 2
-    return shapes_gap(Story.of(make, losses).first_generator(CLIENT), shapes)
+    wide, narrow, grid = 128, 64, (SIDE // 4) ** 2
+    shapes: list[tuple[int, ...]] = [(wide * grid, noise_dim), (wide * grid,), (wide, wide, 3, 3), (wide,)]
+    shapes += [(narrow, wide, 3, 3), (narrow,), (1, narrow, 3, 3), (1,), *[(wide,)] * 4, *[(narrow,)] * 2]
+    yield shapes_gap(Story(run).first_generator(CLIENT), shapes)
 
 
-def _first_weights(make: Make) -> float:
+def first_weights(run: Run, **options: Any) -> Iterator[float]:
     """Before training, convolutions are N(0, 2 / (k k outputs)), the rest is torch's default, and images have contrast.
 
     Standard deviations must lie within five standard errors; each pixel's over the batch must show that the images are
     not uniform grey.
     """
-    story, gaps = Story.of(make, Losses()), []
+    story = Story(run, **options)
     for values in story.first_generator(CLIENT):
-        if values.dim() == 4:
-            expected = math.sqrt(2 / (9 * len(values)))
-        elif values.dim() == 2:
-            expected = math.sqrt(1 / (3 * values.shape[1]))
-        else:
-            continue
-        error = expected / math.sqrt(2 * values.numel())
-        gaps.append(0.0 if abs(float(values.std()) - expected) <= 5 * error else math.inf)
-    with story.watched(story.run.initial) as eye:
-        story.run.visit(CLIENT).step(story.run.initial, batch("look", padded=False))
-    contrast = float(eye.sights[0].output.std()) * PIXEL_STD
-    return max(*gaps, 0.0 if contrast > LEAST_CONTRAST else math.inf)
+        if values.dim() in (2, 4):
+            variance = 2 / (9 * len(values)) if values.dim() == 4 else 1 / (3 * values.shape[1])
+            error = math.sqrt(variance / (2 * values.numel()))
+            yield 0.0 if abs(float(values.std()) - math.sqrt(variance)) <= 5 * error else math.inf
+    with story.watched(run.initial) as eye:
+        run.visit(CLIENT).step(run.initial, batch("look", padded=False))
+    yield 0.0 if float(eye.sights[0].output.std()) * PIXEL_STD > LEAST_CONTRAST else math.inf
 
 
-def _one_first_generator(make: Make) -> float:
+def one_first_generator(run: Run, **options: Any) -> Iterator[float]:
     """Round 1 leaves the generators alone, and all clients begin with the same one."""
-    story = Story.of(make, Losses(variant="code"))
-    drive(story.run, ONE)
-    return gap(story.first_generator(CLIENT), story.first_generator(4))
+    story = Story(run, **options)
+    drive(run, ONE)
+    yield gap(story.first_generator(CLIENT), story.first_generator(4))
 
 
-WITHOUT = loss_check("code: round 1 is without distillation", CODE, fedavg_loss, Scene(norm=False), variant="code")
+def fedkf_check(title: str, source: str, gaps: Any, **others: Any) -> Check:
+    """On a network without BatchNorm."""
+    return Check(title, source, gaps, vars(Losses(**others)), norm=False)
+
+
+def paper_check(title: str, cohorts: Cohorts = ONE, **others: Any) -> Check:
+    """The printed algorithm."""
+    return fedkf_check(f"paper: {title}", SOURCE, partial(as_printed, cohorts=cohorts), **others)
+
+
+def code_check(title: str, gaps: Any = as_in_the_code, **others: Any) -> Check:
+    """The authors' form of it."""
+    return fedkf_check(f"code: {title}", CODE, gaps, variant="code", **others)
+
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedkf": (
-        paper_check("paper: generator's step, student's loss and gradient, both models, 3 rounds", TWO),
-        paper_check("paper: lambda_1=0, lambda_2=2", lambda_1=0.0, lambda_2=2.0),
-        paper_check("paper: adversarial", adversarial=True),
-        paper_check("paper: the round's mean teaches (FedKF-)", TWO, teacher="aca"),
-        paper_check("paper: clients not yet drawn count with w_0", t1_unvisited="w0"),
-        Check("paper: a generator of its own for every client and round", SOURCE, _initialised_every_round),
-        WITHOUT,
-        code_check("code: student's loss and gradient, generator's step, rounds 2 and 3"),
-        code_check("code: adversarial", adversarial=True),
-        code_check("code: the round's mean teaches (FedKF-)", teacher="aca"),
-        Check("the generator's layers", CODE, _layers),
-        Check("the generator's first weights and images", CODE, _first_weights),
-        Check("code: one first generator for all clients, untrained in round 1", CODE, _one_first_generator),
+        paper_check("generator's step, student's loss and gradient, both models, 3 rounds", TWO),
+        paper_check("lambda_1=0, lambda_2=2", lambda_1=0.0, lambda_2=2.0),
+        paper_check("adversarial", adversarial=True),
+        paper_check("the round's mean teaches (FedKF-)", TWO, teacher="aca"),
+        paper_check("clients not yet drawn count with w_0", t1_unvisited="w0"),
+        fedkf_check("paper: a generator of its own for every client and round", SOURCE, initialised_every_round),
+        loss_check("code: round 1 is without distillation", CODE, fedavg_loss, norm=False, variant="code"),
+        code_check("student's loss and gradient, generator's step, rounds 2 and 3"),
+        code_check("adversarial", adversarial=True),
+        code_check("the round's mean teaches (FedKF-)", teacher="aca"),
+        fedkf_check("the generator's layers", CODE, layers),
+        fedkf_check("the generator's first weights and images", CODE, first_weights),
+        code_check("one first generator for all clients, untrained in round 1", one_first_generator),
     )
 }
 

@@ -23,6 +23,14 @@ SIDE, PIXELS = 4, 16
 CLASSES, FEATURES, BATCH_SIZE = 4, 6, 5
 SIZES: Mapping[int, float] = {0: 9.0, 1: 4.0, 2: 7.0, 3: 12.0, 4: 6.0}  # n_k; client 1 is smaller than a batch
 PIXEL_MEAN, PIXEL_STD = 0.3, 0.5
+Cohorts = tuple[tuple[int, ...], ...]  # the clients of each round
+
+ONE: Cohorts = ((0, 2, 3),)
+TWO: Cohorts = ((0, 2, 3), (1, 2, 4))
+THREE: Cohorts = ((0, 2, 3), (1, 4), (1, 2, 3))
+FIVE: Cohorts = (*THREE, (0, 4), (2, 3))
+CLIENT = 2  # takes part in every one of them
+
 MOMENTUM, EPS = 0.1, 1e-5  # of BatchNorm, as in torch
 
 SHAPES = {
@@ -62,13 +70,8 @@ def moved_statistics(params: Mapping[str, Tensor], x: Tensor) -> Params:
 class LabNet:
     """Implements `algorithms.base.Net`: one hidden layer, with or without BatchNorm.
 
-    Args:
-        norm: whether the hidden layer is normalised by BatchNorm.
-
-    Attributes:
-        heard: called with each input of `head`, or None.
-        shown: called with each image that `normalise` returns, or None.
-        taught: called with each input in training mode, or None.
+    If set, `heard` is called with each input of `head`, `shown` with each image that `normalise` returns, and `taught`
+    with each input in training mode.
     """
 
     num_classes, feature_dim, input_shape = CLASSES, FEATURES, (1, SIDE, SIDE)
@@ -208,17 +211,9 @@ class LabFed:
 
 
 class LabCohort:
-    """Implements `algorithms.base.Cohort`: clients with their final local models and their data.
+    """Implements `algorithms.base.Cohort`: clients' final local models, in the order of the uploads, and their data.
 
-    Args:
-        net: the network.
-        round: from 1.
-        lr: local learning rate of the round.
-        models: by client, in the order of the uploads.
-        clients: what every client holds.
-
-    Attributes:
-        answered: of each gradient request, the clients that answered it.
+    `answered` has, for each gradient request, the clients that answered it.
     """
 
     def __init__(
@@ -243,17 +238,14 @@ class LabCohort:
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
     ) -> Params:
         """Each client's gradient (m, ...) on its requested mini-batch; 0 of those that do not answer."""
-        call = len(self.answered)
+        call, slopes = len(self.answered), []
         answering = [1] * len(self.models) if among is None else among.int().tolist()
-        batches = {k: requested(self.clients[k], self.round, call, batch_size, augmented) for k in self.models}
-        slopes = [self._slope(k, loss, params, given) for k, given in batches.items()]
+        for k, answers in zip(self.models, answering, strict=True):
+            given = {name: value.detach().clone() for name, value in params.items()}
+            leaves = {name: given[name].requires_grad_() for name in self.net.trainable if name in given}
+            answer = requested(self.clients[k], self.round, call, batch_size, augmented)
+            value = loss(self.net, given, self.models[k], answer).mean()
+            grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
+            slopes.append({name: answers * grad for name, grad in zip(leaves, grads, strict=True)})
         self.answered.append(list(compress(self.models, answering)))
-        counted = list(zip(answering, slopes, strict=True))
-        return {name: torch.stack([answers * slope[name] for answers, slope in counted]) for name in slopes[0]}
-
-    def _slope(self, client: int, loss: Any, params: Params, answer: Batch) -> Params:
-        given = {name: value.detach().clone() for name, value in params.items()}
-        leaves = {name: given[name].requires_grad_() for name in self.net.trainable if name in given}
-        value = loss(self.net, given, self.models[client], answer).mean()
-        grads = torch.autograd.grad(value, list(leaves.values()), materialize_grads=True)
-        return dict(zip(leaves, grads, strict=True))
+        return {name: torch.stack([slope[name] for slope in slopes]) for name in slopes[0]}

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
+from algorithms.base import Algorithm, Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
 from bench.engine.pytree import detached_copy, leaves, stack, tensors, tree_map
-from bench.selftest.equations.checks import Make, gap
-from bench.selftest.equations.formulas import masked
-from bench.selftest.equations.lab import CLASSES, SIZES, LabCohort, LabFed, LabNet, batch, draw, holdings, model
+from bench.selftest.equations import lab
+from bench.selftest.equations.formulas import cross_entropy, masked, weighted
+from bench.selftest.equations.lab import SIZES, LabCohort, LabFed, LabNet, batch, draw, forward, model
 
 CPU = torch.device("cpu")
+Make = Callable[..., Algorithm]
 Objective = Callable[[Params], Tensor]
 
 
@@ -29,20 +31,12 @@ class Slope:
 
 @dataclass
 class Run:
-    """One algorithm's rounds.
-
-    Args:
-        make: the algorithm's factory.
-        options: its hyper-parameters.
-        norm: whether the network has BatchNorm.
-        lrs: local learning rate of each round, the last one repeated.
-        momentum: of the local optimiser.
+    """One algorithm's rounds; the arguments are those of `checks.Check`.
 
     Attributes:
-        server: the server's state.
         initial: w_0.
         memories: of the clients that have taken part.
-        clients: what each client holds.
+        clients: each client's data.
         cohort: the last round's clients, as the server saw them.
     """
 
@@ -57,7 +51,7 @@ class Run:
         self.fed = LabFed(self.net)
         self.algorithm = self.make(**self.options)
         self.initial = model(self.net, "initial")
-        self.clients: dict[int, Data] = {k: holdings(k) for k in SIZES}
+        self.clients: dict[int, Data] = {k: lab.holdings(k) for k in SIZES}
         self.memories: dict[int, Memory] = {}
         self.server: Server = self.algorithm.init_server(self.fed, detached_copy(self.initial))
         self._sent: Message | None = None
@@ -73,7 +67,7 @@ class Run:
         return self.lrs[min(self.server.round, len(self.lrs) - 1)]
 
     def message(self) -> Message:
-        """What the server sends in the coming round; asked for once, as in a real run."""
+        """The server's message of the coming round; asked for once, as in a real run."""
         if self._sent is None:
             self._sent = tensors(self.algorithm.broadcast(self.fed, self.server), CPU, torch.float64)
         return self._sent
@@ -81,7 +75,7 @@ class Run:
     def fed_of(self, client: int) -> LabFed:
         """What a client's own hooks see."""
         data = self.clients[client]
-        counts = data.y[data.weight > 0].bincount(minlength=CLASSES).double()
+        counts = data.y[data.weight > 0].bincount(minlength=lab.CLASSES).double()
         return replace(self.fed, member=Client(client, counts.sum(), counts))
 
     def visit(self, client: int, steps: float = 1.0) -> Visit:
@@ -123,15 +117,7 @@ class Run:
 
 
 class Visit:
-    """One client in one round.
-
-    Args:
-        run: whose round it is.
-        client: its number.
-        message: what it received.
-        memory: what it kept.
-        plan: its local training.
-    """
+    """One client in one round of `run`."""
 
     def __init__(self, run: Run, client: int, message: Message, memory: Memory, plan: Plan) -> None:
         self.run, self.client, self.message, self.memory, self.plan = run, client, message, memory, plan
@@ -202,3 +188,70 @@ def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
 def slope_gap(got: Slope, expected: Slope) -> float:
     """The largest gap of two losses and two gradients."""
     return max(gap(got.loss, expected.loss), gap(got.grad, expected.grad))
+
+
+@dataclass(frozen=True)
+class Past:
+    """FedAvg's server by our own account.
+
+    Args:
+        globals: w_0, w_1, ..., the last being the start of the coming round.
+        locals: of each finished round, the model that each client ended at.
+    """
+
+    globals: list[Params]
+    locals: list[dict[int, Params]] = field(default_factory=list)
+
+    @property
+    def received(self) -> Params:
+        """The model w_t that the coming round starts from."""
+        return self.globals[-1]
+
+
+Loss = Callable[[Params, Batch, Past], Tensor]  # (B,) nats of each sample, or a scalar
+
+
+def ce(w: Params, given: Batch) -> Tensor:
+    """The cross entropy of each sample, (B,) nats, by the network in training mode."""
+    return cross_entropy(forward(w, given.x).logits, given.y)
+
+
+def fedavg_loss(**options: Any) -> Loss:
+    """FedAvg's F_k, the cross entropy, whatever the hyper-parameters."""
+    return lambda w, given, past: ce(w, given)
+
+
+def drive(run: Run, cohorts: lab.Cohorts) -> Past:
+    """Run these cohorts' rounds."""
+    past = Past([run.initial])
+    for clients in cohorts:
+        past.locals.append(run.round(clients))
+        past.globals.append(weighted(past.locals[-1], SIZES))
+    return past
+
+
+def look(run: Run, past: Past, client: int, loss: Loss, params: Params | None = None) -> float:
+    """The gap of one client's start, and of its loss and gradient at `params`, in the coming round."""
+    visit, given = run.visit(client), batch("look")
+    params = model(run.net, "look") if params is None else params
+    started = gap(dict(visit.local["params"]), past.received)
+
+    def objective(w: Params) -> Tensor:
+        value = loss(w, given, past)
+        return value if value.dim() == 0 else masked(value, given.weight)
+
+    return max(started, slope_gap(visit.slope(params, given), slope_of(run.net, objective, params)))
+
+
+def gap(got: Any, expected: Any) -> float:
+    """The largest absolute difference between two trees of tensors; inf if keys, lengths or shapes differ."""
+    if isinstance(expected, Mapping):
+        if not isinstance(got, Mapping) or set(got) != set(expected):
+            return math.inf
+        return max((gap(got[key], expected[key]) for key in expected), default=0.0)
+    if isinstance(expected, list | tuple):
+        return gap(dict(enumerate(got)), dict(enumerate(expected)))
+    if not isinstance(got, Tensor) or got.shape != expected.shape:
+        return math.inf
+    largest = float((got.detach() - expected.detach()).abs().max())
+    return math.inf if math.isnan(largest) else largest  # nothing is near what is not a number

@@ -43,12 +43,9 @@ def leaves_of(output: Tensor) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Sight:
-    """One output of a generator in training.
+    """One output of a generator in training, and the values `leaves` that it is trained by.
 
-    Args:
-        output: what it made.
-        leaves: the values that it is trained by.
-        pulls: for each direction d in the output's space, d^T (d output / d leaf) of each leaf.
+    `pulls` has, for each direction d in the output's space, d^T (d output / d leaf) of each leaf.
     """
 
     output: Tensor
@@ -57,11 +54,9 @@ class Sight:
 
 
 def sight(output: Tensor, directions: Callable[[Tensor], Sequence[Tensor]]) -> Sight | None:
-    """A look at a generator through `output`; None if it is not in training.
+    """A look at a generator through `output` and its graph; None if it is not in training.
 
-    Args:
-        output: what it made, its graph attached.
-        directions: from the bare output to the directions of the pulls.
+    `directions` makes those of the pulls from the bare output.
     """
     if output.grad_fn is None:
         return None
@@ -96,12 +91,7 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Adam:
-    """A witness: `torch.optim.Adam` on values that are handed over step by step, its state going on.
-
-    Args:
-        lr: learning rate; may be set between steps.
-        weight_decay: L2 coefficient.
-    """
+    """`torch.optim.Adam` on values that are handed over step by step; `lr` may be set between steps."""
 
     def __init__(self, lr: float, weight_decay: float = 0.0) -> None:
         self.lr, self._weight_decay = lr, weight_decay

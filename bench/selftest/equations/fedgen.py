@@ -1,0 +1,346 @@
+"""FedGen: clients' last layer learns from a generator of features, which learns to please the round's heads.
+
+B batch of a client, b of the server, C classes, D features, K clients. The labels that the generator is asked for are
+the algorithm's own draw. They are therefore inferred: of all C^B, those with which the printed formula comes nearest to
+the loss that was computed; of all C^b, those with which Adam's step on the printed loss comes nearest to what the
+generator became. Features are seen as they pass through `head`, and the server's noise is noted as it is drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from algorithms.base import Batch, Params
+from bench.selftest.equations.checks import Check, Limit, loss_check, mean_check
+from bench.selftest.equations.formulas import cross_entropy, kl, log_softmax, sum_of
+from bench.selftest.equations.lab import (
+    BATCH_SIZE,
+    CLASSES,
+    CLIENT,
+    FEATURES,
+    ONE,
+    SIZES,
+    TWO,
+    Cohorts,
+    LabNet,
+    batch,
+    forward,
+    model,
+)
+from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, gap, slope_gap, slope_of
+from bench.selftest.equations.watch import Adam, Draws, Sight, bare, shapes_gap, sight
+
+SOURCE, CODE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1", "Zhu et al. 2021, code"
+EQ_4 = "Zhu et al. 2021, Eq. 4"
+NOISE = 7  # unlike any other width here, so that the noise is known by its shape
+SMALL: Mapping[str, Any] = {"noise_dim": NOISE, "hidden_dim": 8, "generator_steps": 1}
+LABELLINGS = torch.tensor(list(itertools.product(range(CLASSES), repeat=BATCH_SIZE)))  # (C^B, B)
+BATCH = 3  # of the server
+SERVER_LABELLINGS = tuple(itertools.product(range(CLASSES), repeat=BATCH))
+
+
+def head(w: Params, features: Tensor) -> Tensor:
+    """Logits (B, C) of features (B, D)."""
+    return features @ w["head.weight"].T + w["head.bias"]
+
+
+@contextmanager
+def listening(net: LabNet) -> Iterator[list[Tensor]]:
+    """The distinct inputs of `head` inside the context, in blocks of B rows."""
+    blocks: list[Tensor] = []
+
+    def note(features: Tensor) -> None:
+        for block in torch.split(bare(features), BATCH_SIZE):
+            if not any(torch.equal(block, known) for known in blocks):
+                blocks.append(block)
+
+    net.heard = note
+    try:
+        yield blocks
+    finally:
+        net.heard = None
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The weights of mean CE(head(g(y~)), y~), the printed term, and of mean KL( softmax(head(g(y))) || p(x) ).
+
+    The latter, with g(y) made for the batch's own labels, is in the code alone.
+    """
+
+    hard: float
+    soft: float = 0.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A client's step on generated features, understood: the labels (B,) y~, and the gap of loss and gradient."""
+
+    labels: Tensor
+    gap: float
+
+
+def understand(
+    net: LabNet, params: Params, given: Batch, slope: Slope, terms: Terms, hard: Tensor, soft: Tensor
+) -> Asked:
+    """The labels that fit best, if the blocks `hard` and `soft` of features serve the two terms."""
+
+    def rest(w: Params) -> Tensor:
+        term = kl(head(w, soft), forward(w, given.x).logits)
+        return ce(w, given).mean() + terms.soft * term.mean()
+
+    losses = -log_softmax(head(params, hard))[torch.arange(BATCH_SIZE), LABELLINGS].mean(1)
+    labels = LABELLINGS[(rest(params) + terms.hard * losses - slope.loss).abs().argmin()]
+    whole = slope_of(net, lambda w: rest(w) + terms.hard * cross_entropy(head(w, hard), labels).mean(), params)
+    return Asked(labels, slope_gap(slope, whole))
+
+
+def ask(run: Run, terms: Terms, steps: int) -> list[Asked]:
+    """A client's steps in the coming round, each with its own noise; the best reading of which features serve what."""
+    visit, params, asked = run.visit(CLIENT), model(run.net, "look"), []
+    for i in range(steps):
+        given = visit.step(params, batch("look", i, padded=False))
+        with listening(run.net) as blocks:
+            slope = visit.loss(params, given)
+        if not blocks:
+            raise ValueError("no generated features passed through net.head")
+        readings: Iterable[tuple[Tensor, ...]] = itertools.permutations(blocks, 2)
+        if len(blocks) == 1:
+            readings = [(blocks[0], blocks[0])]
+        fits = (understand(run.net, params, given, slope, terms, *reading) for reading in readings)
+        asked.append(min(fits, key=lambda fit: fit.gap))
+    return asked
+
+
+def on_generated(run: Run, cohorts: Cohorts, terms: Terms, **options: Any) -> Iterator[float]:
+    """A client's loss and gradient in the round after `cohorts`."""
+    drive(run, cohorts)
+    for asked in ask(run, terms, steps=3):
+        yield asked.gap
+
+
+def labels_of_the_last_round(run: Run, hard_weight: float, **options: Any) -> Iterator[float]:
+    """The clients of a round hold one class, so every label asked for in the next round is that class."""
+    for clients, label in (((0, 1), 1), ((2, 3), 3)):
+        for client in clients:
+            run.clients[client].y.fill_(label)
+        drive(run, (clients,))
+        for asked in ask(run, Terms(hard_weight), steps=4):
+            yield asked.gap if bool((asked.labels == label).all()) else math.inf
+
+
+def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
+    """Labels of 200 generated samples occur as often as expected, within five standard deviations.
+
+    The last round's only client has 6, 3, 3 and 0 samples of the classes.
+    """
+    held = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
+    run.clients[3].y[: len(held)] = held  # the rows behind them are padding
+    drive(run, ((3,),))
+    labels = torch.cat([asked.labels for asked in ask(run, Terms(hard_weight), steps=40)])
+    frequencies = labels.bincount(minlength=CLASSES) / len(labels)
+    deviation = (shares * (1 - shares) / len(labels)).sqrt()
+    yield 0.0 if bool(((frequencies - shares).abs() <= 5 * deviation + 1e-6).all()) else math.inf
+
+
+def soft_features_follow_the_batch(run: Run, **options: Any) -> Iterator[float]:
+    """Other labels for samples 3 to 5 of the batch change the soft term's features of these, and no others."""
+    heard = []
+    drive(run, ONE)
+    visit, params = run.visit(CLIENT), model(run.net, "look")
+    given = visit.step(params, batch("look", padded=False))
+    for shift in (torch.tensor([0, 0, 0, 0, 0]), torch.tensor([0, 0, 1, 1, 1])):
+        with listening(run.net) as blocks:
+            visit.loss(params, replace(given, y=(given.y + shift) % CLASSES))
+        heard.append(blocks)
+    moved = sorted([not torch.equal(*rows) for rows in zip(*pair, strict=True)] for pair in zip(*heard, strict=True))
+    yield 0.0 if moved == [[False] * 5, [False, False, True, True, True]] else math.inf
+
+
+@dataclass(frozen=True)
+class Training:
+    """Hyper-parameters of the generator's training; a learning rate this small keeps rounding below the tolerance."""
+
+    generator_lr: float = 0.005
+    generator_lr_decay: float = 0.5
+    generator_weight_decay: float = 0.1
+    diversity_weight: float = 0.0
+    generator_steps: int = 3
+
+
+@dataclass(frozen=True)
+class Step:
+    """One generator step as it was seen: features, the generator's values, and its gradient by each feature's entry."""
+
+    seen: Sight
+    noise: Tensor  # (b, noise_dim) eps
+    lr: float
+    heads: Mapping[int, Params]  # the round's local models by client
+    shares: Mapping[int, Tensor]  # (C,) by client: a_{k,y}, its share of the round's samples of each class
+    objective: str
+
+    def gradients(self, labellings: Sequence[tuple[int, ...]], diversity: float) -> list[list[Tensor]]:
+        """The loss's gradient by the generator's entries, for each labelling of the b samples."""
+        g = self.seen.output.clone().requires_grad_()
+        spread = torch.autograd.grad(diversity * self._diversity(g), g)[0]
+        losses = (self._ensemble(g, torch.tensor(labels)) for labels in labellings)
+        return [self._pull(torch.autograd.grad(loss, g, retain_graph=True)[0] + spread) for loss in losses]
+
+    def _ensemble(self, g: Tensor, labels: Tensor) -> Tensor:
+        """The ensemble's term for labels y_b of the b samples.
+
+        printed: mean_b NLL( sum_k n_k/n head_k(g_b), y_b ); intended: sum_k mean_b a_{k,y_b} NLL(head_k(g_b), y_b);
+        broadcast: sum_k mean_{b,b'} a_{k,y_b} NLL(head_k(g_b'), y_b').
+        """
+        rows, logits = torch.arange(BATCH), {k: head(w, g) for k, w in self.heads.items()}
+        if self.objective == "printed":
+            total = sum(SIZES[k] for k in logits)
+            mean = sum_of(SIZES[k] / total * z for k, z in logits.items())
+            return -log_softmax(mean)[rows, labels].mean()
+        risks = {k: -log_softmax(z)[rows, labels] for k, z in logits.items()}
+        if self.objective == "broadcast":
+            return sum_of((self.shares[k][labels][:, None] * risk[None]).mean() for k, risk in risks.items())
+        return sum_of((self.shares[k][labels] * risk).mean() for k, risk in risks.items())
+
+    def _diversity(self, g: Tensor) -> Tensor:
+        """The diversity term: exp( mean_{i,j} -( mean_d (eps_i - eps_j)^2 )( mean_d |g_i - g_j| ) )."""
+        noises = ((self.noise[:, None] - self.noise[None]) ** 2).mean(2)
+        return (-noises * (g[:, None] - g[None]).abs().mean(2)).mean().exp()
+
+    def _pull(self, direction: Tensor) -> list[Tensor]:
+        """By the generator's entries, of a loss whose gradient by the features (b, D) is `direction`."""
+        return [torch.tensordot(direction.flatten(), torch.stack(p), 1) for p in zip(*self.seen.pulls, strict=True)]
+
+
+def one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Sight], list[Tensor]]:
+    """The generator's outputs while the server takes its step, and the noise that was drawn for them."""
+    sights: list[Sight] = []
+
+    def note(features: Tensor) -> None:
+        if sights and torch.equal(bare(features), sights[-1].output):
+            return  # the same features, under the next client's head
+        seen = sight(features, lambda values: torch.eye(values.numel(), dtype=values.dtype).unbind())
+        sights.extend([seen] if seen else [])
+
+    visits = {k: run.visit(k) for k in heads}
+    run.net.heard = note
+    with Draws() as draws:
+        run.close(visits, heads)
+    run.net.heard = None
+    noises = draws.batches(BATCH, NOISE)
+    if (len(sights), len(noises)) != (steps, steps):
+        raise ValueError(f"{steps} generator steps, got {len(sights)} in net.head and {len(noises)} draws of noise")
+    return sights, noises
+
+
+def two_rounds(run: Run, training: Training, objective: str) -> list[Step]:
+    """Two rounds of different clients, every generator step seen."""
+    run.fed.batch_size, steps = BATCH, []
+    for clients in TWO:
+        counts = {k: run.fed_of(k).client.label_counts for k in clients}
+        total = sum_of(counts.values()).clamp(min=1)  # a class that nobody has is shared by nobody
+        shares = {k: count / total for k, count in counts.items()}
+        lr = training.generator_lr * training.generator_lr_decay**run.server.round
+        heads = {k: run.local(k) for k in clients}
+        pairs = zip(*one_round(run, heads, training.generator_steps), strict=True)
+        steps += [Step(seen, noise, lr, heads, shares, objective) for seen, noise in pairs]
+    return steps
+
+
+def on_heads(run: Run, label: int | None, objective: str = "intended", **options: Any) -> Iterator[float]:
+    """Every generator step of two rounds; all clients hold the class `label` alone, if there is one."""
+    training = Training(**{item.name: options[item.name] for item in fields(Training)})
+    labellings = SERVER_LABELLINGS if label is None else ((label,) * BATCH,)
+    if label is not None:
+        for data in run.clients.values():
+            data.y.fill_(label)
+    adam = Adam(training.generator_lr, training.generator_weight_decay)
+    for step, after in itertools.pairwise(two_rounds(run, training, objective)):
+        adam.lr, leaves, wanted = step.lr, step.seen.leaves, after.seen.leaves
+        gradients = step.gradients(labellings, training.diversity_weight)
+        best = min(gradients, key=lambda grads: gap(wanted, adam.glimpse(leaves, grads)))
+        yield gap(wanted, adam.step(leaves, best))
+
+
+def layers(run: Run, hidden_dim: int, label_embedding: bool, **options: Any) -> Iterator[float]:
+    """What the generator trains: eps and the label -> Linear -> BatchNorm -> ReLU -> Linear -> D features."""
+    run.fed.batch_size = BATCH
+    label = NOISE if label_embedding else CLASSES
+    shapes = [(hidden_dim, NOISE + label), *[(hidden_dim,)] * 3, (FEATURES, hidden_dim), (FEATURES,)]
+    shapes += [(CLASSES, NOISE)] if label_embedding else []
+    sights, _ = one_round(run, {k: run.local(k) for k in TWO[0]}, steps=1)
+    yield shapes_gap(sights[0].leaves, shapes)
+
+
+def client_check(title: str, source: str, cohorts: Cohorts, terms: Terms, **options: Any) -> Check:
+    """Where a client's terms have these weights."""
+    return Check(title, source, partial(on_generated, cohorts=cohorts, terms=terms), {**SMALL, **options})
+
+
+def proportion_check(prior: str, source: str, *shares: float) -> Check:
+    """The expected shares of each class."""
+    options = {**SMALL, "hard_weight": 0.8, "label_prior": prior}
+    return Check(
+        f"200 generated labels, label_prior={prior}", source, partial(proportions, shares=torch.tensor(shares)), options
+    )
+
+
+def server_check(title: str, source: str = SOURCE, label: int | None = None, **options: Any) -> Check:
+    """With Adam's rate so small that rounding stays below the tolerance."""
+    options = {**vars(Training()), **options, "noise_dim": NOISE, "hidden_dim": 8}
+    return Check(f"generator's steps, 2 rounds, {title}", source, partial(on_heads, label=label), options)
+
+
+BOTH: Any = {"hard_weight": 0.8, "soft_weight": 0.6}
+FADING: Any = {"hard_weight": 1e-3, "soft_weight": 2e-3, "annealing": 0.1}
+LAST: Any = {**SMALL, "hard_weight": 0.8, "label_prior": "counts"}
+EMBEDDED: Any = {"label_embedding": True, "label_prior": "uniform", "diversity_weight": 1.0}
+UNDECAYED: Any = {"generator_weight_decay": 0.0, "generator_lr": 1e-3}
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "fedgen": (
+        loss_check("round 1 is without generated features", SOURCE, fedavg_loss, **SMALL, **BOTH),
+        client_check("loss and gradient, round 2, hard_weight=0.8", SOURCE, ONE, Terms(0.8), hard_weight=0.8),
+        client_check("both terms, round 2", CODE, ONE, Terms(0.8, 0.6), **BOTH),
+        client_check("both terms, round 3, annealing=0.5", CODE, TWO, Terms(0.2, 0.15), **BOTH, annealing=0.5),
+        client_check("the weights' floor of 1e-4, round 3", CODE, TWO, Terms(1e-4, 1e-4), **FADING),
+        Check("labels come from what the last round's clients hold", SOURCE, labels_of_the_last_round, LAST),
+        client_check(
+            "objective=printed: generated features in round 1",
+            SOURCE,
+            (),
+            Terms(0.8),
+            hard_weight=0.8,
+            objective="printed",
+        ),
+        proportion_check("counts", SOURCE, 1 / 2, 1 / 4, 1 / 4, 0),
+        proportion_check("seen", SOURCE, 1 / 3, 1 / 3, 1 / 3, 0),
+        proportion_check("uniform", CODE, 1 / 4, 1 / 4, 1 / 4, 1 / 4),
+        Check(
+            "the soft term's features have the batch's labels", CODE, soft_features_follow_the_batch, {**SMALL, **BOTH}
+        ),
+        mean_check(generator_steps=1),
+        server_check("every client one class", label=2),
+        server_check("clients' shares of each class"),
+        server_check("diversity_weight=2", diversity_weight=2.0),
+        server_check("without weight decay", **UNDECAYED),
+        server_check("embedded labels, uniform prior", **EMBEDDED),
+        server_check("objective=printed", EQ_4, objective="printed"),
+        server_check("objective=broadcast", CODE, objective="broadcast"),
+        Check("the generator's layers, one-hot labels", CODE, layers, {**SMALL, "label_embedding": False}),
+        Check("the generator's layers, embedded labels", CODE, layers, {**SMALL, "label_embedding": True}),
+    ),
+}
+
+LIMITS: dict[str, tuple[Limit, ...]] = {
+    "fedgen": (Limit({"hard_weight": 0.0, "soft_weight": 0.0}),),
+}

@@ -1,0 +1,195 @@
+"""Checks of whole runs on the toy federation: `backends`, `reductions`, `resume` and `learns`."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.engine.pack import Pack
+from bench.engine.stacked.backend import Stacked
+from bench.engine.stacked.cuda_graphs import traced
+from bench.engine.stacked.step_executors import Captured
+from bench.engine.state import StateFolder
+from bench.selftest.candidate import Candidate, Values, candidate
+from bench.selftest.certify import Finding, NotApplicable
+from bench.selftest.equations import LIMITS, Limit
+from bench.selftest.hyperparameters import SMALLEST_EFFECT, alternatives
+from bench.selftest.toy import INFO, TEST_SAMPLES, gap, identical, largest_gap, models_of
+from bench.trial.results import at_chance
+
+TOLERANCE = 1e-10  # float64, three rounds
+# A bias before BatchNorm has no gradient but rounding, which an Adam (FedDF's server has one) turns into steps.
+BATCHNORM_TOLERANCE = 1e-9
+SINGLE_TOLERANCE = 1e-5  # float32, one round
+WHERE = {TOLERANCE: "largest gap", BATCHNORM_TOLERANCE: "with BatchNorm", SINGLE_TOLERANCE: "in float32"}
+ROUNDS = 3
+LEARNING_ROUNDS = 15
+MODELS = ("mlp", "mlp+bn", "mlp+head", "cnn_digits", "cnn_digits+bn")
+MODELS_WITH_GENERATOR = ("mlp", "cnn_digits+bn")  # generated images take a hundred times the toy's own time
+MOMENTUM = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.9}
+
+
+def backends(tested: Candidate, finding: Finding) -> None:
+    """Check that clients one by one, clients stacked and runs in a pack give the same models and the same traffic.
+
+    The largest gap over models, augmentation, optimisers and every choice among the algorithm's own forms.
+    """
+    largest, runs = dict[float, float](), 1
+    for values, fields in _cases(tested):
+        tolerance = BATCHNORM_TOLERANCE if "+bn" in fields["model"] else TOLERANCE
+        apart = _compare_backends(tested, finding, ROUNDS, tolerance, values, fields)
+        largest[tolerance], runs = max(largest.get(tolerance, 0.0), apart), runs + 1
+    apart, members = _compare_packed(tested, finding)
+    largest[TOLERANCE], runs = max(largest.get(TOLERANCE, 0.0), apart), runs + members
+    single = {"model": tested.model(), "precision": "fp32"}
+    largest[SINGLE_TOLERANCE] = _compare_backends(tested, finding, 1, SINGLE_TOLERANCE, {}, single)
+    gaps = "; ".join(f"{WHERE[limit]} {largest[limit]:.1e} <= {limit:g}" for limit in WHERE if limit in largest)
+    finding.measured = f"{gaps}; {runs} cases"
+
+
+def _cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]:
+    """(hyper-parameters, setting) of each comparison of backends."""
+    models = MODELS_WITH_GENERATOR if "images" in tested.needs else MODELS
+    for model in dict.fromkeys(map(tested.model, models)):
+        yield {}, {"model": model}
+    plain = tested.model()
+    yield {}, {"model": tested.model("cnn_digits"), "augmentation": "flip_crop"}
+    yield {}, {"model": tested.model("mlp+bn"), "augmentation": "flip_crop_reflect"}
+    if "plain_sgd" not in tested.needs:
+        yield {}, {"model": plain, **MOMENTUM}
+    for values in tested.other_choices():
+        yield values, {"model": plain}
+
+
+def _compare_backends(
+    tested: Candidate, finding: Finding, rounds: int, tolerance: float, values: Values, fields: dict[str, Any]
+) -> float:
+    """The gap between the two backends, whose server steps are traced as a GPU's are; too large a gap is noted."""
+    loop = tested.run(rounds, "loop", values, **fields)
+    stacked = tested.simulate("stacked", values, **{"rounds": max(rounds, 4), **fields})
+    stacked.trainer = Stacked(server=lambda: Captured(traced, warm_ups=1))
+    stacked.advance(rounds)
+    where = ", ".join(f"{name}={value}" for name, value in {**values, **fields}.items())
+    apart = largest_gap(loop, stacked)
+    finding.expect(apart <= tolerance, f"Loop and Stacked differ by {apart:.1e} > {tolerance:g} with {where}")
+    one, two = loop.progress.traffic, stacked.progress.traffic
+    finding.expect(one == two, f"the traffic differs with {where}: {one} and {two}")
+    finding.expect(not loop.progress.diverged, f"it diverges with {where}")
+    return apart
+
+
+def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
+    """The largest gap between runs in one pack and each of them alone, and how many there are.
+
+    They differ in the seed, in the learning rate, and in each number that configurations may differ in.
+    """
+    numbers = [item for item in tested.entry.fields if item.packable and item.kind == "float"]
+    others = [next(alternatives(tested, item), {}) for item in numbers]
+    members: list[tuple[Values, dict[str, Any]]] = [({}, {}), ({}, {"seed": 1}), ({}, {"lr": 0.05})]
+    together = {name: value for values in others for name, value in values.items()}
+    # One member for all numbers if they are allowed together: it shows each of them that is not as it should be.
+    members += [(values, {}) for values in ([together] if tested.allows(together) else others) if values]
+    pack = Pack([tested.simulate("stacked", values, rounds=4, **fields) for values, fields in members])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what it warns of is said below
+        pack.advance(ROUNDS)
+    names = ", ".join(item.name for item in numbers)
+    for error in [*pack.failures.values(), pack.apart]:
+        with finding.case(f"packable, but not as tensors: {names}" if numbers else "in a pack"):
+            if error:
+                raise error
+    largest = max(
+        largest_gap(tested.run(ROUNDS, "loop", values, **fields), run)
+        for (values, fields), run in zip(members, pack.members, strict=True)
+    )
+    finding.expect(largest <= TOLERANCE, f"the models differ by {largest:.1e} in a pack of runs that differ in {names}")
+    return largest, len(members)
+
+
+def reductions(tested: Candidate, finding: Finding) -> None:
+    """Check that at its limits the algorithm is another one, with both backends, and with its defaults not FedAvg.
+
+    Raises:
+        NotApplicable: no limit is known.
+    """
+    limits = [limit for limit in LIMITS.get(tested.judged_as or "", ()) if not tested.lacks(limit.values)]
+    if not limits and tested.judged_as is None:
+        raise NotApplicable("no limits are known of an algorithm from outside; --as NAME takes a built-in's")
+    shown = []
+    for limit in limits:
+        apart = max(_apart(tested, limit, model, way) for model in limit.models for way in ("loop", "stacked"))
+        finding.expect(apart <= limit.tolerance, f"{limit}: models differ by {apart:.1e} > {limit.tolerance:g}")
+        shown.append(f"{limit}: {apart:.1e}" if apart else f"{limit}: exactly")
+    if tested.judged_as != "fedavg":
+        plain = models_of(candidate("fedavg").run(4, model=tested.model()))["", None]
+        effect = max(gap(model, plain) for model in models_of(tested.run(4)).values())
+        finding.expect(effect > SMALLEST_EFFECT, f"with its defaults it is FedAvg: the models differ by {effect:.1e}")
+        shown.append("differs from fedavg")
+    elif not shown:
+        raise NotApplicable("it is what others reduce to")
+    finding.measured = "; ".join(shown)
+
+
+def _apart(tested: Candidate, limit: Limit, model: str, backend: str) -> float:
+    """The largest difference between the compared rows' models.
+
+    A personal model is compared with that client's, or with the model that all share.
+    """
+    precision = "fp64" if limit.tolerance else "fp32"
+    if not limit.exact_models:
+        model = candidate(limit.other).model(tested.model(model))
+    fields = {"model": model, "precision": precision, "exact_model": limit.exact_models, **limit.fields}
+    one = tested.run(limit.rounds, backend, limit.values, sizes=limit.sizes, **fields)
+    other = candidate(limit.other).run(limit.rounds, backend, limit.other_values, sizes=limit.other_sizes, **fields)
+    (row, other_row), wanted = limit.rows, models_of(other)
+    return max(
+        gap(model, wanted.get((other_row, client)) or wanted[other_row, None])
+        for (suffix, client), model in models_of(one).items()
+        if suffix == row
+    )
+
+
+def resume(tested: Candidate, finding: Finding) -> None:
+    """Check that two rounds, a save and two rounds more are four rounds, bit for bit.
+
+    Both backends, and every choice among the algorithm's own forms.
+    """
+    fields: dict[str, Any] = {"precision": "fp32", "model": "mlp+bn"}
+    cases: list[tuple[str, Values]] = [("loop", {}), ("stacked", {})]
+    cases += [("loop", values) for values in tested.other_choices()]
+    for backend, values in cases:
+        where = ", ".join([backend, *(f"{name}={value}" for name, value in values.items())])
+        with finding.case(where), tempfile.TemporaryDirectory() as path:
+            whole = tested.run(4, backend, values, **fields)
+            folder = StateFolder(Path(path))
+            first = tested.simulate(backend, values, folder=folder, **fields)
+            first.advance(2)
+            first.save()
+            second = tested.simulate("auto", values, folder=folder, **fields)
+            finding.expect(second.load() and second.backend == backend, "the state was not found, or not its backend")
+            second.advance(2)
+            if not identical(whole, second):
+                apart = largest_gap(whole, second)
+                finding.expect(False, f"2 + 2 rounds differ from 4 ({where}): models by {apart:.1e}")
+    verdict = "" if finding.problems else "2 + 2 rounds equal 4 bit for bit, "
+    finding.measured = f"{verdict}{len(cases)} cases"
+
+
+def learns(tested: Candidate, finding: Finding) -> None:
+    """Check the last accuracy of every row, personal models included, and that losses are finite throughout."""
+    simulation = tested.run(LEARNING_ROUNDS, participation=1.0)
+    finding.expect(not simulation.progress.diverged, f"it diverges in round {simulation.round}")
+    shown = []
+    for suffix, curve in simulation.progress.curves.items():
+        row = tested.entry.rows.get(suffix, suffix)
+        accuracy = [value for _, metric, value in curve if metric == "accuracy"][-1]
+        lost = at_chance(accuracy, INFO.num_classes, TEST_SAMPLES)
+        finding.expect(not lost, f"{row}: accuracy {accuracy:.2f} after {LEARNING_ROUNDS} rounds, guessing gives 0.33")
+        losses = [value for _, metric, value in curve if metric == "loss"]
+        finding.expect(all(map(math.isfinite, losses)), f"{row}: a loss is not finite")
+        shown.append(f"{accuracy:.2f}")
+    finding.measured = f"accuracy {' and '.join(shown)} after {LEARNING_ROUNDS} rounds; guessing 0.33"
