@@ -56,7 +56,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         tried = (board["n"] + board["stopped"] > 0).astype("int64")
         board["configurations"] = tried.groupby([board[name] for name in CONTEST]).transform("sum")
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
-    board["selected"] = board.index.isin(_winners(board[board["n"] > 0]))
+    board["selected"] = board.index.isin(_selected_configurations(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
     tested = ranked & (board["n"] >= INTERVAL_FROM)  # `paired.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
@@ -182,7 +182,7 @@ def _numbered(packages: Iterable[tuple[Mapping[str, str], str]]) -> list[int]:
     return [numbers.setdefault((*sorted(others.items()), own), len(numbers)) for others, own in packages]
 
 
-def _winners(board: pd.DataFrame) -> list[int]:
+def _selected_configurations(board: pd.DataFrame) -> list[int]:
     """The positions of the selected configurations; `board` holds those with a finished run."""
     contests = board.groupby(CONTEST, sort=False)
     alone = contests["n"].transform("size") == 1

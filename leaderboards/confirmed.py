@@ -21,10 +21,10 @@ _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # what a cho
 
 
 def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
-    """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `boards.leaderboard`.
+    """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `board.leaderboard`.
 
     Args:
-        runs: as for `boards.leaderboard`.
+        runs: as for `board.leaderboard`.
         tuned: likewise.
         at: field of the setting -> its value in the cells that were tuned; other cells choose nothing.
 
@@ -46,8 +46,8 @@ def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any])
     A cell takes the choice of the cell that has the values `at` and is otherwise the same; its own if `at` is empty.
 
     Args:
-        runs: as for `boards.leaderboard`.
-        tuned: fields of the setting over which configurations were selected, as `boards.leaderboard` takes them.
+        runs: as for `board.leaderboard`.
+        tuned: fields of the setting over which configurations were selected, as `board.leaderboard` takes them.
         at: field of the setting -> its value in the cells that were tuned.
 
     Returns:

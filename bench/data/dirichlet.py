@@ -143,7 +143,7 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
 
 
 def fedkf(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """FedKF's clients: each is once the one with most of a class before any is so again; no smallest size.
+    """FedKF's clients, who take turns at having the largest share of a class; there is no smallest size.
 
     Clients form groups of as many as there are classes (the last one has the rest), and each class is shared out
     between the groups in proportion. In a group, a class's shares are Dirichlet's, given that the client with the

@@ -91,8 +91,8 @@ class Simulation:
         initial: Params | None = None,
     ) -> None:
         self.algorithm, self.setting, self.seed, self.folder = algorithm, setting, seed, folder
-        # Nothing of it refers to it: when it is done with, so is at once what it holds of a GPU. Were that left to the
-        # garbage collector, captured programs would stay for long, and go while another one is being captured.
+        # No part of a Simulation may hold a strong reference to it. Its GPU memory is then freed as soon as the last
+        # user drops it, not by the garbage collector, which might free captured graphs during another capture.
         weakly = weakref.proxy(self)
         self.device = torch.device(device)
         if self.device.type == "cuda":  # TF32 if and only if asked for; on a CPU there is none
@@ -224,7 +224,7 @@ class Simulation:
     def end(self, job: RoundWork, trained: list[ClientResult]) -> None:
         """Finish the round that `begin` prepared, with its clients' results: server, memories, evaluation."""
         number = job.round
-        self._count(trained, job.message)
+        self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)
         if number % self.setting.evaluate_every == 0 or number == self.setting.rounds:
             cohort.seen = partial(self.tracker.bound, number, trained)
@@ -259,7 +259,7 @@ class Simulation:
             stacked=self.backend == "stacked",
         )
 
-    def _count(self, trained: list[ClientResult], message: Message) -> None:
+    def _count_traffic(self, trained: list[ClientResult], message: Message) -> None:
         traffic = self.progress.traffic
         down, up = len(trained) * num_bytes(message), sum(result.bytes_up for result in trained)
         traffic.communications += bool(down or up)

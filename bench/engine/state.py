@@ -56,7 +56,7 @@ class StateFolder:
     def save(
         self, round: int, server: Mapping[str, Any], memories: Mapping[int, Any], facts: Mapping[str, Any]
     ) -> None:
-        """Make `round` the round that a load gives.
+        """Write the state after `round`, which the next load returns.
 
         `memories` are those that changed since the last save, the others' files stay; `facts` go into the manifest.
         """

@@ -43,7 +43,8 @@ def run_key(
         algorithm: registry name.
         version: of the algorithm; raised when its results change.
         hyperparameters: every field of the algorithm by name, defaults included.
-        setting: every field of the setting by name, defaults included.
+        setting: as `bench.identity.identity` gives it: fields by name, those that came later only off their default,
+            and the versions of data set, partition and model.
         seed: of the run.
 
     Returns:

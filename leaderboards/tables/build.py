@@ -39,14 +39,14 @@ def tables_of(
     tried and none was selected, and with `all_configurations`, each configuration has a row; the selected are ranked.
 
     Args:
-        board: as `boards.leaderboard` gives it, or some of its rows.
+        board: as `board.leaderboard` gives it, or some of its rows.
         metrics: to stand side by side.
         all_configurations: also show those that were not selected.
         defaults: of the hyper-parameters, by algorithm; a value unlike its default is then always shown, a fixed
             default never.
         by: fields of the setting whose values stand side by side, instead of making tables of their own.
         intervals: print 95 % intervals instead of standard deviations.
-        tuned: fields of the setting over which configurations were selected, as given to `boards.leaderboard`.
+        tuned: fields of the setting over which configurations were selected, as given to `board.leaderboard`.
     """
     records = [{**record, "chosen": _chosen(record, tuned)} for record in rows_of(board)]
     names = {key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()}

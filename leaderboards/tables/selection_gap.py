@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def selection_gap(board: pd.DataFrame, metric: Metric) -> list[Sheet]:
     """Make a sheet for each cell: how much higher a number is if its configuration was selected by that very number.
 
-    Only configurations with the most seeds of their contest take part, as in `boards.leaderboard`.
+    Only configurations with the most seeds of their contest take part, as in `board.leaderboard`.
 
     Args:
-        board: as `boards.leaderboard` gives it, or some of its rows, all configurations of a contest among them.
+        board: as `board.leaderboard` gives it, or some of its rows, all configurations of a contest among them.
         metric: the number.
     """
     sheets = []

@@ -1,9 +1,9 @@
 """Layers of a stack of clients, each client with its own weights, within a function that `torch.func.vmap` maps.
 
-`vmap` makes one grouped convolution of the clients' convolutions. On a GPU that stays so: fusing the convolutions of
-several models into grouped ones is what Wang et al. 2021 ("Horizontally Fused Training Array", HFTA) propose for
-training many small models on one accelerator, and cuDNN has kernels for them. It was not measured here. On a CPU one
-convolution a client with channels last in memory was measured to be 1.4 times as fast, except small ones.
+On a GPU: one grouped convolution for all clients, which is what `vmap` makes. Fusing the convolutions of several models
+into grouped ones is what Wang et al. 2021 ("Horizontally Fused Training Array", HFTA) propose for training many small
+models on one accelerator, and cuDNN has kernels for them. It was not measured here. On a CPU: one convolution a client,
+channels last in memory, measured to be 1.4 times as fast; below `SMALL` multiplications grouped as well.
 
 Besides, `vmap` hides convolutions from autocast and turns bfloat16 norms into float32. Here both keep their precision.
 """
@@ -82,7 +82,7 @@ def _conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:
-    if input.device.type != "cpu" or input.dim() != 4 or isinstance(padding, str):
+    if input.device.type != "cpu" or input.dim() != 4 or isinstance(padding, str):  # `vmap` groups these
         return torch.conv2d(input, weight, bias, stride, padding, dilation, groups)
     options = _Options(_pair(stride), _pair(padding), _pair(dilation), groups)
     if _is_small(input, weight, options):
@@ -108,7 +108,7 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _is_small(x: Tensor, weight: Tensor, options: _Options) -> bool:
-    """Whether one client's convolution of x (B, C, H, W) with weight (O, C, h, w) is `SMALL`."""
+    """Whether one client's convolution of x (B, C, H, W) with weight (O, C, h, w) is below `SMALL`."""
     along = zip(x.shape[-2:], weight.shape[-2:], *options[:3], strict=True)
     places = math.prod(
         (size + 2 * pad - dilation * (k - 1) - 1) // stride + 1 for size, k, stride, pad, dilation in along
