@@ -73,7 +73,8 @@ def test_the_first_signal_saves_and_exits_130(
 
 
 def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_here(tmp_path, "--rounds", "2000", "--time-budget", "2") == 130
+    long = [*LONG[: LONG.index("--rounds")], "--rounds", "2000", "--save-seconds", "0", "--executor", "inline"]
+    assert sweep.main([*long, "--time-budget", "2", "--out", str(tmp_path)]) == 130
     assert saved_round(tmp_path) > 0
     assert "is saved" in capsys.readouterr().err
     assert compare.main(["--out", str(tmp_path)]) == 2
