@@ -18,7 +18,8 @@ class Schedule:
 
     Args:
         positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is filled up with
-            other samples of the client, for BatchNorm would see copies of one sample as a constant batch.
+            other samples of the client, because BatchNorm would see copies of one sample as a constant batch. Without
+            BatchNorm the loop leaves what is filled up out.
         weight: (steps, B), 0 where filled up.
         sizes: samples of each step that count.
     """

@@ -45,7 +45,7 @@ def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tupl
         rule = default.normalization if default.normalization in rules else next(iter(rules))
         return None, replace(default, dataset=request.dataset, normalization=rule)
     raise UsageError(
-        f"no paper here has a setting for data set {request.dataset!r}; add --paper, or choose another set"
+        f"no paper here has a setting for data set {request.dataset!r}: add one in search_spaces, or choose another set"
     )
 
 
