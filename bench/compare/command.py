@@ -39,7 +39,6 @@ examples:
   python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
   python -m bench.compare --confirmed --tuned lr                 chosen on seed 0, reported on the others
   python -m bench.compare --select test                          what selecting on the test set would add
-  python -m bench.compare --board reference                      results that ship with this package
   python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
   python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
   python -m bench.compare diff 3fa1 90bc                         everything in which two runs differ

@@ -24,7 +24,7 @@ def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False
     names = sorted(known)
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    return UsageError(f"no {kind} {name!r}; known: {', '.join(names)}{hint}")
+    return UsageError(f"no {kind} {name!r}; known: {', '.join(names) or 'none'}{hint}")
 
 
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
