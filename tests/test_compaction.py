@@ -263,3 +263,30 @@ def test_what_it_cannot_pack_it_leaves_alone(store, damage):
     assert path.exists()
     for ours, theirs in zip(view(store), expected, strict=True):
         pd.testing.assert_frame_equal(ours, theirs)
+
+
+def test_a_row_without_its_curve_costs_no_other_its_own(tmp_path):
+    row = make_row("fedgkd", {"gamma": 0.2, "buffer": 5})
+    early, late = Store(tmp_path / "early").write(row, curve_of(1)), Store(tmp_path / "late").write(row, curve_of(1))
+    (late.parent.parent / "curves" / late.name).unlink()
+    for kind in ("curves", "runs"):
+        shutil.copy(early.parent.parent / kind / early.name, late.parent.parent / kind)
+    compact(tmp_path / "late")
+    late.unlink()
+    assert len(Store(tmp_path / "late").curves()) == len(curve_of(1))
+
+
+def test_a_listing_during_a_compaction_misses_no_row_that_was_read_before(store, monkeypatch):
+    folder, calls = Folder(store.out), []
+    rows, listed = folder.index().num_rows, folder._names
+
+    def names_while_compacted() -> list[str]:
+        found = listed()
+        calls.append(found)
+        if len(calls) == 2:
+            compact(store.out)  # deleted the first file before the listing came to it
+            return found[1:]
+        return found
+
+    monkeypatch.setattr(folder, "_names", names_while_compacted)
+    assert folder.steady(folder.index).num_rows >= rows

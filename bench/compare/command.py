@@ -68,6 +68,8 @@ def _board_options(arguments: argparse.Namespace) -> list[str]:
         raise UsageError("--board and --out both name result folders: leave one of them out")
     folder = BOARDS / arguments.board
     boards = [path.parent.name for path in BOARDS.glob("*/runs")]
+    if not boards:
+        raise UsageError("no results ship with this package: name a result folder by --out")
     if arguments.board not in boards:
         raise unknown("board", arguments.board, boards)
     facts = folder / "board.toml"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.executors.events import Display, Watched
 from bench.terminal.words import counted, duration
+from leaderboards.shell_text import printable
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -117,7 +118,7 @@ class Quiet:
 
     def say(self, line: str) -> None:
         """Write a line to stderr."""
-        sys.stderr.write(line + "\n")
+        sys.stderr.write(printable(line) + "\n")
         sys.stderr.flush()
 
     def close(self) -> None:
@@ -203,7 +204,7 @@ class Live(Quiet):
 
     def say(self, line: str) -> None:
         """Write a line above the bars."""
-        self._progress.console.print(line, markup=False, soft_wrap=True)
+        self._progress.console.print(printable(line), markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """Leave the sweep's bar, and the terminal as it was."""

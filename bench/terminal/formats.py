@@ -47,7 +47,7 @@ def _markdown(table: Table) -> str:
     for row in table.rows:
         code = [f"`{_markdown_text(row.hyperparameters)}`" if row.hyperparameters else ""] * tuned
         cells = [_emphasised(cell, "**{}**", "<u>{}</u>", _markdown_text) for cell in row.cells]
-        lines.append(_bars([row.label, *code, *cells]))
+        lines.append(_bars([_markdown_text(row.label), *code, *cells]))
     return "\n".join([*lines, "", table.legend("**bold** best, <u>underlined</u> second"), ""])
 
 

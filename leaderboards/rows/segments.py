@@ -89,7 +89,7 @@ class Folder:
     def __init__(self, out: Path) -> None:
         self.out = out
         self._segments: dict[str, Segment] = {}  # by name: files never change
-        self._singles: dict[str, pa.Table] = {}
+        self._singles: dict[tuple[str, bool], pa.Table] = {}
 
     def steady(self, action: Callable[[], _T]) -> _T:
         """Call `action` again until no file vanishes meanwhile; returns what it gave.
@@ -108,8 +108,8 @@ class Folder:
         """List the files of rows, but for the names `without`."""
         names, again = self._names(), self._names()
         while {*filter(SEGMENT_NAME.fullmatch, names)} != {*filter(SEGMENT_NAME.fullmatch, again)}:
-            names, again = again, self._names()  # a listing during a compaction may miss old files and new
-        paths = [self.out / "runs" / name for name in again if name not in without]
+            names, again = again, self._names()  # the second may be during a compaction, and miss old files and new
+        paths = [self.out / "runs" / name for name in names if name not in without]
         segments = [path for path in paths if SEGMENT_NAME.fullmatch(path.name)]
         self._segments = {path.name: self._segments.get(path.name) or read_segment(path) for path in segments}
         replaced = frozenset[str]().union(*(segment.replaces for segment in self._segments.values()))
@@ -130,11 +130,12 @@ class Folder:
         packed = {*pa.concat_tables(tables)["file"].to_pylist()} if files.singles and files.segments else {*()}
         for path in files.singles:
             if starts is None or path.name[:16] in starts or not ROW_NAME.fullmatch(path.name):
-                # An earlier version took a row out of its pack by a small file of the same name.
-                old = not HASHED_NAME.fullmatch(path.name)
-                if old or path.name not in self._singles:
-                    self._singles[path.name] = _index_of(path, forced=old and path.name in packed)
-                tables.append(self._singles[path.name])
+                # An earlier version took a row out of its pack by a small file of the same name; copies have a hash.
+                hashed, row = HASHED_NAME.fullmatch(path.name), ROW_NAME.fullmatch(path.name)
+                forced = (f"{row[1]}-{row[2]}.parquet" if hashed and row else path.name) in packed
+                if not hashed or (path.name, forced) not in self._singles:
+                    self._singles[path.name, forced] = _index_of(path, forced)
+                tables.append(self._singles[path.name, forced])
         index = pa.concat_tables(tables)
         if keys is not None:
             index = index.filter(pc.is_in(index["run_key"], pa.array([*keys], pa.string())))
@@ -145,7 +146,7 @@ class Folder:
 
 
 def _index_of(path: Path, forced: bool = False) -> pa.Table:
-    """The index of the rows in a file. `forced`: all of them are."""
+    """The index of the rows in a file. `forced`: all of them are, if the file does not say."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -367,11 +368,11 @@ def _as_points(table: pa.Table) -> pa.Table:
 
 
 def shared_name(path: Path) -> str:
-    """The name of a file of rows in every other folder: with the hash of its content, whatever it is called here."""
-    if HASHED_NAME.fullmatch(path.name):
+    """The name of a file of rows in every other folder: with a hash, whatever it is called here."""
+    row = ROW_NAME.fullmatch(path.name)
+    if HASHED_NAME.fullmatch(path.name) or (row and row[3]):  # 8 digits of an earlier version are of the results
         return path.name
     content = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    row = ROW_NAME.fullmatch(path.name)
     stem = f"{row[1]}-{row[2]}" if row else path.stem.removesuffix(f"-{content}")
     return f"{stem}-{content}.parquet"
 
@@ -414,13 +415,12 @@ def _compact(folder: Folder) -> Compacted:
     files = folder.files()
     before = len(files.singles) + len(files.segments) + len(files.replaced)
     index = folder.index(files=files)
-    judged = judge(index)
     singles = [path for path in files.singles if ROW_NAME.fullmatch(path.name) and _curve_of(path).exists()]
     taken = {str(path) for path in (*singles, *(segment.path for segment in files.segments))}
-    outdated = any(holder in taken for holder, _ in judged.outdated)
-    if singles or len(files.segments) > 1 or outdated:
+    mine = index.filter(pc.is_in(index["holder"], pa.array(sorted(taken), pa.string())))
+    judged = judge(mine)  # among those with curves: one without does not make another's curve needless
+    if singles or len(files.segments) > 1 or judged.outdated:
         names = {str(path): shared_name(path) for path in singles}
-        mine = index.filter(pc.is_in(index["holder"], pa.array(sorted(taken))))
         replaces = {segment.path.name for segment in files.segments}
         replaces = replaces.union(*(segment.replaces for segment in files.segments))
         kept, shared = [], []
