@@ -26,6 +26,7 @@ from leaderboards import Store
 
 MANIFEST = "manifest.json"
 _KEY = re.compile("[0-9a-f]{64}")
+_ATTEMPTS = 3  # at a state that is saved anew while it is copied
 
 
 class States:
@@ -77,7 +78,7 @@ class States:
         pushed = 0
         with suppress(Timeout), FileLock(self._folder.with_name("mirror.lock"), timeout=0):  # else another sweep does
             there, here = self._there(), self._here()
-            pushed = sum(self._push(key, there.get(key, {})) for key in here)
+            pushed = sum(any(self._push(key, there.get(key, {})) for _ in range(_ATTEMPTS)) for key in here)
             for key in there.keys() - set(here) & set(stored):
                 self._remove(key, there[key])
         return pushed
@@ -110,7 +111,7 @@ class States:
                     if there.get(f"{self._writer}/{blob}") != size:
                         self._place.put(f"state/{key}/{self._writer}/{blob}", file)
         except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
-            return False  # the next push comes in a minute; no reason to leave out the others
+            return False  # no reason to leave out the others
         content = {"manifest": json.loads(manifest), "files": files}
         self._place.put(f"state/{key}/{target}", json.dumps(content).encode())
         self._written[key] = manifest
