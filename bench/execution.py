@@ -173,3 +173,8 @@ def largest_resident(used: struct_rusage) -> int:
 def cpu_count() -> int:
     """Count the cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def enough(stopped: bool) -> tuple[str, ...]:
+    """Return the statuses of rows that make a run needless. `stopped`: runs that a scheduler stopped count as well."""
+    return ("finished", "stopped") if stopped else ("finished",)

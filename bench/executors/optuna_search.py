@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.execution import STATE_VERSION
+from bench.execution import STATE_VERSION, enough
 from bench.identity import identity_json
 from bench.planning.labels import Varied, varied_names
 from bench.planning.model import Plan, Search, units_of
@@ -149,7 +149,7 @@ def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]
 
 
 def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping[str, str]) -> History:
-    enough = ("finished", "stopped") if plan.request.scheduler == "asha" else ("finished",)
+    needless = enough(stopped=plan.request.scheduler != "none")
     found, space, seen = History(), distributions(search), set[str]()
     for text in sorted({*(row.hp_json for row in rows.values()), *saved.values()}):
         try:
@@ -165,7 +165,7 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping
         seen.add(canonical_json(chosen))
         keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
-        if len(stored) == len(keys) and all(row.status in enough for row in stored):
+        if len(stored) == len(keys) and all(row.status in needless for row in stored):
             found.known.append((chosen, math.fsum(row.best_val_accuracy for row in stored) / len(stored)))
         elif any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys):
             found.begun.append(chosen)

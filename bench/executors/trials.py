@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
-from bench.execution import Execution
+from bench.execution import Execution, enough
 from bench.executors.events import Events
 from bench.executors.interruption import Interruption
 from bench.planning.model import Plan
@@ -21,7 +21,7 @@ from search_spaces import Setting
 
 @dataclass(frozen=True)
 class Resources:
-    """How many trials run at once, and what each gets.
+    """The number of trials at once, and each one's resources.
 
     Args:
         executor: `ray` or `inline`.
@@ -44,7 +44,7 @@ class Resources:
 
 @dataclass
 class Outcome:
-    """How a sweep ended: statuses of the trials, problems, and tracebacks."""
+    """The end of a sweep: statuses of the trials, problems, and tracebacks."""
 
     statuses: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -88,8 +88,8 @@ def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
     if plan.request.force:
         return list(plan.units)
     statuses = store.status()
-    enough = ("finished",) if plan.request.scheduler == "none" else ("finished", "stopped")
-    return [unit for unit in plan.units if not all(statuses.get(key) in enough for key in unit.rows.values())]
+    needless = enough(stopped=plan.request.scheduler != "none")
+    return [unit for unit in plan.units if not all(statuses.get(key) in needless for key in unit.rows.values())]
 
 
 def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> list[list[RunSpec]]:
@@ -126,7 +126,7 @@ def trials_of(plan: Plan, units: Sequence[RunSpec], pack: int) -> list[list[RunS
 
 
 def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1) -> Execution:
-    """How trials of a setting are executed under the plan's scheduler.
+    """Return the execution of a setting's trials under the plan's scheduler.
 
     Under ASHA packs compare the configurations that they hold. Other trials are compared by Tune, whose rungs are
     rounds: they report after a number of rounds instead of by the clock.

@@ -22,7 +22,7 @@ from bench.engine.simulation import Point, Simulation
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.errors import Waiting, in_a_line, own_line
-from bench.execution import Execution, largest_resident
+from bench.execution import Execution, enough, largest_resident
 from bench.models import weights
 from bench.planning.run_spec import RunSpec
 from bench.trial.results import failed_rows, now, rows_of, series, write_tracked
@@ -137,10 +137,10 @@ class Run:
 
     def has_rows(self) -> bool:
         """Whether all its rows are stored as finished or, with `keep_stopped`, as stopped by a scheduler."""
-        enough = ("finished", "stopped") if self.execution.keep_stopped else ("finished",)
+        needless = enough(self.execution.keep_stopped)
         keys = list(self.unit.rows.values())
         statuses = self.store.status(keys)
-        return all(statuses.get(key) in enough for key in keys)
+        return all(statuses.get(key) in needless for key in keys)
 
     def measure(self, metric: str, until: float = math.inf) -> float:
         """The best value of one metric of `curve` up to a round; NaN before there is any."""
