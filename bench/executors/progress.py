@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.executors.events import Display, Watched
+from bench.terminal.console import tell
 from bench.terminal.words import counted, duration
 from leaderboards.shell_text import printable
 
@@ -118,8 +119,7 @@ class Quiet:
 
     def say(self, line: str) -> None:
         """Write a line to stderr."""
-        sys.stderr.write(printable(line) + "\n")
-        sys.stderr.flush()
+        tell(line)
 
     def close(self) -> None:
         """Leave stderr as it was."""

@@ -18,7 +18,6 @@ from leaderboards.tables import Cell as Shown
 from leaderboards.tables import state_of
 
 Row = dict[str, Any]
-Places = Mapping[str, Mapping[str, Ranked]]  # metric -> label -> place
 
 
 def board_section(groups: Sequence[Group]) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
-from bench.terminal.console import UnreadError, report_problem, say
+from bench.terminal.console import UnreadError, report_problem, say, tell
 from bench.terminal.words import counted
 from leaderboards import Store, StoreError
-from leaderboards.shell_text import printable, shell_command, typed
+from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
     from bench.executors.progress import Ahead
@@ -162,7 +162,7 @@ def _say_ended(outcome: Outcome, options: SweepOptions, saved: bool) -> None:
             told = "nothing was under way; the same command does what is not stored"
         sys.stderr.write(f"interrupted: {told}\n")
     for problem in dict.fromkeys(outcome.problems):
-        sys.stderr.write(f"problem: {printable(problem)}\n")
+        tell(f"problem: {problem}")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
     if options.verbose:
         sys.stderr.write("\n".join(tracebacks))

@@ -62,17 +62,17 @@ def report_problem(error: BaseException, status: int, verbose: bool = False) -> 
     """Write an error to stderr, with its traceback if `verbose`; return `status`."""
     if verbose:
         traceback.print_exception(error)
-    _tell(f"error: {error}")
+    tell(f"error: {error}")
     return status
 
 
 def say(*notes: str) -> None:
     """Write notes to stderr, a line each."""
     for note in notes:
-        _tell(f"note: {note}")
+        tell(f"note: {note}")
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
     """Write a line to stderr without control characters, which names in files may have."""
     from leaderboards.shell_text import printable  # `--version` does without
 

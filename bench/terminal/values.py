@@ -24,7 +24,7 @@ def unknown(kind: str, name: str, known: Iterable[str], importable: bool = False
     names = sorted(known)
     near = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    return UsageError(f"no {kind} {name!r}; known: {', '.join(names) or 'none'}{hint}")
+    return UsageError(f"no {kind} {name!r}; known: {', '.join(names)}{hint}")
 
 
 def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def pack_size(text: str) -> int | str:
 
 
 def seed_count(text: str) -> int:
-    """What `--seeds` takes: how many."""
+    """Read the value of `--seeds`: how many."""
     try:
         return int(text)
     except ValueError:
@@ -81,7 +81,7 @@ def seed_counts(text: str) -> tuple[int, ...]:
 
 
 def gpu_share(text: str) -> float | str:
-    """What `--gpus-per-trial` takes: `auto`, or a share of a GPU, or GPUs."""
+    """Read the value of `--gpus-per-trial`: `auto`, or a share of a GPU, or GPUs."""
     try:
         return text if text == "auto" else float(text)
     except ValueError:
