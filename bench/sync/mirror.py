@@ -6,11 +6,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bench.sync.place import MirrorProblem, Place, each
 from bench.sync.states import States
 from leaderboards import StoreError
+
+if TYPE_CHECKING:
+    from leaderboards.rows.segments import Files
 
 _FOLDERS = ("runs", "curves", "tracked", "state")
 _TRACKED = (".npz", ".safetensors")
@@ -19,7 +22,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Moved:
-    """How much went one way. `problems`: sentences on what could not."""
+    """Counts of the things that went one way. `problems`: sentences on those that could not."""
 
     rows: int = 0
     tracked: int = 0
@@ -87,11 +90,10 @@ class Mirror:
             again = "compacted faster than it can be read: give the same command again"
             raise MirrorProblem(f"mirror {self.place.url}: {again}") from error
 
-    def _here(self) -> dict[Path, str]:
-        """Each file of rows of the folder, with its name in the mirror."""
+    def _shared_names(self, files: Files) -> dict[Path, str]:
+        """Each of the folder's files of rows, with its name in the mirror."""
         from leaderboards.rows.segments import shared_name
 
-        files = self._folder.files()
         names = {}
         for path in (*files.singles, *(segment.path for segment in files.segments)):
             version = path, path.stat().st_mtime_ns
@@ -127,7 +129,8 @@ class Mirror:
         curves = self.place.files("curves")
         self._pull_tracked()  # before the rows that they belong to
         for segments in (True, False):  # files that a segment stands in for are not needed
-            have = {*self._here().values(), *self._folder.files().held()}
+            files = self._folder.files()
+            have = {*self._shared_names(files).values(), *files.held()}
             missing = sorted(name for name in there.keys() - have if bool(SEGMENT_NAME.fullmatch(name)) == segments)
             with_curves = [name for name in missing if name in curves]
             each(partial(self.place.fetch, f"curves/{n}", self.out / "curves" / n) for n in with_curves)
@@ -150,8 +153,8 @@ class Mirror:
 
     def _push_rows(self) -> tuple[int, int, set[str]]:
         """Push rows and tracked files: how many of each, and the keys of the finished rows that the mirror has."""
-        here = self._here()
-        index = self._folder.index()
+        files = self._folder.files()
+        here, index = self._shared_names(files), self._folder.index(files=files)
         finished = {
             key
             for key, status, holder in zip(
