@@ -1,4 +1,4 @@
-"""What is said of an algorithm: `About` on its class, and the registry's `Entry` with its `Field`s.
+"""Facts of an algorithm: `About` on its class, and the registry's `Entry` with its `Field`s.
 
 Imports neither torch nor ray.
 """

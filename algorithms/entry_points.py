@@ -1,4 +1,4 @@
-"""What other packages add: found by an entry point's name or by `package.module:name`, imported, refused with a reason.
+"""Plug-ins: found by an entry point's name or by `package.module:name`, imported, refused with a reason.
 
 Algorithms come so, and data sets, models and partitions: a `Kind` each. Whoever reads stored runs does so within
 `names_of_rows`, because a name in a file must not choose which code is run.
@@ -67,7 +67,7 @@ class Kind:
         return getattr(imported, attribute)
 
     def error(self, name: str, what: str) -> ValueError:
-        """What is wrong with one, to be raised."""
+        """Make the error of a plug-in, to be raised."""
         return ValueError(f"{self.name} {name!r}: {what}")
 
     def failure(self, name: str, done: str, error: Exception) -> ValueError:

@@ -1,4 +1,4 @@
-"""Which files something from outside is written in: a number that changes when any of them does."""
+"""The files that a plug-in is written in: a number that changes when any of them does."""
 
 from __future__ import annotations
 

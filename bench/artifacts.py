@@ -1,4 +1,4 @@
-"""What `--track` kept of runs besides their rows and curves: the files, and how to read them.
+"""Data that `--track` kept of runs besides their rows and curves: the files, and how to read them.
 
     OUT/tracked/<key16>.npz           arrays, by name (below); read by `arrays`
     OUT/tracked/<key16>.safetensors   `models`: the final model; read by `bench.engine.tracking.load_model`
@@ -61,7 +61,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def path_of(out: Path | str, key: str, ending: str = "npz") -> Path:
-    """Where the tracked data of a row lie, whether or not they are there. `ending`: npz or safetensors."""
+    """Return the path of a row's tracked data, whether or not they are there. `ending`: npz or safetensors."""
     return Path(out) / FOLDER / f"{key[:16]}.{ending}"
 
 
@@ -115,7 +115,7 @@ def frame(out: Path | str, key: str, name: str) -> pd.DataFrame:
 
 
 def held(out: Path | str, key: str) -> set[str]:
-    """Which of `TRACKS` the files of a row have.
+    """Return the names of `TRACKS` that the files of a row have.
 
     Raises:
         EnvironmentProblem: a file is damaged.

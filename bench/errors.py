@@ -1,4 +1,4 @@
-"""What a command reports instead of a traceback, each kind with its exit status; and where in an algorithm it was."""
+"""Errors reported instead of a traceback, each kind with its exit status; and where in an algorithm it was."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Waiting(UserWarning):
 
 
 def in_a_line(error: BaseException) -> str:
-    """What an error says, in one line; what goes on for pages, as a compiler's does, is cut."""
+    """Return an error's text in one line; a long one, such as a compiler's, is cut."""
     said = " ".join(str(error).split())
     return said if len(said) <= LONGEST else f"{said[:LONGEST]} …"
 

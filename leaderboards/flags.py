@@ -1,4 +1,4 @@
-"""What a reader must know about a number before trusting it: flags of rows, states of a table's cells."""
+"""Marks that a reader needs before trusting a number: flags of rows, states of a table's cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a leaderboard is asked for: `--dataset`, `--algo`, `--alpha`, `--participation`, `--where`, or one run."""
+"""Parts of a leaderboard: `--dataset`, `--algo`, `--alpha`, `--participation`, `--where`, or one run."""
 
 from __future__ import annotations
 

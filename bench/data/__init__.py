@@ -95,7 +95,7 @@ def groups(name: str, data_dir: Path | str | None = None) -> Groups | None:
 
 
 def source(name: str) -> Source:
-    """Where a data set comes from."""
+    """Return the source of a data set."""
     entry = info(name)
     if name not in DATASETS:
         from bench.data import plugins

@@ -110,7 +110,7 @@ class Sources(PreparedSource):
         return Dataset.of(self.name, (train_x, train_y), (test_x, test_y), train_groups, test_groups)
 
     def place(self) -> Path:
-        """Where the prepared copy is kept."""
+        """Return the folder of the prepared copy."""
         return cache.place(self.name, [*self.names, str(self.trained)])
 
     def _sources(self) -> list[FileSource]:

@@ -72,7 +72,7 @@ class Femnist(PreparedSource):
         parquet.fetch(REPOSITORY, folder / "femnist", self.title, offline)
 
     def place(self) -> Path:
-        """Where the prepared copy is kept."""
+        """Return the folder of the prepared copy."""
         return cache.place(self.name, [REPOSITORY, str(TENTH)])
 
     def _of_json(self, folder: Path, files: list[Path]) -> tuple[Images, Labels, list[str]]:

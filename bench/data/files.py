@@ -60,7 +60,7 @@ class PreparedSource(ABC):
 
     @abstractmethod
     def place(self) -> Path:
-        """Where the prepared copy is kept."""
+        """Return the folder of the prepared copy."""
 
     def originals(self, folder: Path) -> list[Original]:
         """The files that are compared with their checksums before they are read."""

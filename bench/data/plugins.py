@@ -54,7 +54,7 @@ def find(name: str) -> DatasetInfo | None:
 
 @cache
 def source(name: str) -> Source:
-    """Where a data set from outside comes from."""
+    """The source of a data set from outside."""
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
     loaded = plugins.load(KIND, name, info.loader)
@@ -187,7 +187,7 @@ class Arrays:
 
 
 def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
-    """What must hold of an entry, the field's name coming first -> whether it does not."""
+    """Return the rules of an entry, each beginning with the field's name -> whether it is broken."""
     shape, kind = info.input_shape, info.kind
     numbers = KINDS.get(kind, 0)
     fitting = isinstance(shape, tuple) and len(shape) == numbers and all(map(_positive, shape))

@@ -1,4 +1,4 @@
-"""Who gets which training sample: each client's own, the server's auxiliary set, and the validation set.
+"""Splits of the training samples: each client's own, the server's auxiliary set, and the validation set.
 
 A split depends on the setting and the seed alone, so that all algorithms of a comparison train on the same data. Every
 draw has a generator of its own, and gives each sample of the training set a rank: of the samples that may be taken,

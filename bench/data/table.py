@@ -16,7 +16,7 @@ TOKENS = 128  # what FedGKD (Yao et al. 2021) reads of a text
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set without reading it.
+    """Facts of a data set that need no reading.
 
     Args:
         normalizations: by rule of `Setting.normalization`, mean and standard deviation of each channel, in units of

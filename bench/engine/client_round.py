@@ -40,7 +40,7 @@ class Problem:
         return replace(self.fed, member=partial(self.federation.client, client))
 
     def noise(self, generator: torch.Generator) -> Any:
-        """What the algorithm draws for one step of a whole batch, on the generator's device."""
+        """Return the algorithm's draws for one step of a whole batch, on the generator's device."""
         return self.algorithm.noise(self.fed, generator, self.setting.batch_size)
 
     @cached_property

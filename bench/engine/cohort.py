@@ -23,7 +23,7 @@ from bench.engine.stacked.batched_layers import BatchedLayers
 
 @dataclass
 class Traffic:
-    """What a run has exchanged so far.
+    """The exchanges of a run so far.
 
     Args:
         communications: exchanges with a cohort: one for local training, one for each server request beyond it.

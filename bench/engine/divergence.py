@@ -1,4 +1,4 @@
-"""Which client and term stopped being finite in a round, for the row's `error`."""
+"""The client and term that stopped being finite in a round, for the row's `error`."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def clip(grads: list[Tensor], limit: float, stacked: bool) -> None:
 
 
 def decays(setting: Setting, names: Sequence[str], norms: frozenset[str]) -> tuple[bool, ...]:
-    """Which trainable tensors weight decay applies to, by `setting.decay_exempt`.
+    """Return the trainable tensors that weight decay applies to, by `setting.decay_exempt`.
 
     `norm_but_shortcut` exempts normalisation layers save those of residual shortcuts, as FedGKD's code does.
     """

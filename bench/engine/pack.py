@@ -66,7 +66,7 @@ class Pack:
             del job, trained  # before the next are trained: a pack's models together may be more than fit
 
     def _trained(self, jobs: dict[Simulation, RoundWork]) -> Iterator[Ended]:
-        """What came of each member's clients, as soon as it is known; `jobs` loses it.
+        """Yield the results of each member's clients, as soon as there are any; `jobs` loses it.
 
         Where all together fail, those that are left are tried alone, so that one fails only.
         """
@@ -92,7 +92,7 @@ class Pack:
             )
 
     def _together(self, jobs: dict[Simulation, RoundWork]) -> Generator[Ended, None, Exception | None]:
-        """Those that one program trains, and what went wrong with it."""
+        """Train the members of one program: yield their results, return the error that ended it."""
         members = {id(job): member for member, job in jobs.items()}
         samples = {member: sum(sum(work.schedule.sizes) for work in job.clients) for member, job in jobs.items()}
         running = self.trainer.train_all(list(jobs.values()))

@@ -1,4 +1,4 @@
-"""What a process that trains decides for itself: threads, a heap that it keeps, and a GPU's memory."""
+"""Settings of a process that trains: threads, a heap that it keeps, and a GPU's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which samples each local step of a client takes, and how many steps there are."""
+"""The samples of each local step of a client, and the number of steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from search_spaces.setting import Setting
 
 @dataclass(frozen=True)
 class Schedule:
-    """Which samples each local step takes.
+    """The samples that each local step takes.
 
     Args:
         positions: (steps, B) int64 into the client's own samples. A short last batch of an epoch is filled up with

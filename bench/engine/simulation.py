@@ -198,14 +198,14 @@ class Simulation:
         return {**local["params"], **row}
 
     def _message(self) -> Message:
-        """What the server sends as it now stands; made once, for personal models are evaluated with it too."""
+        """The message of the server as it now stands; made once, because personal models are evaluated with it too."""
         if self._sent is None or self._sent[0] is not self.server:
             message = tensors(self.algorithm.broadcast(self.fed, self.server), self.device, self.net.dtype)
             self._sent = (self.server, message)
         return self._sent[1]
 
     def _memory(self, client: int) -> Memory:
-        """What a client keeps, on the device; that of a client which has not trained yet is made anew, not stored."""
+        """Return a client's memory, on the device; one that has not trained yet has its made anew, not stored."""
         if client in self.memories:
             return dict(to(self.memories[client], self.device))
         first = self.algorithm.init_client(self.problem.fed_of(client), self._initial)
@@ -285,7 +285,7 @@ class Simulation:
 
 
 def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
-    """What trains the clients of a round, by the name of a backend."""
+    """Make the trainer of a round's clients, by the name of a backend."""
     return Loop() if backend == "loop" else Stacked.on(device)
 
 

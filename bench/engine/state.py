@@ -35,7 +35,7 @@ class StateFolder:
         self.path, self._run = path, run
 
     def manifest(self) -> dict[str, Any] | None:
-        """What the last save wrote, or None if there is no state.
+        """Read the manifest of the last save, or None if there is no state.
 
         Raises:
             UnusableState: the manifest is of another version, or has changed since it was written.
@@ -86,7 +86,7 @@ class StateFolder:
                 other.unlink(missing_ok=True)
 
     def load(self, manifest: Mapping[str, Any], device: torch.device) -> tuple[dict[str, Any], dict[int, Any]]:
-        """What a manifest names: the server's tree on `device`, the memories on the CPU.
+        """Load the files of a manifest: the server's tree on `device`, the memories on the CPU.
 
         Raises:
             UnusableState: a file is missing or damaged.

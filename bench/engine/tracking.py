@@ -1,4 +1,4 @@
-"""What `--track` asks a run to keep besides its curve: measured at evaluated rounds, written when the run ends.
+"""Data that `--track` keeps of a run besides its curve: measured at evaluated rounds, written when the run ends.
 
 `bench.artifacts` lists the arrays and reads them. A final model is loaded by its run key and used as any other:
 

@@ -188,7 +188,7 @@ def unit_of(algorithm: str, *layers: Mapping[str, Any]) -> RunSpec:
 
 
 def execution_of(given: Mapping[str, Any]) -> Execution:
-    """How to execute inside anyone's own Tuner: a GPU if Tune gave one, one thread per CPU that it gave."""
+    """Make the execution inside anyone's own Tuner: a GPU if Tune gave one, one thread per CPU that it gave."""
     device = given.get("device") or ("cuda" if os.environ.get("CUDA_VISIBLE_DEVICES") and count_gpus() else "cpu")
     return Execution(
         out=given["out"],

@@ -1,4 +1,4 @@
-"""What one picture compares: cells that differ in the fields of its panels only, and the words that say so."""
+"""Comparisons of one picture: cells that differ in the fields of its panels only, and the words that say so."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Comparison(Problem):
 
     @property
     def others(self) -> Iterator[str]:
-        """What tells this comparison from those beside it and the title does not say."""
+        """The words that tell this comparison from those beside it and that the title lacks."""
         for name in self.differing:
             if name not in _SAID:
                 yield f"{name} {typed(self.setting[name])}" if name in self.setting else f"no {name}"
 
     def label(self, cell: Cell) -> str:
-        """What tells a cell from the others; empty where there is one."""
+        """The fields that tell a cell from the others; empty if there is one."""
         return labels_of(list(dict.fromkeys([*self.places, cell.place])), self.by)[cell.place]
 
 

@@ -1,4 +1,4 @@
-"""Who holds how many samples of which class: FedCAD's Fig. 3, FedKF's Fig. 2, and FedGKD's Fig. 3 with accuracies."""
+"""Samples of each class at each client: FedCAD's Fig. 3, FedKF's Fig. 2, and FedGKD's Fig. 3 with accuracies."""
 
 from __future__ import annotations
 

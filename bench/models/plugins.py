@@ -96,5 +96,5 @@ def version(name: str) -> int | None:
 
 
 def problem(name: str, what: str) -> UsageError:
-    """What is wrong with one, to be raised."""
+    """Make the error of a plug-in, to be raised."""
     return plugins.problem(KIND, name, what)

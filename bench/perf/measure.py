@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Spent:
-    """What a call or a process took: wall-clock and processor time; of a process also memory and stderr."""
+    """Costs of a call or a process: wall-clock and processor time; of a process also memory and stderr."""
 
     seconds: float
     cpu_seconds: float

@@ -83,7 +83,7 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class Manner:
-    """How settings are run."""
+    """The manner in which settings are run."""
 
     device: str
     backend: str = "auto"

@@ -1,4 +1,4 @@
-"""How long a user waits for commands that only inform: whole processes, beside a bare interpreter."""
+"""Waiting time of commands that only inform: whole processes, beside a bare interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray Tune adds to a sweep: seconds a trial, milliseconds a reported step, seconds to start."""
+"""Costs that Ray Tune adds to a sweep: seconds a trial, milliseconds a reported step, seconds to start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How runs share programs and GPUs: packs, and each trial's share of a GPU. Imports neither torch nor ray."""
+"""Programs and GPUs that runs share: packs, and each trial's share of a GPU. Imports neither torch nor ray."""
 
 from __future__ import annotations
 

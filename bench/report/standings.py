@@ -1,4 +1,4 @@
-"""Who is best in a cell, and who cannot be told from the best: ranks shared by what no test separates."""
+"""The best algorithms of a cell: ranks, shared by those that no test tells apart."""
 
 from __future__ import annotations
 

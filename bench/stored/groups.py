@@ -1,4 +1,4 @@
-"""What the page compares with what: groups of cells that differ in alpha and participation only."""
+"""Comparisons of the page: groups of cells that differ in alpha and participation only."""
 
 from __future__ import annotations
 

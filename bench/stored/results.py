@@ -1,4 +1,4 @@
-"""What folders hold, as page and figures take it: runs and curves of one or several, and their leaderboard."""
+"""Results of folders, as page and figures take them: runs and curves of one or several, and their leaderboard."""
 
 from __future__ import annotations
 

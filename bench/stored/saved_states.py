@@ -1,4 +1,4 @@
-"""What lies below OUT/state, as `bench.status` sees it: which runs are at work, and which states can be taken up.
+"""The saved states below OUT/state: runs that are at work, and states that can be taken up.
 
 Imports neither torch nor ray.
 """

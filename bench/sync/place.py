@@ -1,4 +1,4 @@
-"""Where a mirror lies: a folder of any file system that pyarrow knows, whose files appear whole or not at all.
+"""The place of a mirror: a folder of any file system that pyarrow knows, whose files appear whole or not at all.
 
 A file is written under a temporary name and moved: a process killed at any point leaves nothing half-written in view.
 """

@@ -1,4 +1,4 @@
-"""How results are stored: immutable files of rows and curves, named by their content, that any number of writers share.
+"""Storage of results: immutable files of rows and curves, named by their content, that any number of writers share.
 
     OUT/runs/<key16>-<env8>-<hash16>.parquet     one row (leaderboards.COLUMNS): its run key, environment and content
     OUT/curves/<same name>                       its curve (leaderboards.CURVE_COLUMNS), written before the row

@@ -1,4 +1,4 @@
-"""What a row must keep before it is stored: every column, its type and range, an identity that agrees with itself."""
+"""Checks of a row before it is stored: every column, its type and range, an identity that agrees with itself."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class NewerSchemaError(StoreError):
 
 
 def remedy(path: Path) -> str:
-    """What to do about a file that cannot be used. A pack may hold thousands of runs."""
+    """Say what to do about a file that cannot be used. A pack may hold thousands of runs."""
     if path.parent.name == "curves":  # its rows would stand there without it, as done
         rows = path.parent.parent / "runs" / path.name
         away, both = f"move it and {rows} away", f"delete it and {rows}, or move both away"
@@ -190,7 +190,7 @@ def read_groups(path: Path, kind: str) -> Iterator[pa.Table]:
 
 
 def read_metadata(path: Path, kind: str) -> dict[bytes, bytes]:
-    """What was written about one of our files as a whole. Raises as `read_table` does."""
+    """Read the metadata of one of our files. Raises as `read_table` does."""
     with _opened(path, kind) as file:
         metadata: dict[bytes, bytes] = file.metadata.metadata
         return metadata

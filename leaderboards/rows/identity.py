@@ -1,4 +1,4 @@
-"""Who a run is: canonical JSON, the run key, and the key of the environment it ran in."""
+"""Identity of a run: canonical JSON, the run key, and the key of the environment it ran in."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def own_name(algorithm: str, name: str) -> str:
 
 
 def hyperparameter_columns(names: Iterable[str]) -> list[str]:
-    """Those of `names` that are a hyper-parameter's column: `hp_<name>`, but not `hp_json`."""
+    """Return those of `names` that are a hyper-parameter's column: `hp_<name>`, but not `hp_json`."""
     return [name for name in names if name.startswith(HP_PREFIX) and name != "hp_json"]
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a result folder: what `python -m bench.boards validate` says, and what merging asks first.
+"""Faults of a result folder, which `python -m bench.boards validate` names and merging asks for first.
 
 Nothing is changed. Points are held a row group or a thousand runs at a time.
 """
@@ -149,7 +149,7 @@ def _examined(folder: Folder) -> tuple[Checked, set[str]]:
 
 
 def _file_problem(path: Path, kind: str) -> Finding | None:
-    """What keeps a file from being read."""
+    """Return the finding on a file that cannot be read, if so."""
     try:
         for table in read_groups(path, kind):
             schema = table.schema
@@ -182,7 +182,7 @@ def _hash_problems(path: Path) -> Iterator[Finding]:
 
 
 def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
-    """What is wrong with a stored row. `file`: the name of the file that holds it."""
+    """Yield the faults of a stored row. `file`: the name of the file that holds it."""
     name = row.get("file", file)
     row = {column.name: row[column.name] for column in COLUMNS}
     problems = list(row_problems(row))

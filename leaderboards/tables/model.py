@@ -1,4 +1,4 @@
-"""What a table is made of: cells with their numbers, states, ranks and marks, in rows under heads. No looks."""
+"""Parts of a table: cells with their numbers, states, ranks and marks, in rows under heads. No looks."""
 
 from __future__ import annotations
 

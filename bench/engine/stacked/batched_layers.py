@@ -108,7 +108,7 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _is_small(x: Tensor, weight: Tensor, options: _Options) -> bool:
-    """Whether one client's convolution of x (B, C, H, W) with weight (O, C, h, w) is below `SMALL`."""
+    """Return whether one client's convolution of x (B, C, H, W) with weight (O, C, h, w) is below `SMALL`."""
     along = zip(x.shape[-2:], weight.shape[-2:], *options[:3], strict=True)
     places = math.prod(
         (size + 2 * pad - dilation * (k - 1) - 1) // stride + 1 for size, k, stride, pad, dilation in along

@@ -51,7 +51,7 @@ class StaticBuffers:
         return buffer
 
     def clients(self, placed: int) -> int:
-        """How many clients every buffer has room for, once all of a round with `placed` clients are filled."""
+        """Count the clients that every buffer has room for, once all of a round with `placed` clients are filled."""
         if self.generation != self._counted_in or placed > self._most_clients:
             self.generation += 1
             self._most_clients, self._counted_in = placed, self.generation

@@ -1,4 +1,4 @@
-"""How the steps of a stack are executed: one by one, or captured once and replayed.
+"""Execution of a stack's steps: one by one, or captured once and replayed.
 
 A small model's step is a few hundred kernels of some microseconds each: on a GPU launching them takes longer than they
 do. A captured step is one launch. Its addresses, Python numbers and kernels are fixed, so a captured stack has its

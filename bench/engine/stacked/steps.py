@@ -1,4 +1,4 @@
-"""What each step of a stack takes, for all its clients side by side, so that a step's batches are one gather."""
+"""The inputs of each step of a stack, for all its clients side by side, so that a step's batches are one gather."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Steps:
 
     @staticmethod
     def of(entries: Sequence[tuple[RoundWork, ClientWork]], buffers: NoBuffers | StaticBuffers) -> Steps:
-        """Those of the clients of one or several runs, in the order of the stack."""
+        """Make the steps of the clients of one or several runs, in the order of the stack."""
         problem, works = entries[0][0].problem, [work for _, work in entries]
         device = problem.federation.device
 
