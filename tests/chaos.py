@@ -2,13 +2,14 @@
 
 Every sweep trains a few short runs on the embedded digits. The results of an undisturbed one are what others have to
 reach. `kills` ends a sweep with SIGKILL at random moments and gives the same command again until it is done; `flips`
-changes one bit of a file of a killed sweep's folder. A run that is lost, stored twice or different is printed, and the
-exit status is then 1.
+changes one bit of a file of a killed sweep's folder; `ray` kills a worker, the node or the head of a sweep's Ray. A run
+that is lost, stored twice or different is printed, as is a sweep that hangs; the exit status is then 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -25,15 +27,19 @@ from leaderboards import Store
 
 SWEEP = ["--algo", "fedavg", "fedcad", "fedgkd", "--dataset", "digits", "--rounds", "6", "--seeds", "2"]
 SWEEP += ["--set", "beta=0", "gamma=0.5", "buffer=1", "--save-seconds", "0"]
-SWEEP += ["--executor", "inline", "--offline", "--quiet"]
+SWEEP += ["--offline", "--quiet"]
+INLINE, RAY = ["--executor", "inline"], ["--executor", "ray"]
+VICTIMS = ("ray::federated", "ray::DashboardAgent", "raylet/raylet", "gcs/gcs_server")
+PATIENCE = 120.0  # seconds after which a sweep hangs
 COMPARED = ["run_key", "status", "best_accuracy", "final_accuracy", "best_round", "bytes_up", "train_steps"]
-REFUSED = 3  # exit status of results that cannot be used
+UNUSABLE = 3  # exit status of results or of a machine that cannot be used
 
 
 def main() -> int:
     """Run what was asked for, and print a line for each kind of disturbance."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=20, help="of each kind of disturbance")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--seed", type=int, default=0, help="of the moments and bits that are drawn")
     asked = parser.parse_args()
     faults = 0
@@ -43,12 +49,11 @@ def main() -> int:
         if status:
             raise SystemExit(f"the undisturbed sweep ended with exit status {status}")
         expected = _results(undisturbed)
-        kinds: dict[str, Callable[[Path, random.Random, float], str]] = {"kills": _killed, "flips": _flipped}
-        for kind, disturb in kinds.items():
+        for kind in asked.kinds:
             chance, outcomes = random.Random(f"{kind} {asked.seed}"), Counter[str]()
             for number in range(asked.times):
                 out = Path(folder) / f"{kind}-{number}"
-                outcome = disturb(out, chance, seconds)
+                outcome = KINDS[kind](out, chance, seconds)
                 if outcome == "finished":
                     outcome = "equal" if _results(out).equals(expected) else "DIFFERENT"
                 outcomes[outcome] += 1
@@ -78,23 +83,57 @@ def _flipped(out: Path, chance: random.Random, seconds: float) -> str:
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
     victim.write_bytes(content)
     status, _ = _sweep(out)
-    return "finished" if status == 0 else "refused" if status == REFUSED else f"EXIT {status}"
+    return "finished" if status == 0 else "refused" if status == UNUSABLE else f"EXIT {status}"
+
+
+def _bereft(out: Path, chance: random.Random, seconds: float) -> str:
+    """Kill one of the processes of a sweep's Ray, and give the command again if the sweep could not go on."""
+    victim, moment = chance.choice(VICTIMS), chance.uniform(0, seconds)
+    process = _start(out, RAY)
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until and process.poll() is None and not list(out.glob("state/*/*.pt")):
+        time.sleep(0.05)
+    time.sleep(moment / 4)
+    listed = subprocess.run(["ps", "-s", str(process.pid), "-o", "pid=,args="], capture_output=True, text=True)
+    for line in listed.stdout.splitlines():
+        if victim in line:
+            with suppress(ProcessLookupError):
+                os.kill(int(line.split()[0]), signal.SIGKILL)
+            break
+    status, _ = _end(process, PATIENCE)
+    if status == UNUSABLE and victim != VICTIMS[0]:
+        status, _ = _sweep(out)
+    return "finished" if status == 0 else f"EXIT {status} AFTER {victim.upper()}"
+
+
+KINDS: dict[str, Callable[[Path, random.Random, float], str]] = {"kills": _killed, "flips": _flipped, "ray": _bereft}
 
 
 def _sweep(out: Path, kill_after: float | None = None) -> tuple[int, float]:
-    """Run the sweep; its exit status and the seconds it took. A traceback is a fault of its own."""
+    """Run the sweep; its exit status and the seconds it took."""
+    return _end(_start(out, INLINE), kill_after)
+
+
+def _start(out: Path, executor: list[str]) -> subprocess.Popen[str]:
+    """Start the sweep, in a session of its own."""
+    command = [sys.executable, "-m", "bench.sweep", *SWEEP, *executor, "--out", str(out)]
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def _end(process: subprocess.Popen[str], kill_after: float | None) -> tuple[int, float]:
+    """Wait for the sweep, or kill it after so many seconds. A traceback is a fault of its own; faults are printed."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "bench.sweep", *SWEEP, "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         _, said = process.communicate(timeout=kill_after)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGKILL)
         _, said = process.communicate()
-    if "Traceback" in said:
+    status = -1 if "Traceback" in said else process.returncode
+    if status not in (0, UNUSABLE, -signal.SIGKILL):
         sys.stdout.write(said)
-        return -1, 0.0
-    return process.returncode, time.monotonic() - began
+    return status, time.monotonic() - began
 
 
 def _results(out: Path) -> pd.DataFrame:

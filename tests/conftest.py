@@ -80,20 +80,18 @@ def holds(name: str, check: str) -> None:
 
 @pytest.fixture(scope="session")
 def shared_ray() -> Iterator[None]:
-    """Sweeps of this process with `--executor ray` share one Ray, which takes seconds to start."""
+    """A Ray for the sweeps of this process with `--executor ray`, which takes seconds to start."""
     from bench.executors.runner import import_executor
 
     import_executor("ray")
-    from bench.executors import ray_executor
-    from bench.executors.ray_executor import start
+    import ray
+
+    from bench.executors.ray_cluster import start
     from bench.executors.trials import Resources
 
     start(Resources())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_executor, "start", lambda resources: None)
-        patch.setattr(ray_executor.ray, "shutdown", lambda: None)
-        yield
-    ray_executor.ray.shutdown()
+    yield
+    ray.shutdown()
 
 
 # FedKF's generator of images: its own widths take most of a run's time in float64, and are tested as equations.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from commands import assert_equal_results
@@ -31,8 +29,7 @@ from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import History, histories
 from bench.executors.progress import Plain, Quiet
 from bench.executors.ray_callback import Watcher
-from bench.executors.ray_executor import check_address
-from bench.executors.ray_trainable import SweepTrainable
+from bench.executors.ray_cluster import check_address
 from bench.executors.trials import Outcome
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
@@ -392,28 +389,6 @@ def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
     assert (outcome.statuses, outcome.exit_status) == ([status], int(status == "failed"))
-
-
-def dies(self: SweepTrainable, config: dict[str, Any]) -> None:
-    """Kill the worker of FedCAD, beside that of FedAvg."""
-    if self.resolve(config)[0][0].algorithm == "fedcad":
-        os._exit(9)
-    SweepTrainable.setup(self, config)
-
-
-@pytest.mark.usefixtures("shared_ray")
-def test_a_worker_that_dies_leaves_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ray import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    original = ray_executor.listed
-    monkeypatch.setattr(ray_executor, "listed", lambda *given: type("ill", (original(*given),), {"setup": dies}))
-    assert sweep.main([*ONCE, "--executor", "ray", "--max-concurrent", "2", "-q", "--out", str(tmp_path)]) == 1
-    assert "fedcad" in capsys.readouterr().err
-    statuses = Store(tmp_path).runs().set_index("algorithm").status.to_dict()
-    assert statuses == {"fedavg": "finished", "fedcad": "failed"}
 
 
 def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

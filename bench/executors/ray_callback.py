@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
+from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.tune.experiment import Trial
 
-from bench.errors import Slower
+from bench.errors import Slower, with_its_kind
 from bench.execution import Execution
 from bench.executors.events import Events, Watched, watched
 from bench.executors.ray_trainable import SweepTrainable
@@ -26,6 +27,8 @@ class Watcher(tune.Callback):
         self._trainable, self._execution = trainable, execution
         self._events, self._outcome = events, outcome
         self._known: dict[str, Watched] = {}
+        self._begun: set[str] = set()
+        self._closed = False
         self._warned = 0  # bytes of the workers' warnings that were passed on
 
     def __getstate__(self) -> dict[str, Any]:
@@ -42,8 +45,10 @@ class Watcher(tune.Callback):
                 warnings.warn(line, Slower, stacklevel=2)
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Tell that a trial begins."""
-        self._events.started(self._watched(trial))
+        """Tell that a trial begins; not again on another worker."""
+        if trial.trial_id not in self._begun:
+            self._begun.add(trial.trial_id)
+            self._events.started(self._watched(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
@@ -62,21 +67,39 @@ class Watcher(tune.Callback):
         self._events.ended(self._watched(trial), report)
         self._outcome.note(report)
 
+    def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
+        """Tell that a trial begins anew on another worker; a machine that is not ready ends the whole sweep."""
+        error = _error_of(trial)
+        if problem := self._problem(error):
+            self._stop_all()
+            self._outcome.note({"status": "environment", "error": problem})
+        elif not self._execution.stopping:
+            told = f"{self._watched(trial).name}: {_reason(error)}; it goes on from its last save"
+            warnings.warn(f"{told} (failure {trial.num_failures} of this trial)", Slower, stacklevel=2)
+
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Count a trial without a last report: an interrupted or a failed one, or a machine that is not ready."""
-        from bench.trial.trial import on_this_machine
-
+        if self._closed:
+            return
         told, error = self._watched(trial), _error_of(trial)
-        problem = on_this_machine(getattr(error, "cause", error), self._execution.out)
         report = {"status": "interrupted"}
-        if problem:
+        if problem := self._problem(error):
             self._stop_all()
             report = {"status": "environment", "error": problem}
         elif not self._execution.stopping:
-            reason = f"the worker failed: {(str(error or '').strip() or 'out of memory or killed').splitlines()[-1]}"
+            reason = f"{_reason(error)}, {trial.num_failures} times"
             report = {"status": "failed", "error": f"{told.name}: {reason}{self._record(trial, reason)}"}
         self._events.ended(told, report)
         self._outcome.note(report)
+
+    def close(self) -> None:
+        """Hear no more errors: Ray, which is given up, ends the trials."""
+        self._closed = True
+
+    def _problem(self, error: BaseException | None) -> str:
+        from bench.trial.trial import on_this_machine
+
+        return on_this_machine(getattr(error, "cause", error), self._execution.out)
 
     def _stop_all(self) -> None:
         if self._execution.stop_file:
@@ -90,7 +113,7 @@ class Watcher(tune.Callback):
         units, execution = self._resolved(trial)
         for unit in units:
             try:
-                record_failure(unit, execution, reason)
+                record_failure(unit, execution, reason, len(units))
             except Exception as problem:
                 prevented = f"; its row cannot be stored: {problem}"
         return prevented
@@ -110,3 +133,13 @@ def _error_of(trial: Trial) -> BaseException | None:
         error: BaseException = pickle.loads(Path(trial.pickled_error_file).read_bytes())
         return error
     return None
+
+
+def _reason(error: BaseException | None) -> str:
+    """Say what ended a worker. Ray's own words on a death fill a page."""
+    if isinstance(error, OutOfMemoryError):
+        return "Ray ended its worker, because memory ran out (fewer trials at once: --max-concurrent)"
+    if error is None or isinstance(error, RayActorError):
+        return "its worker process died (killed, perhaps for want of memory, or crashed)"
+    cause = getattr(error, "cause", error)
+    return f"its worker failed with {with_its_kind(cause)}"

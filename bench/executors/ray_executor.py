@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import logging
+import io
 import math
 import shutil
-import socket
+import sys
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import ray
 from ray import tune
 from ray.tune.search import Searcher
 
-from bench.errors import EnvironmentProblem
-from bench.execution import Execution, cpu_count
+from bench.execution import Execution
 from bench.executors.grouped_asha import Contests, asha, contests_of
 from bench.executors.optuna_search import Proposer, decode, histories, varied
 from bench.executors.ray_callback import Watcher
+from bench.executors.ray_cluster import Watch, concurrent, leave, start
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.trials import Resources, Sweep, scheduled
+from bench.executors.trials import Sweep, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.model import units_of
-from bench.planning.packing import fitting
 from bench.planning.run_spec import RunSpec
 
-CONNECT_SECONDS = 5.0
-OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
+WORKER_DEATHS = 3  # that a trial survives: it goes on from its last save, on any worker
 
 
 def run_ray(sweep: Sweep) -> None:
@@ -46,71 +45,11 @@ def run_ray(sweep: Sweep) -> None:
         sweep.interruption.stop("SIGTERM")
         return
     sweep.interruption.arm()  # Ray takes SIGTERM for itself
-    try:
-        sweep = replace(sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources)))
-        if sweep.trials and not sweep.execution.stopping:
-            _run_trials(sweep)
-        if sweep.plan.searches and not sweep.execution.stopping:
-            _run_searches(sweep)
-    finally:
-        ray.shutdown()
-
-
-def check_address(address: str | None) -> None:
-    """Raise EnvironmentProblem if nobody listens: Ray itself would try for many minutes."""
-    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not colon:
-        return
-    if not port.isdecimal():
-        raise EnvironmentProblem(f"the cluster at {address} cannot be reached: its port must be a number, got {port!r}")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise EnvironmentProblem(
-            f"the cluster at {address} cannot be reached: {error}; is `ray start` running there?"
-        ) from None
-
-
-def start(resources: Resources) -> None:
-    """Join the cluster that is asked for, or start Ray here, beside whatever clusters run already.
-
-    Raises:
-        EnvironmentProblem: it cannot be reached, or cannot start.
-    """
-    check_address(resources.address)
-    here: dict[str, Any] = {
-        "num_cpus": cpu_count(),
-        "object_store_memory": OBJECT_STORE_BYTES,
-        "include_dashboard": False,
-    }
-    try:
-        ray.init(
-            address=resources.address or "local",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            **({} if resources.address else here),
-        )
-    except Exception as error:  # Ray has no class of its own for a start that fails
-        failed = "Ray cannot start"
-        if resources.address:
-            failed = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
-        raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
-
-
-def concurrent(resources: Resources) -> int:
-    """Count the trials that fit, because Tune would wait for ever for room.
-
-    Raises:
-        EnvironmentProblem: not even one fits.
-    """
-    have = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    fits = fitting(have.get("CPU", 0), have.get("GPU", 0), resources.cpus, resources.gpus)
-    if fits < 1:
-        raise EnvironmentProblem(
-            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits: the cluster has "
-            f"{have.get('CPU', 0):g} CPU and {have.get('GPU', 0):g} GPU; lower --cpus-per-trial or --gpus-per-trial"
-        )
-    return min(fits, resources.concurrent or fits)
+    sweep = replace(sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources)))
+    if sweep.trials and not sweep.execution.stopping:
+        _run_trials(sweep)
+    if sweep.plan.searches and not sweep.execution.stopping and "environment" not in sweep.outcome.statuses:
+        _run_searches(sweep)
 
 
 def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
@@ -177,12 +116,48 @@ def _fit(
             search_alg=searcher,
             reuse_actors=True,
         ),
-        run_config=tune.RunConfig(name=name, storage_path=str(root.resolve()), callbacks=[watcher], verbose=0),
+        run_config=tune.RunConfig(
+            name=name,
+            storage_path=str(root.resolve()),
+            callbacks=[watcher],
+            failure_config=tune.FailureConfig(max_failures=WORKER_DEATHS),
+            verbose=0,
+        ),
     )
     try:
-        tuner.fit()
+        with redirect_stdout(sys.stderr if sweep.resources.verbose else io.StringIO()):  # Ray's own messages
+            problem = _fit_while_watched(tuner, sweep)
+        if problem:
+            watcher.close()
+            leave()
+            told = "runs that ended are stored, others are saved: the same command goes on"
+            sweep.outcome.note({"status": "environment", "error": f"{problem}; {told}"})
     finally:
         shutil.rmtree(root / name, ignore_errors=True)
+
+
+def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> str:
+    """Fit in a thread, so that signals and dead clusters are met while Tune waits; say why it was left, if so."""
+    raised: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            tuner.fit()
+        except BaseException as error:  # raised below, where it is seen
+            raised.append(error)
+
+    thread, watch = threading.Thread(target=fit, name="tune", daemon=True), Watch(sweep.resources)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+            if problem := watch.complaint(sweep.execution.stopping):
+                return problem
+    finally:
+        watch.close()
+    if raised:
+        raise raised[0]
+    return ""
 
 
 class ProposerSearcher(Searcher):

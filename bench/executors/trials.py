@@ -31,6 +31,7 @@ class Resources:
         address: of an existing Ray cluster, or None to start one here.
         time_budget: seconds after which the sweep stops as if interrupted, or None.
         pack: most runs of a trial, which one program trains.
+        verbose: whether Ray's own messages are shown, on stderr.
     """
 
     executor: str = "ray"
@@ -40,6 +41,7 @@ class Resources:
     address: str | None = None
     time_budget: float | None = None
     pack: int = 1
+    verbose: bool = False
 
 
 @dataclass

@@ -105,6 +105,7 @@ def _train(
             address=options.address,
             time_budget=None if options.time_budget is None else max(0.0, options.time_budget - spent),
             pack=resolved.pack,
+            verbose=options.verbose,
         )
         prepare_data(plan, [*units, *confirming], execution)
         display = make_display(_ahead(plan, units, execution, resources.pack), options.quiet)

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from algorithms import build
 from bench import data, provenance
 from bench.data.splits import split
-from bench.engine.simulation import Point, Simulation
+from bench.engine.simulation import Point, Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.errors import Waiting, in_a_line, own_line
@@ -225,12 +225,19 @@ class Run:
             "samples_per_second": simulation.progress.samples / seconds if simulation and seconds else None,
             "peak_memory_bytes": self._peak_memory() if self._here else None,
             "threads": execution.threads,
-            "backend": simulation.backend if simulation else execution.backend,
+            "backend": self.backend,
             "pack": self.pack,
             "started": datetime.fromtimestamp(simulation.progress.started, UTC) if simulation else self._started,
             "finished": now(),
             "status": status,
         }
+
+    @property
+    def backend(self) -> str:
+        """The backend that trains it; of a run that is not loaded, the one that would."""
+        if self.simulation:
+            return self.simulation.backend
+        return choose_backend(self.execution.backend, torch.device(self.execution.device))
 
     def _peak_memory(self) -> int:
         """Bytes: the most that torch held of the GPU since `release_gpu`, or the process's largest resident size."""
@@ -250,12 +257,15 @@ def describe(error: BaseException) -> str:
     return f"{type(first).__name__}: {in_a_line(error)}{place}"
 
 
-def record_failure(unit: RunSpec, execution: Execution, reason: str) -> None:
+def record_failure(unit: RunSpec, execution: Execution, reason: str, together: int = 1) -> None:
     """Write the failed rows of a run whose process is gone, unless its rows are stored already.
+
+    They have the environment that a later success has, whose rows then replace them. `together`: runs of its trial.
 
     Raises:
         OSError: they cannot be written.
     """
     run = Run(unit, execution, here=False)
+    run.pack = together if run.backend == "stacked" else 1
     if not run.has_rows():
         run.fail(RuntimeError(reason))

@@ -1,0 +1,192 @@
+"""The Ray of a sweep: started on this machine or joined, and watched while trials run."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from bench.errors import EnvironmentProblem
+from bench.execution import cpu_count
+from bench.executors.trials import Resources
+from bench.planning.packing import fitting
+
+CONNECT_SECONDS = 5.0
+OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
+PROGRAMS = f"{Path(ray.__file__).parent}/".encode()
+ASK_SECONDS = 1.0
+SILENT_SECONDS = 20.0  # Ray kills a driver whose head has been silent for 60 s
+ROOMLESS_SECONDS = 30.0
+SCALING_SECONDS = 300.0  # of a cluster that was joined: an autoscaler may be replacing nodes
+
+
+def start(resources: Resources) -> None:
+    """Join the cluster that is asked for, or start Ray here, beside whatever clusters run already.
+
+    Ray ends with this process, or goes on to serve it if it runs already. The processes of a Ray started here block
+    SIGTERM, which batch systems send to all processes of a job: trials save, and end by the sweep's stop file.
+
+    Raises:
+        EnvironmentProblem: it cannot be reached, or cannot start.
+    """
+    if ray.is_initialized():
+        return
+    check_address(resources.address)
+    here: dict[str, Any] = {
+        "num_cpus": cpu_count(),
+        "object_store_memory": OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        ray.init(
+            address=resources.address or "local",
+            log_to_driver=False,
+            logging_level=logging.ERROR if resources.verbose else logging.CRITICAL,
+            **({} if resources.address else here),
+        )
+    except Exception as error:  # Ray has no class of its own for a start that fails
+        failed = "Ray cannot start"
+        if resources.address:
+            failed = f"the cluster at {resources.address} cannot be reached (RAY_AUTH_MODE=token where it asks for one)"
+        raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+    atexit.register(leave)
+
+
+def leave() -> None:
+    """Leave the cluster, and end one that was started here.
+
+    Its processes block SIGTERM, for which Ray would wait a second each: they are killed once Ray has disconnected.
+    Objects of Tune that are collected later find no Ray, which is not said.
+    """
+    started = _started_by("self")
+    before = sys.unraisablehook
+
+    def hook(raised: Any) -> None:
+        if not getattr(raised.object, "__module__", "").startswith("ray."):
+            before(raised)
+
+    sys.unraisablehook = hook
+    shutdown = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
+    shutdown.start()
+    while shutdown.is_alive() and ray.is_initialized():
+        time.sleep(0.01)
+    for process in started:
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    shutdown.join()
+
+
+def _started_by(parent: int | str) -> list[int]:
+    """Processes of Ray that a process started, and all that these did. None where there is no /proc."""
+    found = []
+    for file in Path(f"/proc/{parent}/task").glob("*/children"):
+        with suppress(OSError):  # it ended meanwhile
+            for child in map(int, file.read_text().split()):
+                if parent != "self" or PROGRAMS in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found += [child, *_started_by(child)]
+    return found
+
+
+def check_address(address: str | None) -> None:
+    """Raise EnvironmentProblem if nobody listens: Ray itself would try for many minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if not colon:
+        return
+    if not port.isdecimal():
+        raise EnvironmentProblem(f"the cluster at {address} cannot be reached: its port must be a number, got {port!r}")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise EnvironmentProblem(
+            f"the cluster at {address} cannot be reached: {error}; is `ray start` running there?"
+        ) from None
+
+
+def concurrent(resources: Resources) -> int:
+    """Count the trials that fit, because Tune would wait for ever for room.
+
+    Raises:
+        EnvironmentProblem: not even one fits.
+    """
+    nodes = _live(_nodes())
+    fits = _places(nodes, resources)
+    if fits < 1:
+        cores, devices = (sum(node["Resources"].get(name, 0) for node in nodes) for name in ("CPU", "GPU"))
+        raise EnvironmentProblem(
+            f"no trial of {resources.cpus} CPU and {resources.gpus:g} GPU fits a node: the cluster has "
+            f"{cores:g} CPU and {devices:g} GPU on {len(nodes)} nodes; lower --cpus-per-trial or --gpus-per-trial"
+        )
+    return min(fits, resources.concurrent or fits)
+
+
+class Watch:
+    """Asks the cluster every second, in a thread of its own, whether it is there and has room for a trial.
+
+    Tune does not: without a live node it waits for ever, and without the cluster's head Ray kills the driver.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._node = ray.get_runtime_context().get_node_id()
+        self._answered = self._fitted = time.monotonic()
+        self._alone = False  # without the node of this machine, by which Ray reaches the others
+        self._over = threading.Event()
+        threading.Thread(target=self._ask, name="watch", daemon=True).start()
+
+    def complaint(self, stopping: bool) -> str:
+        """Say why no trial can go on; empty if one can. A `stopping` sweep has no patience: nothing is to come."""
+        now, resources = time.monotonic(), self._resources
+        patience = SCALING_SECONDS if resources.address else ROOMLESS_SECONDS
+        if stopping:
+            patience = 5 * ASK_SECONDS
+        if self._alone:
+            return "Ray's node on this machine died"
+        if now - self._answered > SILENT_SECONDS:
+            return f"the head of the Ray cluster has not answered for {now - self._answered:.0f} s"
+        if now - self._fitted > patience:
+            return (
+                f"no live node of the Ray cluster has had room for a trial of {resources.cpus} CPU and "
+                f"{resources.gpus:g} GPU for {now - self._fitted:.0f} s"
+            )
+        return ""
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._over.set()
+
+    def _ask(self) -> None:
+        with suppress(Exception):  # of a Ray that was shut down; silence tells the rest
+            while not self._over.wait(ASK_SECONDS):
+                nodes = _nodes()
+                self._answered = time.monotonic()
+                live = _live(nodes)
+                if _places(live, self._resources):
+                    self._fitted = self._answered
+                self._alone = self._node in {node["NodeID"] for node in nodes} - {node["NodeID"] for node in live}
+
+
+def _nodes() -> list[dict[str, Any]]:
+    return list(ray.nodes())  # type: ignore[no-untyped-call]
+
+
+def _live(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [node for node in nodes if node["Alive"]]
+
+
+def _places(nodes: list[dict[str, Any]], resources: Resources) -> int:
+    """Count the trials that nodes hold at once; of their whole resources, not the free ones."""
+    have = [node["Resources"] for node in nodes]
+    return sum(fitting(one.get("CPU", 0), one.get("GPU", 0), resources.cpus, resources.gpus) for one in have)

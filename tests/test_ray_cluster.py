@@ -1,0 +1,161 @@
+"""Workers, nodes and heads of a Ray cluster die: a sweep goes on, or ends and says why."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from commands import assert_equal_results
+
+from bench import sweep
+from bench.errors import EnvironmentProblem
+from bench.executors import ray_cluster, ray_executor
+from bench.executors.ray_trainable import SweepTrainable
+from bench.executors.trials import Resources
+from leaderboards import Store
+
+TWO = ("--algo", "fedavg", "fedcad", "--set", "beta=0", "gamma=0.5", "--rounds", "2", "-q")
+UNDER_RAY = ("--executor", "ray", "--max-concurrent", "2")
+
+
+class Mortal(SweepTrainable):
+    """Its worker dies at FedCAD's first step, as often as the folder of results has files called `death*`."""
+
+    def step(self) -> dict[str, Any]:
+        """Die, or step."""
+        unit = self.trial.runs[0].unit
+        for death in sorted(Path(self.trial.execution.out).glob("death*")):
+            if unit.algorithm == "fedcad":
+                death.unlink()
+                os._exit(9)
+        return super().step()
+
+
+@pytest.fixture
+def mortal(monkeypatch: pytest.MonkeyPatch, shared_ray: None) -> None:
+    """Let workers die."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    original = ray_executor.listed
+
+    def listed(*given: Any) -> type:
+        made = original(*given)
+        return type("mortal", (Mortal,), {"resolve": made.resolve, "varied": made.varied})
+
+    monkeypatch.setattr(ray_executor, "listed", listed)
+
+
+def run(out: Path, *more: str, deaths: int = 0) -> int:
+    """Run a sweep of two trials, one of whose workers dies so often."""
+    for number in range(deaths):
+        (out / f"death{number}").touch()
+    return sweep.main([*TWO, *more, "--out", str(out)])
+
+
+@pytest.mark.usefixtures("mortal")
+def test_a_trial_goes_on_when_its_worker_dies(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *UNDER_RAY, deaths=3) == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("warning: fedcad") == 3
+    assert "ray" not in (shown.out + shown.err).replace(str(tmp_path), "").lower()
+    undisturbed = tmp_path_factory.mktemp("undisturbed")
+    assert run(undisturbed, "--executor", "inline") == 0
+    assert_equal_results(undisturbed, tmp_path)
+
+
+@pytest.mark.usefixtures("mortal")
+def test_a_trial_whose_workers_keep_dying_fails_and_can_be_given_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, *UNDER_RAY, deaths=4) == 1
+    assert "died" in capsys.readouterr().err
+    assert Store(tmp_path).runs().set_index("algorithm").status.to_dict() == {"fedavg": "finished", "fedcad": "failed"}
+    assert run(tmp_path, *UNDER_RAY) == 0
+    again = Store(tmp_path).runs(replicates=True)
+    assert sorted(again.status) == ["finished", "finished"], "a success replaces the failed row"
+
+
+NODE = {"NodeID": "here", "Alive": True, "Resources": {"CPU": 2.0}}
+ELSEWHERE = {"NodeID": "there", "Alive": True, "Resources": {"CPU": 8.0, "GPU": 1.0}}
+DEAD = {"NodeID": "here", "Alive": False, "Resources": {}}
+
+
+class Cluster(SimpleNamespace):
+    """A cluster of these nodes, whose head answers or not."""
+
+    listed: list[dict[str, Any]]
+    answers: bool = True
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """As `ray.nodes`."""
+        while not self.answers:
+            time.sleep(0.01)
+        return self.listed
+
+    def get_runtime_context(self) -> SimpleNamespace:
+        """As `ray.get_runtime_context`."""
+        return SimpleNamespace(get_node_id=lambda: "here")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster of two nodes, asked often."""
+    made = Cluster(listed=[NODE, ELSEWHERE], answers=True)
+    for name, value in {"ASK_SECONDS": 0.01, "SILENT_SECONDS": 0.2, "ROOMLESS_SECONDS": 0.2}.items():
+        monkeypatch.setattr(ray_cluster, name, value)
+    monkeypatch.setattr(ray_cluster, "ray", made)
+    return made
+
+
+def complaint(resources: Resources, stopping: bool = False, seconds: float = 0.5) -> str:
+    """The first complaint of so many seconds, if any."""
+    watch, until = ray_cluster.Watch(resources), time.monotonic() + seconds
+    try:
+        while time.monotonic() < until and not watch.complaint(stopping):
+            time.sleep(0.01)
+        return watch.complaint(stopping)
+    finally:
+        watch.close()
+
+
+def test_a_cluster_with_room_is_waited_for(cluster: Cluster) -> None:
+    assert complaint(Resources(cpus=2)) == ""
+    assert complaint(Resources(cpus=8, gpus=1), stopping=True) == ""
+
+
+def test_a_cluster_without_room_is_given_up_unless_nodes_may_come(cluster: Cluster) -> None:
+    assert "room" in complaint(Resources(cpus=16))
+    assert complaint(Resources(cpus=16, address="head:1")) == ""
+    assert "room" in complaint(Resources(cpus=16, address="head:1"), stopping=True)
+
+
+def test_dead_nodes_have_no_room(cluster: Cluster) -> None:
+    cluster.listed = [NODE, ELSEWHERE | {"Alive": False}]
+    assert "room" in complaint(Resources(gpus=1))
+
+
+def test_a_dead_node_of_this_machine_ends_a_sweep_at_once(cluster: Cluster) -> None:
+    cluster.listed = [DEAD, ELSEWHERE]
+    assert "this machine" in complaint(Resources(address="head:1"))
+
+
+def test_a_silent_head_ends_a_sweep(cluster: Cluster) -> None:
+    cluster.answers = False
+    assert "head" in complaint(Resources(address="head:1"))
+    cluster.answers = True
+
+
+def test_as_many_trials_run_as_nodes_hold(cluster: Cluster) -> None:
+    assert ray_cluster.concurrent(Resources(cpus=2)) == 5
+    assert ray_cluster.concurrent(Resources(cpus=2, concurrent=3)) == 3
+    cluster.listed = [NODE] * 4
+    with pytest.raises(EnvironmentProblem, match="4 nodes"):
+        ray_cluster.concurrent(Resources(cpus=8))
