@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import traceback
+from collections.abc import Collection
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent
@@ -46,6 +48,29 @@ def in_a_line(error: BaseException) -> str:
 def with_its_kind(error: BaseException) -> str:
     """`ValueError: what it says`, in one line."""
     return f"{type(error).__name__}: {in_a_line(error)}"
+
+
+def describe(error: BaseException) -> str:
+    """Describe an error in a line: type, message, and place, in the algorithm if it came through one."""
+    first = error.__cause__ or error
+    ended = traceback.extract_tb(first.__traceback__)[-1:]
+    line = own_line(error) or next(iter(ended), None)
+    place = f" ({Path(line.filename).name}:{line.lineno})" if line else ""
+    return f"{type(first).__name__}: {in_a_line(error)}{place}"
+
+
+def of_hook(error: Exception, message: Collection[str], memory: Collection[str]) -> str:
+    """Return the text of an error in a client's hook: of a missing key, with the keys that `message` and `memory` have.
+
+    What PyTorch does not support is no error of PyTorch, to which its text asks to report it.
+    """
+    if isinstance(error, KeyError) and error.args:
+        return f"no {error.args[0]!r}: the message has {_named(message)}, the client's memory {_named(memory)}"
+    return re.sub(r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)).strip()
+
+
+def _named(names: Collection[str]) -> str:
+    return ", ".join(map(repr, names)) or "nothing"
 
 
 def without_variables(error: Exception) -> Exception:

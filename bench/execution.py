@@ -58,6 +58,7 @@ class Execution:
         track: names of `TRACKS`.
         stop_file: when this file exists, trials end their round, save and return.
         notice_file: workers append the suite's own warnings to it; None for stderr.
+        certified: whether the algorithms from outside passed the self-test's quick part.
         provenance: columns that are the same for all rows, such as command and commit.
     """
 
@@ -77,6 +78,7 @@ class Execution:
     track: tuple[str, ...] = ()
     stop_file: str | None = None
     notice_file: str | None = None
+    certified: bool = False
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -51,7 +51,7 @@ One row for each algorithm, configuration and setting: the identity columns of `
 | `validation_gap` | mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds: \
 what selecting a round on validation promised beyond the test set |
 | `selected` | whether it is the one with the best mean `best_val_accuracy` of them |
-| `diverged`, `shortened`, `versions_mixed` | of any finished run; under several package versions |
+| `diverged`, `shortened`, `uncertified`, `versions_mixed` | of any finished run; under several package versions |
 | `<metric>_mean`, `_std` | over finished runs, n - 1; `_std` is empty for one seed |
 | `<metric>_low`, `_high` | 95 % interval: Student's t; empty below 3 seeds |
 | `<metric>_rank` | by means in the cell among the selected, 1 is best; \

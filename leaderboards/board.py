@@ -41,12 +41,12 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         `n`, `failed`, `stopped`: seeds by status; `configurations`: how many of the contest
         finished a run, or were stopped by the search;
         `validation_gap`: mean `best_val_accuracy` minus mean `selected_accuracy`, which is of the same rounds;
-        `selected`; `diverged`, `shortened`: of any finished run; `versions_mixed`: finished runs under several package
-        versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty for one seed);
-        `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; accuracies' within [0, 1]); `_rank` by means in
-        the cell among the selected (1 is best, ties share the smaller; diverged and reference rows have none, nor, but
-        for costs, have fewer than 3 seeds beside at least 3). Of a metric that a finished run may lack, `_count` says
-        how many have it; the other statistics are empty unless every run has it.
+        `selected`; `diverged`, `shortened`, `uncertified`: of any finished run; `versions_mixed`: finished runs under
+        several package versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty
+        for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; accuracies' within [0, 1]);
+        `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and reference rows
+        have none, nor, but for costs, have fewer than 3 seeds beside at least 3). Of a metric that a finished run may
+        lack, `_count` says how many have it; the other statistics are empty unless every run has it.
     """
     runs = _one_run_per_seed(current(runs))
     metrics = {**METRICS, **{metric.name: metric for metric in extra}}
@@ -150,6 +150,7 @@ def _flags(runs: pd.DataFrame) -> pd.DataFrame:
     finished = (runs["status"] == "finished").astype(bool)
     packages = pd.Series(_numbered(zip(runs["versions"], runs["package_version"], strict=True)), index=runs.index)
     flags = {name: runs[name].astype(bool) & finished for name in ("diverged", "shortened")}
+    flags["uncertified"] = runs["certified"].eq(False) & finished
     groups = runs[CONFIGURATION].assign(**flags, packages=packages.where(finished)).groupby(CONFIGURATION)
     return groups[list(flags)].any().assign(versions_mixed=groups["packages"].nunique() > 1)
 
@@ -205,4 +206,4 @@ def _column_order(board: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[st
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
     first += ["failed", "stopped", *_choice(board), "selected", "validation_gap"]
-    return [*first, "diverged", "shortened", "versions_mixed", *statistics]
+    return [*first, "diverged", "shortened", "uncertified", "versions_mixed", *statistics]

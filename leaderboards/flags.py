@@ -29,6 +29,7 @@ FLAGS: dict[str, Flag] = {
     "failed": Flag("failed", "a run ended with an error; failed runs are counted here and enter no mean"),
     "stopped": Flag("stopped", "a search stopped a run early; such runs enter no mean"),
     "shortened": Flag("shortened", "fewer rounds or less data than the preset", "†"),
+    "uncertified": Flag("not certified", "an algorithm from outside that ran without the self-test", "¶"),
     "mixed": Flag("mixed versions", "seeds run under different package versions", "‡"),
     "partial": Flag("partial", "some seeds failed or were stopped", "§"),
     "single": Flag("1 seed", "a single seed: no spread, no interval, no test"),
@@ -59,6 +60,7 @@ def flags_of(record: Mapping[str, Any]) -> list[str]:
         "failed": record["failed"],
         "stopped": record["stopped"],
         "shortened": record["shortened"],
+        "uncertified": record["uncertified"],
         "mixed": record["versions_mixed"],
         "partial": record["n"] and (record["failed"] or record["stopped"]),
         "single": record["n"] == 1,
@@ -83,5 +85,6 @@ def flags_of_run(run: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         "stopped": run["status"] == "stopped",
         "diverged": run["diverged"],
         "shortened": run["shortened"] and run["status"] == "finished",
+        "uncertified": run["certified"] is False or run["certified"] == False,  # noqa: E712 # numpy's, and None
     }
     return tuple((key, MEANINGS[key][0]) for key, value in holds.items() if value)

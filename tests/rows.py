@@ -67,6 +67,7 @@ def make_row(
         "schema_version": SCHEMA_VERSION,
         "package_version": "0.1.0",
         "git_commit": "0" * 40,
+        "certified": True,
         "git_dirty": False,
         "versions": {"torch": "2.9.0", "numpy": "2.1.0"},
         "device": "cpu",

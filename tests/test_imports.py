@@ -36,7 +36,7 @@ LAYERS += (
     "figures",
     "report",
 )
-LAYERS += ("boards", "sweep", "status", "selftest", "perf", "cli")
+LAYERS += ("boards", "selftest", "sweep", "status", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}
 CLAIM = "neither torch nor ray"  # what the docstring of a light module says, some with ", nor numpy" after it

@@ -13,10 +13,9 @@ from outside_world import install, place
 from rows import hyperparameter
 
 from algorithms import build, entry, plugins
-from bench.errors import LONGEST, UsageError
+from bench.errors import LONGEST, UsageError, describe
 from bench.planning.request import find_algorithm
 from bench.planning.run_spec import RunSpec
-from bench.trial.run import describe
 from leaderboards import Store
 from search_spaces import Setting
 
@@ -61,7 +60,7 @@ def test_a_failing_hook_is_shown_with_its_traceback_on_request(place: Path) -> N
     wrong = "    def local_loss(self, net, local, batch, message, memory, plan):\n        return batch.labels\n"
     (place / "wrong.py").write_text(f"{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{wrong}")
     (place / "my_methods.py").write_text(readme_example())
-    options = ("--rounds", "1", "--seeds", "2", "--executor", "inline", "--out", "o")
+    options = ("--rounds", "1", "--seeds", "2", "--executor", "inline", "--uncertified", "--out", "o")
     short = command("--algo", "wrong:Wrong", "my_methods:MyProx", *options, cwd=place)
     assert short.returncode == 1
     ended = Store(place / "o").runs().groupby("algorithm").status.agg(list).to_dict()
@@ -71,6 +70,47 @@ def test_a_failing_hook_is_shown_with_its_traceback_on_request(place: Path) -> N
     long = command("--algo", "wrong:Wrong", *options, "--verbose", cwd=place)
     assert long.returncode == 1
     assert re.search(r"Traceback .*wrong\.py\", line 6, in local_loss.*AttributeError", long.stderr, re.DOTALL)
+
+
+LOSS = "    def local_loss(self, net, local, batch, message, memory, plan):\n"
+RETURN = '        return torch.nn.functional.cross_entropy(out.logits, batch.y, reduction="none")\n'
+OUT = '        out = net(local["params"], batch.x)\n'
+BROKEN = {
+    "writes": '        message["params"]["body.1.weight"].mul_(0.9)\n' + OUT + RETURN,
+    "draws": "        out = net(local['params'], batch.x + torch.randn_like(batch.x))\n" + RETURN,
+    "state": f"{OUT}        SEEN.append(1)\n{RETURN.rstrip()} * len(SEEN)\n",
+    "missing": '        message["teacher"]\n' + OUT + RETURN,
+}
+WORDS = {
+    "writes": "local_loss writes to the message",
+    "draws": "local_loss draws from a global generator",
+    "state": "2 + 2 rounds differ from 4",
+    "missing": "no 'teacher': the message has 'params'",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_method_is_refused_before_it_runs(name: str, place: Path) -> None:
+    text = f"import torch\n{HEAD}SEEN = []\n@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{LOSS}{BROKEN[name]}"
+    (place / f"{name}.py").write_text(text)
+    options = ("--algo", f"{name}:Wrong", "--rounds", "1", "--executor", "inline", "--out", "o")
+    done = command(*options, cwd=place)
+    assert done.returncode == 2
+    assert WORDS[name] in done.stderr
+    assert f"({name}.py:" in done.stderr
+    assert not Store(place / "o").status()
+
+
+def test_an_unread_hyperparameter_is_refused_or_its_results_marked(place: Path) -> None:
+    own = f"    mu: float = hyper(0.1, 0, 1)\n{LOSS}{OUT}{RETURN}"
+    text = f"import torch\n{HEAD}@dataclass(frozen=True)\nclass Wrong(Algorithm):\n{own}"
+    (place / "unread.py").write_text(text)
+    options = ("--algo", "unread:Wrong", "--set", "mu=0.1", "--rounds", "1", "--executor", "inline", "--out", "o")
+    refused = command(*options, cwd=place)
+    assert (refused.returncode, "mu changes nothing" in refused.stderr) == (2, True)
+    marked = command(*options, "--uncertified", cwd=place)
+    assert (marked.returncode, "¶" in marked.stdout) == (0, True)
+    assert Store(place / "o").runs().certified.tolist() == [False]
 
 
 def test_a_file_is_answered_with_its_module(place: Path) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from algorithms import ALGORITHMS, Entry, build, entry
@@ -56,6 +58,16 @@ class Candidate:
         module, _, function = self.entry.factory.partition(":")
         factory: Callable[..., Algorithm] = getattr(importlib.import_module(module), function)
         return factory
+
+    @property
+    def place(self) -> str:
+        """` (file.py:12)`, where one from outside is written; empty for a built-in one, or if nobody knows."""
+        code = inspect.unwrap(self.factory)
+        try:
+            line = inspect.getsourcelines(code)[1]
+            return "" if self.built_in else f" ({Path(str(inspect.getsourcefile(code))).name}:{line})"
+        except (OSError, TypeError):
+            return ""
 
     def build(self, **hyperparameters: Any) -> Algorithm:
         """A new object, all other hyper-parameters at their defaults."""

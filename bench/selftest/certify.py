@@ -9,10 +9,9 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import chain, own_line
+from bench.errors import chain, describe, own_line
 
 if TYPE_CHECKING:
     from bench.selftest.candidate import Candidate
@@ -83,6 +82,8 @@ CHECKS = {
         "the formula's source, named with each difference",
     ),
 }
+# In a second or two: hooks and draws, state outside what is saved, hyper-parameters without effect.
+QUICK = ("contract", "resume", "hyperparameters")
 
 
 @dataclass
@@ -117,9 +118,7 @@ class Finding:
         except NotApplicable:
             raise
         except Exception as error:
-            line = own_line(error)
-            place = f" ({Path(line.filename).name}, line {line.lineno})" if line else ""
-            self.failed(error, f"{where}{': ' * bool(where)}{type(error).__name__}: {error}{place}")
+            self.failed(error, f"{where}{': ' * bool(where)}{describe(error)}")
 
 
 class NotApplicable(Exception):

@@ -76,7 +76,8 @@ def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
             tried.append(f"{values[item.name]}")
     if tried:
         shown = ", ".join(dict.fromkeys(tried))
-        return f"{item.name} changes nothing: the same models with {candidate.defaults()[item.name]} and with {shown}"
+        same = f"{item.name} changes nothing: the same models with {candidate.defaults()[item.name]} and with {shown}"
+        return same + candidate.place
     return f"{item.name} could not be set to any value but its default"
 
 

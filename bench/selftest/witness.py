@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -25,6 +29,7 @@ from algorithms.base import (
     Plugin,
     Server,
     Upload,
+    layers,
 )
 from bench.engine.pytree import leaves, tree_map
 from bench.selftest.certify import Finding
@@ -53,10 +58,20 @@ class Log:
             self._given.append((what, tree, tree_map(torch.clone, tree)))
 
     def take_back(self) -> None:
-        """Note what was written to since it was given."""
-        for what, tree, before in self._given:
-            self.finding.expect(same(tree, before), f"{what} is written to: hooks must leave what they are given")
+        """Forget what was given."""
         self._given.clear()
+
+    @contextmanager
+    def innocent(self, hook: str, place: str) -> Iterator[None]:
+        """Note what is written to meanwhile of all that was given, and draws from a global generator."""
+        state = _global_randomness()
+        yield
+        for what, tree, before in self._given:
+            if not same(tree, before):
+                self.finding.expect(False, f"{hook} writes to {what}, which it must leave as it is{place}")
+        self._given = [given for given in self._given if same(given[1], given[2])]
+        draws = f"{hook} draws from a global generator: use the one that `start` and `noise` get, or fed.stream{place}"
+        self.finding.expect(state == _global_randomness(), draws)
 
     def map_plan(self, hook: str, call: Callable[[Local, Plan], Any], local: Local, plan: Plan) -> None:
         """Call a pure hook, once a round, as within a stack of one client whose plan has tensors for numbers.
@@ -83,6 +98,11 @@ class Witness(Plugin):
     """Forwards every hook to `base` and notes in `log` what the contract does not allow."""
 
     log: Log = field(default_factory=Log, compare=False)
+
+    def _innocent(self, hook: str) -> AbstractContextManager[None]:
+        layer = next((type(one) for one in layers(self.base) if hook in vars(type(one))), None)
+        code = vars(layer)[hook].__code__ if layer and layer is not Algorithm else None
+        return self.log.innocent(hook, f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else "")
 
     def _expect(self, holds: bool, problem: str) -> None:
         self.log.finding.expect(holds, problem)
@@ -114,7 +134,8 @@ class Witness(Plugin):
     def init_server(self, fed: Fed, params: Params) -> Server:
         """A `Server` in round 0."""
         self.log.give("w_0", params)
-        server = self.base.init_server(fed, params)
+        with self._innocent("init_server"):
+            server = self.base.init_server(fed, params)
         self._is(Server, "init_server", server)
         self._expect(server.round == 0, f"init_server must return round 0, got {server.round}")
         self._model("server.params", server.params, fed.net)
@@ -122,7 +143,8 @@ class Witness(Plugin):
 
     def broadcast(self, fed: Fed, server: Server) -> Message:
         """A dict of tensors and numbers."""
-        message = self.base.broadcast(fed, server)
+        with self._innocent("broadcast"):
+            message = self.base.broadcast(fed, server)
         self._is(dict, "broadcast", message)
         self._tree("broadcast", message)
         self._detached("broadcast", message)
@@ -133,7 +155,8 @@ class Witness(Plugin):
         self.log.take_back()
         self.log.give("the old server", tree_of(server))
         self.log.give("uploads", uploads)
-        new = self.base.server_step(fed, server, uploads, cohort)
+        with self._innocent("server_step"):
+            new = self.base.server_step(fed, server, uploads, cohort)
         self._model("server.params", new.params, fed.net)
         self._detached("server_step", tree_of(new))
         self.log.take_back()
@@ -142,13 +165,15 @@ class Witness(Plugin):
 
     def evaluated(self, server: Server) -> dict[str, Params]:
         """Models by suffix."""
-        rows = self.base.evaluated(server)
+        with self._innocent("evaluated"):
+            rows = self.base.evaluated(server)
         self._is(dict, "evaluated", rows)
         return rows
 
     def init_client(self, fed: Fed, params: Params) -> Memory:
         """A dict."""
-        memory = self.base.init_client(fed, params)
+        with self._innocent("init_client"):
+            memory = self.base.init_client(fed, params)
         self._is(dict, "init_client", memory)
         self._tree("init_client", memory)
         return memory
@@ -159,15 +184,17 @@ class Witness(Plugin):
         self.log.give("a client's memory", memory)
         if all(message is not other for other in self.log.messages):
             self.log.messages.append(message)
-        local = self.base.start(fed, message, memory, generator)
-        self._expect("params" in local, f"start must return `params`, got {sorted(local)}")
+        with self._innocent("start"):
+            local = self.base.start(fed, message, memory, generator)
+        self._expect("params" in local, f"start must return `params`, got {', '.join(local) or 'nothing'}")
         self._model("start's params", local.get("params"), fed.net, whole=True)
         self._tree("start", local)
         return local
 
     def noise(self, fed: Fed, generator: torch.Generator, batch_size: int) -> Any:
         """Rows."""
-        drawn = self.base.noise(fed, generator, batch_size)
+        with self._innocent("noise"):
+            drawn = self.base.noise(fed, generator, batch_size)
         for tensor in leaves(drawn):
             rows = tensor.dim() > 0 and len(tensor) == batch_size
             self._expect(rows, f"noise must have {batch_size} rows, the batch's, got shape {tuple(tensor.shape)}")
@@ -175,7 +202,8 @@ class Witness(Plugin):
 
     def teachers(self, message: Message, memory: Memory) -> dict[str, Params]:
         """Tensors of the message or the memory."""
-        models = self.base.teachers(message, memory)
+        with self._innocent("teachers"):
+            models = self.base.teachers(message, memory)
         self._is(dict, "teachers", models)
         given = {id(tensor) for tensor in (*leaves(message), *leaves(memory))}
         for name, model in models.items():
@@ -185,7 +213,8 @@ class Witness(Plugin):
 
     def before_step(self, net: Net, local: Local, batch: Batch, message: Message, plan: Plan) -> Local:
         """At least what it was given."""
-        after = self.base.before_step(net, local, batch, message, plan)
+        with self._innocent("before_step"):
+            after = self.base.before_step(net, local, batch, message, plan)
         self.log.map_plan("before_step", lambda own, p: self.base.before_step(net, own, batch, message, p), local, plan)
         lost = sorted(set(local) - set(after))
         self._expect(not lost, f"before_step drops {lost} of the local it was given")
@@ -193,7 +222,8 @@ class Witness(Plugin):
 
     def local_loss(self, net: Net, local: Local, batch: Batch, message: Message, memory: Memory, plan: Plan) -> Tensor:
         """(B,) or a scalar."""
-        loss = self.base.local_loss(net, local, batch, message, memory, plan)
+        with self._innocent("local_loss"):
+            loss = self.base.local_loss(net, local, batch, message, memory, plan)
         self.log.map_plan(
             "local_loss", lambda own, p: self.base.local_loss(net, own, batch, message, memory, p), local, plan
         )
@@ -205,13 +235,18 @@ class Witness(Plugin):
         self, net: Net, local: Local, data: Data, message: Message, memory: Memory, plan: Plan
     ) -> tuple[Upload, Memory]:
         """Two dicts."""
-        upload, kept = self.base.upload(net, local, data, message, memory, plan)
+        with self._innocent("upload"):
+            upload, kept = self.base.upload(net, local, data, message, memory, plan)
         self.log.map_plan("upload", lambda own, p: self.base.upload(net, own, data, message, memory, p), local, plan)
         for where, tree in (("upload", upload), ("upload's memory", kept)):
             self._is(dict, where, tree)
             self._tree(where, tree)
         self.log.uploads.append(upload)
         return upload, kept
+
+
+def _global_randomness() -> tuple[Any, ...]:
+    return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
 
 
 def watch(algorithm: Algorithm, finding: Finding | None = None) -> Witness:

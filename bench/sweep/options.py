@@ -201,6 +201,9 @@ class SweepOptions:
     time_budget: float | None = _option(EXECUTION, "seconds after which the sweep stops, resumable", "S", bounds=AMOUNT)
     save_seconds: float = _option(EXECUTION, "least time between saves of a run's state", "S", 15.0, bounds=AMOUNT)
     force: bool = _option(EXECUTION, "run again what is finished", default=False)
+    uncertified: bool = _option(
+        EXECUTION, "run algorithms from outside without the self-test; their results are marked", default=False
+    )
     track: tuple[str, ...] = _several(
         EXECUTION,
         f"keep more of each run, in OUT/tracked and its curve. {_listed(TRACKS)}",

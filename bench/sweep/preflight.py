@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from algorithms import ALGORITHMS
 from algorithms.entry_points import names_of_rows
 from bench import artifacts, data
 from bench.errors import EnvironmentProblem, UsageError
@@ -18,6 +20,8 @@ from bench.execution import Execution
 from bench.identity import identity, setting_of
 from bench.planning.model import Plan, Search
 from bench.planning.run_spec import RunSpec
+from bench.terminal.console import say
+from leaderboards.shell_text import shell_command
 
 
 def check_out(out: Path) -> None:
@@ -31,6 +35,36 @@ def check_out(out: Path) -> None:
         raise EnvironmentProblem(
             f"--out {out} cannot be written: {error.strerror or error}; choose another folder with --out or FEDKD_OUT"
         ) from None
+
+
+def check_algorithms(asked: Iterable[RunSpec | Search]) -> None:
+    """Certify algorithms from outside by the self-test's quick part.
+
+    Raises:
+        UsageError: one fails it.
+    """
+    for name in dict.fromkeys(one.algorithm for one in asked):
+        if name in ALGORITHMS or not (problems := _problems(name)):
+            continue
+        more = f"`{shell_command('bench.selftest', name)}` tells more; --uncertified runs it, and marks its results"
+        raise UsageError(f"{name} fails the self-test: {'; '.join(problems)}. {more}")
+
+
+@cache
+def _problems(name: str) -> tuple[str, ...]:
+    """Run the quick part of the self-test, in seconds; what it finds."""
+    import torch
+
+    from bench.selftest.candidate import Candidate
+    from bench.selftest.certify import QUICK, certify
+
+    say(f"{name}: checked by the self-test before it runs")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # bit-equality holds at equal threads
+    tested = Candidate.of(name)
+    found = [problem for outcome in certify(tested, QUICK).outcomes for problem in outcome.problems]
+    torch.set_num_threads(threads)
+    return tuple(found[:3])
 
 
 def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> None:

@@ -22,7 +22,7 @@ from bench.planning.model import Plan
 from bench.planning.run_spec import RunSpec
 from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions
-from bench.sweep.preflight import check_out, prepare_data
+from bench.sweep.preflight import check_algorithms, check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
 from bench.terminal.console import UnreadError, report_problem, say, tell
 from bench.terminal.words import counted
@@ -95,6 +95,7 @@ def _train(
             force=options.force,
             save_seconds=options.save_seconds,
             track=options.track,
+            certified=not options.uncertified,
             provenance=provenance.of_command(argv),
         )
         resources = Resources(
@@ -107,6 +108,8 @@ def _train(
             pack=resolved.pack,
             verbose=options.verbose,
         )
+        if not options.uncertified:
+            check_algorithms([*units, *plan.searches])
         prepare_data(plan, [*units, *confirming], execution)
         display = make_display(_ahead(plan, units, execution, resources.pack), options.quiet)
         try:

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 
-from algorithms import build
+from algorithms import ALGORITHMS, build
 from bench import data, provenance
 from bench.data.splits import split
 from bench.engine.simulation import Point, Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
-from bench.errors import Waiting, in_a_line, own_line
+from bench.errors import Waiting, describe
 from bench.execution import Execution, enough, largest_resident
 from bench.models import weights
 from bench.planning.run_spec import RunSpec
@@ -225,6 +225,7 @@ class Run:
             "samples_per_second": simulation.progress.samples / seconds if simulation and seconds else None,
             "peak_memory_bytes": self._peak_memory() if self._here else None,
             "threads": execution.threads,
+            "certified": self.unit.algorithm in ALGORITHMS or execution.certified,
             "backend": self.backend,
             "pack": self.pack,
             "started": datetime.fromtimestamp(simulation.progress.started, UTC) if simulation else self._started,
@@ -246,15 +247,6 @@ class Run:
         import resource
 
         return largest_resident(resource.getrusage(resource.RUSAGE_SELF))
-
-
-def describe(error: BaseException) -> str:
-    """Describe an error in a line for its row: type, message, and place, in the algorithm if it came through one."""
-    first = error.__cause__ or error
-    ended = traceback.extract_tb(first.__traceback__)[-1:]
-    line = own_line(error) or next(iter(ended), None)
-    place = f" ({Path(line.filename).name}:{line.lineno})" if line else ""
-    return f"{type(first).__name__}: {in_a_line(error)}{place}"
 
 
 def record_failure(unit: RunSpec, execution: Execution, reason: str, together: int = 1) -> None:

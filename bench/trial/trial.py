@@ -11,11 +11,11 @@ from typing import Any
 from bench.engine.pack import Pack
 from bench.engine.process import give_back_memory, prepare_process, release_gpu
 from bench.engine.simulation import Point
-from bench.errors import EnvironmentProblem, UnusableState
+from bench.errors import EnvironmentProblem, UnusableState, describe
 from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
 from bench.trial.halving import by_configuration, losers, lost, next_rung, objective
-from bench.trial.run import Run, describe
+from bench.trial.run import Run
 
 LOST = -1.0  # objective of a failed or unusable run: below every accuracy, and no NaN, which ASHA lets pass
 

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, Column
+from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, LATER, SCHEMA_VERSION, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -257,7 +257,7 @@ def _check(path: Path, kind: str, file: Any) -> None:
     if wrong:
         raise BrokenFileError(path, f"{path} has other units ({'; '.join(wrong)})")
     names = set(file.schema_arrow.names)
-    missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names]
+    missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names | LATER]
     if missing:
         raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}")
 

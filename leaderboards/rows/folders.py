@@ -11,7 +11,7 @@ import pandas as pd
 
 from leaderboards.rows.checks import identity_problems
 from leaderboards.rows.files import BrokenFileError, read_table
-from leaderboards.rows.frames import to_pandas
+from leaderboards.rows.frames import concatenate, to_pandas
 from leaderboards.rows.schema import COLUMNS, curves_schema
 from leaderboards.rows.store import Store
 
@@ -47,7 +47,7 @@ class RowFile:
             table = read_table(self.out, "runs", [column.name for column in COLUMNS])
             for problem in identity_problems(table):
                 raise BrokenFileError(self.out, f"{self.out}: {problem}")
-            return to_pandas(table)
+            return to_pandas(concatenate([table]))
         except BrokenFileError as error:  # whoever named it by mistake shall not delete it
             raise BrokenFileError(self.out, error.problem, "name a result folder, or a file of rows") from error
 

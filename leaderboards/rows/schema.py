@@ -20,6 +20,7 @@ HP_PREFIX = "hp_"  # of the columns that `leaderboard.parquet` has of hyper-para
 STATUSES = ("finished", "failed", "stopped")
 SELECTED_ON = ("validation", "test", "none")
 WHEN_DIVERGED = "a loss or a model became NaN or infinite, or the final accuracy is no better than guessing"
+CERTIFIED = "built in, or from outside and the quick part of the self-test passed before it ran"
 
 Group = Literal["identity", "results", "cost", "state", "provenance"]
 
@@ -113,6 +114,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("selected_on", "string", "", "what configurations are selected on: validation, test, or none", "state"),
     Column("shortened", "bool", "", "run with fewer rounds, or less data, than its paper", "state"),
     Column("paper", "string", "", "paper whose setting was asked for", "provenance", True),
+    Column("certified", "bool", "", CERTIFIED, "provenance", True),
     Column("schema_version", "int64", "1", "version of these columns", "provenance"),
     Column("package_version", "string", "", "version of this package", "provenance"),
     Column("git_commit", "string", "", "commit of the source tree", "provenance", True),
@@ -140,6 +142,7 @@ CURVE_COLUMNS: tuple[Column, ...] = (
     ),
 )
 
+LATER = frozenset({"certified"})  # columns that files of earlier versions lack, and which are empty then
 # Fields of a setting of which less makes a run a shortened one, not that of its preset or of a printed cell.
 SHORTENING = ("rounds", "local_epochs", "fraction")
 _NOT_SETTING = {"run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed"}

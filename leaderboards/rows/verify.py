@@ -23,7 +23,7 @@ from leaderboards.rows.files import (
     remedy,
 )
 from leaderboards.rows.identity import environment_key, run_key
-from leaderboards.rows.schema import COLUMNS, curves_schema, hyperparameter_columns, runs_schema
+from leaderboards.rows.schema import COLUMNS, LATER, curves_schema, hyperparameter_columns, runs_schema
 from leaderboards.rows.segments import HASHED_NAME, ROW_NAME, Folder, Judged, judge, read_curves, read_rows
 from leaderboards.shell_text import printable, shell_command
 
@@ -160,7 +160,7 @@ def _file_problem(path: Path, kind: str) -> Finding | None:
     wrong = [
         f"{f.name} is {schema.field(f.name).type}, not {f.type}"
         for f in expected
-        if schema.field(f.name).type != f.type
+        if f.name in schema.names and schema.field(f.name).type != f.type
     ]
     of_storage = {"file", "written", "forced", *hyperparameter_columns(schema.names)}  # the last of earlier versions
     wrong += [f"{name} is no column of ours" for name in schema.names if name not in {*expected.names, *of_storage}]
@@ -184,7 +184,7 @@ def _hash_problems(path: Path) -> Iterator[Finding]:
 def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
     """Yield the faults of a stored row. `file`: the name of the file that holds it."""
     name = row.get("file", file)
-    row = {column.name: row[column.name] for column in COLUMNS}
+    row = {column.name: row.get(column.name) if column.name in LATER else row[column.name] for column in COLUMNS}
     problems = list(row_problems(row))
     yield from problems
     if not problems:

@@ -15,7 +15,7 @@ from leaderboards.stats.intervals import Interval
 _COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
 _OWN = (
     *("n", "selected", "selected_on", "configurations", "chosen_on", "validation_gap"),
-    *("failed", "stopped", "shortened", "versions_mixed", "cell"),
+    *("failed", "stopped", "shortened", "uncertified", "versions_mixed", "cell"),
 )
 
 
