@@ -85,3 +85,20 @@ def test_a_dry_run_draws_each_partition_once_and_few_of_very_many(
     assert planned["runs"] == 2 * seeds
     assert all(trial["partition"].startswith("feasible") for trial in planned["trials"])
     assert asked == list(range(drawn)), "two learning rates, one partition a seed"
+
+
+def test_a_search_by_optuna_is_shown_before_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--algo", "fedcad,fedavg", "--dataset", "digits", "--alpha", "0.1,1", "--seeds", "2", "--dry-run"]
+    asked += ["--search", "optuna", "--num-samples", "3", "--executor", "inline", "--out", str(tmp_path)]
+    assert main([*asked, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [(one["algorithm"], one["setting"]["alpha"]) for one in report["searches"]] == [
+        ("fedcad", 0.1),
+        ("fedcad", 1),
+    ]
+    first = report["searches"][0]
+    assert first["space"] == {"beta": "{0, 0.3, 0.5}", "gamma": "{0.3, 0.5, 0.7}"}
+    assert (first["configurations"], first["runs_at_most"], first["relations"]) == (3, 6, ["beta <= gamma"])
+    assert any(note.startswith("fedavg: nothing to tune") for note in report["notes"])
+    assert main(asked) == 0
+    assert "at most 12 that Optuna chooses" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from search_spaces import Grid, Range, Setting, Value
 
 @dataclass(frozen=True)
 class Search:
-    """One algorithm's space in one setting: the values of every hyper-parameter and the relations they keep."""
+    """One algorithm's space in one setting: the values of every hyper-parameter, their relations and their source."""
 
     algorithm: str
     setting: Setting
@@ -22,6 +22,7 @@ class Search:
     where: tuple[str, ...]
     paper: str | None
     shortened: bool
+    source: str = ""
 
 
 @dataclass(frozen=True)

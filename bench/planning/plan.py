@@ -68,12 +68,22 @@ def make_plan(request: Request) -> Plan:
         else:
             tried = product(spaces, configurations)
             units += [unit for space, values in tried for unit in units_of(space, values, request.seeds)]
+    _note_untuned(units, searches, notes)
     units = _without_repeats(units, notes)
     if not units and not searches:
         raise UsageError("nothing to run: " + "; ".join(notes.lines or ["no algorithm fits the setting"]))
     return Plan(
         request, paper, tuple(units), tuple(searches), tuple(settings), origins, tuple(notes.lines), tuned=tuple(tuned)
     )
+
+
+def _note_untuned(units: list[RunSpec], searches: list[Search], notes: Notes) -> None:
+    """Say which algorithms a search leaves at one configuration."""
+    if searches and (single := dict.fromkeys(unit.algorithm for unit in units)):
+        notes.add(
+            f"{', '.join(single)}: nothing to tune, one configuration; --budget N gives every algorithm as many, over "
+            "lr as well, in place of --search"
+        )
 
 
 def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[float]:
@@ -134,7 +144,9 @@ def _space_of(
     if space:
         values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}
         relations = tuple(dict.fromkeys((*algorithm.where, *space.where)))
-    return Search(algorithm.name, setting, {**values, **given_grids(algorithm, given)}, relations, paper, shortened)
+    own = given_grids(algorithm, given)
+    sources = [space.source if space else "defaults", *([f"given: {', '.join(own)}"] if own else [])]
+    return Search(algorithm.name, setting, {**values, **own}, relations, paper, shortened, "; ".join(sources))
 
 
 def _own_fields(algorithm: Entry, setting: Setting, paper: str | None, given: Collection[str]) -> Fields:

@@ -23,8 +23,8 @@ from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
 from bench.planning.confirm import confirming_seeds
 from bench.planning.cost_model import RecordedRates, Time, estimated_time
-from bench.planning.labels import trial_name, varied_names
-from bench.planning.model import Plan
+from bench.planning.labels import Varied, trial_name, varied_names
+from bench.planning.model import Plan, Search, units_of
 from bench.planning.packing import fitting, program_of
 from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.tables import Cell, name_in_print
@@ -37,7 +37,7 @@ from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store
 from leaderboards.shell_text import typed
-from search_spaces import Setting, setting_fields
+from search_spaces import Range, Setting, setting_fields
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,6 +65,20 @@ class Configuration:
 
 
 @dataclass(frozen=True)
+class Searched:
+    """What Optuna may choose for one algorithm in one setting."""
+
+    algorithm: str
+    setting: dict[str, Any]
+    space: dict[str, str]  # hyper-parameter -> values or interval, of those with several
+    relations: list[str]  # that every configuration keeps
+    source: str
+    configurations: int  # stored ones included
+    runs_at_most: int  # still to do
+    seconds_per_run_at_most: float | None
+
+
+@dataclass(frozen=True)
 class PlanReport:
     """The plan of a sweep, as `--dry-run --json` prints it. Times are in seconds."""
 
@@ -88,6 +102,7 @@ class PlanReport:
     origins: dict[str, str]  # setting field -> where its value came from, if not from the preset
     notes: list[str]
     trials: list[Configuration]
+    searches: list[Searched]
     table: dict[str, Any]  # figures of a printed table, by name
 
     def as_dict(self) -> dict[str, Any]:
@@ -115,15 +130,20 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     concurrent = _concurrent(options, trial_share(options, resolved, plan, missing, store))
     packs = [len(trial) for trial in trials_of(plan, missing, resolved.pack)] if resolved.pack > 1 else []
     largest = max(packs, default=1)
-    known = [time for time in times.values() if time.known]
-    at_once = min(concurrent, max(1, len(packs) or len(missing)))
+    searches, first = _searched(plan, resolved.out), [_first_of(search) for search in plan.searches]
+    times |= _times(plan, options, resolved, first)
+    to_do = [(unit, 1) for unit in missing] + [
+        (unit, one.runs_at_most) for unit, one in zip(first, searches, strict=True)
+    ]
+    known = [times[unit.key] for unit, _ in to_do if times[unit.key].known]
+    at_once = min(concurrent, max(1, len(packs) or sum(count for _, count in to_do)))
     low, middle, high = (
-        sum(getattr(times[unit.key], which) for unit in missing if times[unit.key].known) / at_once
+        sum(count * getattr(times[unit.key], which) for unit, count in to_do if times[unit.key].known) / at_once
         for which in ("low", "middle", "high")
     )
     states = concurrent * largest if plan.searches else min(concurrent * largest, len(missing))
-    unknown = {unit.setting.model for unit in missing if not times[unit.key].known}
-    whole = not (unknown or plan.searches)
+    unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
+    whole = not unknown
     return PlanReport(
         paper=plan.paper,
         runs=len(plan.units),
@@ -145,6 +165,10 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         origins=dict(plan.origins),
         notes=list(plan.notes),
         trials=_configurations(plan, times, options.data_dir),
+        searches=[
+            replace(one, seconds_per_run_at_most=times[unit.key].high if times[unit.key].known else None)
+            for unit, one in zip(first, searches, strict=True)
+        ],
         table=_table_figures(plan) if plan.cells else {},
     )
 
@@ -208,6 +232,35 @@ def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) ->
             )
         )
     return configurations
+
+
+def _searched(plan: Plan, out: Path) -> list[Searched]:
+    """The plan's searches, by what is stored of them; times are not known yet."""
+    if not plan.searches:
+        return []
+    from bench.executors.optuna_search import histories, remaining, size
+
+    return [
+        Searched(
+            algorithm=search.algorithm,
+            setting=search.setting.as_dict(),
+            space={
+                name: str(one) for name, one in search.values.items() if isinstance(one, Range) or len(one.values) > 1
+            },
+            relations=list(search.where),
+            source=search.source,
+            configurations=int(min(plan.request.num_samples, size(search))),
+            runs_at_most=plan.request.seeds * remaining(plan, search, past.known),
+            seconds_per_run_at_most=None,
+        )
+        for search, past in zip(plan.searches, histories(plan, plan.searches, str(out)), strict=True)
+    ]
+
+
+def _first_of(search: Search) -> RunSpec:
+    """A run of a search, whose time is taken for that of all."""
+    values = {name: one.low if isinstance(one, Range) else one.values[0] for name, one in search.values.items()}
+    return units_of(search, entry(search.algorithm).resolve(values), 1)[0]
 
 
 def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
@@ -333,7 +386,7 @@ def _print_text(plan: Plan, report: PlanReport) -> None:
         _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report.notes]
     if plan.units or plan.searches:
-        lines += [_cost(report, bool(plan.searches)), *_confirming(plan, report), *_mirror(report)]
+        lines += [_cost(report), *_confirming(plan, report), *_mirror(report)]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 
@@ -363,31 +416,52 @@ def _print_tables(out: Console, plan: Plan, report: PlanReport) -> None:
         low, high = one.seconds_per_run_at_least, one.seconds_per_run_at_most
         time = "unknown" if low is None or high is None else span(low, high)
         table.add_row(one.name, str(len(one.run_keys)), str(one.to_do), one.partition, time if one.to_do else "stored")
-    for search in plan.searches:
-        table.add_row(f"{search.algorithm}: chosen by Optuna", str(plan.request.seeds), "?", "", "unknown")
+    if report.trials:
+        out.print(table)
+    if report.searches:
+        _print_searches(out, plan, report.searches)
+
+
+def _print_searches(out: Console, plan: Plan, searches: Sequence[Searched]) -> None:
+    """Print the spaces that Optuna chooses from, and at most how many runs it adds."""
+    from rich.table import Table
+
+    varied = varied_names([_first_of(search) for search in plan.searches])
+    table = Table("chosen by Optuna", "space", "source", "configurations", "runs to do, at most", "time a run, at most")
+    for search, one in zip(plan.searches, searches, strict=True):
+        name = trial_name([_first_of(search)], {search.algorithm: Varied(varied[search.algorithm].fields, ())})
+        seconds = one.seconds_per_run_at_most
+        table.add_row(
+            name.removesuffix(" seed 0"),
+            "\n".join([*(f"{name} in {values}" for name, values in one.space.items()), *one.relations]),
+            one.source,
+            str(one.configurations),
+            str(one.runs_at_most),
+            "unknown" if seconds is None else duration(seconds),
+        )
     out.print(table)
 
 
-def _cost(report: PlanReport, searches: bool) -> str:
-    """The runs to do, their time, memory and disk. `searches`: Optuna chooses further runs."""
+def _cost(report: PlanReport) -> str:
+    """The runs to do, their time, memory and disk."""
     runs = f"{counted(report.runs, 'run')}, {report.to_do} to do"
-    if not report.to_do and not searches:
+    chosen = sum(one.runs_at_most for one in report.searches)
+    if not report.to_do and not chosen:
         return f"{runs}: all are stored in {report.out}{' or its mirror' if report.mirror else ''}"
     if report.packs:
         sizes = sorted(Counter(report.packs).items(), reverse=True)
         listed = ", ".join(f"{number} × {counted(size, 'run')}" for size, number in sizes)
         runs += f" in {counted(len(report.packs), 'pack')} ({listed})"
-    if searches:
-        runs += ", and those that Optuna chooses"
-        time = "unknown (Optuna chooses its configurations later)"
-    elif report.seconds_at_most is None:
+    if report.searches:
+        runs += f", and at most {chosen} that Optuna chooses"
+    if report.seconds_at_most is None:
         known = f"at least {duration(report.seconds_at_least)}" if report.seconds_at_least else "unknown"
         time = f"{known} (no recorded rate for {', '.join(report.models_without_rate)} here)"
     else:
         time = f"about {span(report.seconds_at_least, report.seconds_at_most)}"
         time += " (estimated from counted steps and a short measurement of this machine)" * report.estimated
-    trials = len(report.packs) or report.to_do
-    at_once = report.concurrent_trials if searches else min(trials, report.concurrent_trials)
+    trials = (len(report.packs) or report.to_do) + chosen
+    at_once = min(trials, report.concurrent_trials)
     memory, disk = _size(report.memory_bytes_per_trial), _size(report.disk_bytes)
     return (
         f"{runs}; time {time} with {counted(at_once, 'trial')} at once; memory about {memory} a trial; disk about "
