@@ -14,6 +14,7 @@ from leaderboards.tables import flat
 if TYPE_CHECKING:
     from leaderboards.tables import Cell, Sheet, Table
 
+ONE_COLUMN = 3  # columns beside the names that one column of a two-column page has room for
 _LATEX = {
     **{character: "\\" + character for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -30,6 +31,7 @@ _LATEX = {
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
     "§": r"$^\S$",
+    "¶": r"$^\P$",
     "✓": r"$^\surd$",
 }
 
@@ -46,9 +48,9 @@ def _markdown(table: Table) -> str:
     lines += [_bars(header), _bars(["---"] * (1 + tuned) + ["---:"] * len(table.heads))]
     for row in table.rows:
         code = [f"`{_markdown_text(row.hyperparameters)}`" if row.hyperparameters else ""] * tuned
-        cells = [_emphasised(cell, "**{}**", "<u>{}</u>", _markdown_text) for cell in row.cells]
+        cells = [_emphasised(cell, "**{}**", "{}=", "<u>{}</u>", _markdown_text) for cell in row.cells]
         lines.append(_bars([_markdown_text(row.label), *code, *cells]))
-    return "\n".join([*lines, "", table.legend("**bold** best, <u>underlined</u> second"), ""])
+    return "\n".join([*lines, "", table.legend("**bold** best", "=", "<u>underlined</u> second"), ""])
 
 
 def _bars(cells: Sequence[str]) -> str:
@@ -60,8 +62,11 @@ def _markdown_text(text: str) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Tables as LaTeX with booktabs, the best of a column in bold, the second underlined."""
-    return "\n".join(["% needs \\usepackage{booktabs}", *map(_latex, tables)])
+    """Tables as LaTeX with booktabs, the best of a column in bold, the second underlined.
+
+    A table is shrunk to the width that there is, a wide one to that of both columns of a page.
+    """
+    return "\n".join(["% needs \\usepackage{booktabs,graphicx}", *map(_latex, tables)])
 
 
 def _latex(table: Table) -> str:
@@ -72,17 +77,20 @@ def _latex(table: Table) -> str:
         [
             _latex_text(row.label),
             *[_latex_text(row.hyperparameters)] * tuned,
-            *(_emphasised(cell, r"\textbf{{}}", r"\underline{{}}", _latex_text) for cell in row.cells),
+            *(_emphasised(cell, r"\textbf{{}}", "{}$^=$", r"\underline{{}}", _latex_text) for cell in row.cells),
         ]
         for row in table.rows
     ]
-    lines = [r"\begin{table}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"]
-    lines += [rf"\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}", r"\toprule"]
+    kind = "table*" if len(table.heads) + tuned > ONE_COLUMN else "table"
+    lines = [rf"\begin{{{kind}}}", r"\centering", rf"\caption{{{_latex_text(caption)}}}"]
+    shrunk = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{"
+    lines += [rf"{shrunk}\begin{{tabular}}{{{'l' * (1 + tuned)}{'r' * len(table.heads)}}}", r"\toprule"]
     lines += [*_latex_groups(table, 1 + tuned), " & ".join(header) + r" \\", r"\midrule"]
     lines += [" & ".join(cells) + r" \\" for cells in body]
-    below = [*table.captions[1:], table.legend("bold best, underlined second")]
+    below = [*table.captions[1:], table.legend("bold best", "=", "underlined second")]
     notes = ". ".join(_latex_text(line) for line in below if line)
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", rf"\par\footnotesize {notes}", r"\end{table}", ""])
+    lines += [r"\bottomrule", r"\end{tabular}}", rf"\par\smallskip\raggedright\footnotesize {notes}", rf"\end{{{kind}}}", ""]
+    return "\n".join(lines)
 
 
 def _latex_groups(table: Table, before: int) -> list[str]:
@@ -141,6 +149,7 @@ def _json(documents: Sequence[Any]) -> str:
     return json.dumps({"tables": documents}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _emphasised(cell: Cell, best: str, second: str, escape: Callable[[str], str]) -> str:
+def _emphasised(cell: Cell, best: str, shared: str, second: str, escape: Callable[[str], str]) -> str:
     """The cell's text within the template (`**{}**`) of its emphasis."""
-    return {"best": best, "second": second}.get(cell.emphasis, "{}").replace("{}", escape(cell.text()))
+    template = {"best": best, "shared": shared, "second": second}.get(cell.emphasis, "{}")
+    return template.replace("{}", escape(cell.text()))

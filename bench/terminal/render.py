@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from algorithms import ALGORITHMS
+from algorithms import ALGORITHMS, entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 STYLES = ("table", "md", "latex", "csv", "json")
 PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
 _HYPERPARAMETER_WIDTH = 28
-_ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "✓": "<"}
+_ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "¶": "?", "✓": "<"}
 
 
-def defaults() -> dict[str, dict[str, Any]]:
-    """Every registered algorithm's hyper-parameters at their defaults: what a table need not show."""
-    return {name: entry.defaults() for name, entry in ALGORITHMS.items()}
+def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
+    """Hyper-parameters at their defaults, which a table need not show: of registered algorithms, and of these."""
+    return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
 
 
 def print_leaderboard(
@@ -43,6 +43,7 @@ def print_leaderboard(
     confirmed_at: Mapping[str, Any] | None = None,
     file: TextIO | None = None,
     own: Collection[str] = (),
+    known: Iterable[str] = (),
 ) -> None:
     """Print the leaderboard of a result folder.
 
@@ -56,6 +57,7 @@ def print_leaderboard(
         confirmed_at: values of the tuned cells, of which `leaderboards.confirmed.confirmed` leaves the confirmed ones.
         file: None is standard output.
         own: run keys of the command that prints; a note says which of them are left out.
+        known: algorithms from outside that are imported already.
 
     Raises:
         KeyError: there is no such metric.
@@ -68,11 +70,12 @@ def print_leaderboard(
 
     chosen = [find_metric(name) for name in metrics]
     runs = Store(out).runs()
-    note_superseded(runs, own)
+    algorithms = (where or {}).get("algorithm")
+    note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)], own)
     if confirmed_at is not None:
         runs = confirmed(runs, tuned, confirmed_at)
     board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, chosen)
-    render(tables_of(board, chosen, all_configurations, defaults(), tuned=tuned), style, file or sys.stdout)
+    render(tables_of(board, chosen, all_configurations, defaults(known), tuned=tuned), style, file or sys.stdout)
 
 
 def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
@@ -145,7 +148,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
         console.print(Text(_printable(text, console.file), style))
 
     width = console.width
-    legend = "bold best, underlined second" if console.is_terminal else "* best, + second"
+    legend = ("bold best", "=", "underlined second") if console.is_terminal else ("* best", "=", "+ second")
     for number, table in enumerate(tables):
         say("\n" * bool(number) + table.title, "bold")
         for line in table.captions:
@@ -156,7 +159,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
             console.width = max(width, _natural_width(grid, console))
             console.print("", grid, sep="\n", crop=False)
             console.width = width
-        below = table.legend(legend)
+        below = table.legend(*legend)
         if below:
             say("\n" + below)
 
@@ -229,7 +232,8 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
     aligned = []
     for text, cell in zip(texts, column, strict=True):
         style = {"best": "bold", "second": "underline"}.get(cell.emphasis, styles.get(cell.state, ""))
-        sign = "" if console.is_terminal else {"best": "*", "second": "+"}.get(cell.emphasis, "")
+        signs = {"shared": "="} if console.is_terminal else {"best": "*", "shared": "=", "second": "+"}
+        sign = signs.get(cell.emphasis, "")
         space = " " * (width - len(text.split()[0])) if cell.state == "value" else ""
         aligned.append(Text.assemble(space, (text + sign, style)))
     return aligned

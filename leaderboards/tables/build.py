@@ -152,8 +152,12 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
         ranks = {int(place.algorithm): place.rank for place in shared_ranks(seeds, metric.higher_is_better)}
     else:
         ranks = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
-    words = {1: "best", 2: "second"} if len(set(ranks.values())) > 1 else {}
-    return [replace(cell, rank=ranks.get(i), emphasis=words.get(ranks.get(i, 0), "")) for i, cell in enumerate(cells)]
+    if len(set(ranks.values())) < 2:
+        return [replace(cell, rank=ranks.get(i)) for i, cell in enumerate(cells)]
+    words = {1: "shared", 2: "second"}
+    emphasis = {i: words.get(rank, "") for i, rank in ranks.items()}
+    emphasis |= dict.fromkeys((i for i in ranks if scores[i] == max(scores.values())), "best")
+    return [replace(cell, rank=ranks.get(i), emphasis=emphasis.get(i, "")) for i, cell in enumerate(cells)]
 
 
 def _score(cell: Cell) -> float | None:

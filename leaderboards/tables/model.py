@@ -44,7 +44,8 @@ class Cell:
         metric: of the column.
         record: row of the leaderboard; None if nothing was run.
         rank: 1 is best among the ranked cells of the column, ties share the smaller; None is not ranked.
-        emphasis: `best` or `second`, if at least two cells of the column are ranked.
+        emphasis: of the column's best mean `best`, of others on rank 1 `shared`, on rank 2 `second`; empty if all
+            share one rank.
         marks: keys of `flags.FLAGS` to be printed as marks.
         interval: whether the interval is printed, instead of the standard deviation.
         words: the text, if it is not made of the record.
@@ -143,10 +144,12 @@ class Table:
         """Whether some row has any to show."""
         return any(row.hyperparameters for row in self.rows)
 
-    def legend(self, emphasis: str) -> str:
-        """The line below: `emphasis` (how best and second are set off), if some cell is, and the notes."""
-        used = any(cell.emphasis for row in self.rows for cell in row.cells)
-        return "; ".join([emphasis] * used + list(self.notes))
+    def legend(self, best: str, shared: str, second: str) -> str:
+        """The line below: how these are set off, each if it occurs, and the notes."""
+        used = {cell.emphasis for row in self.rows for cell in row.cells}
+        words = {"best": best, "shared": f"{shared} not told apart from the best", "second": second}
+        signs = ", ".join(text for name, text in words.items() if name in used)
+        return "; ".join([signs] * bool(signs) + list(self.notes))
 
 
 def flat(table: Table) -> Iterator[dict[str, Any]]:
