@@ -15,8 +15,8 @@ from bench.perf.measure import Record, Say, figure, run_python, seconds_of
 from bench.trial.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
 from leaderboards.rows.files import write_together
-from leaderboards.rows.frames import run_table
-from leaderboards.rows.schema import curves_schema
+from leaderboards.rows.identity import environment_key
+from leaderboards.rows.schema import curves_schema, runs_schema
 from search_spaces import Setting
 
 if TYPE_CHECKING:
@@ -78,10 +78,14 @@ def write_folder(out: Path, runs: int) -> None:
         Setting(dataset=dataset, alpha=alpha, participation=participation, validation_fraction=0.1).as_dict()
         for dataset, alpha, participation in CELLS
     ]
+    file = pa.field("file", pa.string(), nullable=False)
+    schema, environment = runs_schema(stored=True).append(file), environment_key(constants)
     for start in range(0, runs, _BATCH):
         rows = [_row(number, settings, constants, random) for number in range(start, min(start + _BATCH, runs))]
-        table = pa.Table.from_pylist(rows, schema=run_table(rows[0]).schema)
-        name = f"made_up_{start}.parquet"
+        for number, row in enumerate(rows, start):  # as a compacted folder has them
+            row |= {"written": row["finished"], "forced": False}
+            row["file"] = f"{row['run_key'][:16]}-{environment}-{number:016x}.parquet"
+        table, name = pa.Table.from_pylist(rows, schema=schema), f"packed-{start:032x}.parquet"
         write_together([(_curves(rows, random), out / "curves" / name), (table, out / "runs" / name)])
 
 
@@ -114,6 +118,7 @@ def _constants() -> dict[str, Any]:
 
     here = {**provenance.of_command(["made", "up"]), **provenance.of_process("cpu"), "schema_version": SCHEMA_VERSION}
     state = {"status": "finished", "error": None, "diverged": False, "selected_on": "validation", "shortened": False}
+    state["certified"] = True
     costs = {"communications": 100, "bytes_down": 4_000_000, "bytes_up": 2_000_000, "train_steps": 12_000.0}
     rounds = {"best_round": 90, "selected_round": 80, "peak_memory_bytes": 500_000_000, "threads": 1, "pack": 1}
     texts = {"partition_hash": "ab12", "dataset_hash": "cd34", "backend": "loop", "paper": None}
@@ -125,8 +130,9 @@ def _curves(rows: Sequence[dict[str, Any]], random: np.random.Generator) -> pa.T
     import pyarrow as pa
 
     each = ROUNDS * len(POINTS)
-    columns = {name: np.repeat([row[name] for row in rows], each) for name in ("run_key", "algorithm")}
+    columns = {name: np.repeat([row[name] for row in rows], each) for name in ("run_key", "algorithm", "file")}
     columns["round"] = np.tile(np.repeat(np.arange(1, ROUNDS + 1), len(POINTS)), len(rows))
     columns["metric"] = np.tile(POINTS, ROUNDS * len(rows))
     columns["value"] = random.uniform(size=each * len(rows))
-    return pa.table({name: pa.array(column) for name, column in columns.items()}).cast(curves_schema())
+    schema = curves_schema().append(pa.field("file", pa.string(), nullable=False))
+    return pa.table({name: pa.array(columns[name]) for name in schema.names}).cast(schema)

@@ -89,7 +89,13 @@ def _latex(table: Table) -> str:
     lines += [" & ".join(cells) + r" \\" for cells in body]
     below = [*table.captions[1:], table.legend("bold best", "=", "underlined second")]
     notes = ". ".join(_latex_text(line) for line in below if line)
-    lines += [r"\bottomrule", r"\end{tabular}}", rf"\par\smallskip\raggedright\footnotesize {notes}", rf"\end{{{kind}}}", ""]
+    lines += [
+        r"\bottomrule",
+        r"\end{tabular}}",
+        rf"\par\smallskip\raggedright\footnotesize {notes}",
+        rf"\end{{{kind}}}",
+        "",
+    ]
     return "\n".join(lines)
 
 
