@@ -29,7 +29,7 @@ SWEEP = ["--algo", "fedavg", "fedcad", "fedgkd", "--dataset", "digits", "--round
 SWEEP += ["--set", "beta=0", "gamma=0.5", "buffer=1", "--save-seconds", "0"]
 SWEEP += ["--offline", "--quiet"]
 INLINE, RAY = ["--executor", "inline"], ["--executor", "ray"]
-VICTIMS = ("ray::federated", "ray::DashboardAgent", "raylet/raylet", "gcs/gcs_server")
+VICTIMS = ("ray::ResourceTrainable", "ray::DashboardAgent", "raylet/raylet", "gcs/gcs_server")
 PATIENCE = 120.0  # seconds after which a sweep hangs
 COMPARED = ["run_key", "status", "best_accuracy", "final_accuracy", "best_round", "bytes_up", "train_steps"]
 UNUSABLE = 3  # exit status of results or of a machine that cannot be used

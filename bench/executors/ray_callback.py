@@ -70,6 +70,8 @@ class Watcher(tune.Callback):
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Tell that a trial begins anew on another worker; a machine that is not ready ends the whole sweep."""
         error = _error_of(trial)
+        if self._closed:
+            return
         if problem := self._problem(error):
             self._stop_all()
             self._outcome.note({"status": "environment", "error": problem})
