@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sysconfig
 import traceback
 from collections.abc import Collection
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parent
 ALGORITHMS = BENCH.parent / "algorithms"
 
+STDLIB = Path(sysconfig.get_paths()["stdlib"]).resolve()
+LIBRARIES = {"torch", "torchvision", "functorch", "numpy", "scipy", "pandas", "ray", "transformers", "optuna"}
 LONGEST = 600  # characters of an error that is told in a line
 
 EXIT_OK = 0
@@ -64,8 +67,8 @@ def of_hook(error: Exception, message: Collection[str], memory: Collection[str])
 
     What PyTorch does not support is no error of PyTorch, to which its text asks to report it.
     """
-    if isinstance(error, KeyError) and error.args:
-        return f"no {error.args[0]!r}: the message has {_named(message)}, the client's memory {_named(memory)}"
+    if isinstance(error, KeyError):
+        return f"{error} is missing (the message has {_named(message)}; the client's memory {_named(memory)})"
     return re.sub(r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)).strip()
 
 
@@ -87,8 +90,9 @@ def own_line(error: BaseException) -> traceback.FrameSummary | None:
     """
 
     def of_algorithm(file: Path) -> bool:
-        of_library = "site-packages" in file.parts or "lib" in file.parts
-        return file.is_file() and BENCH not in file.parents and not of_library
+        packages = [file.parts[at + 1] for at, part in enumerate(file.parts[:-1]) if part == "site-packages"]
+        of_python = STDLIB in file.parents and not packages
+        return file.is_file() and BENCH not in file.parents and not of_python and not LIBRARIES & {*packages}
 
     frames = [frame for link in chain(error) for frame in traceback.extract_tb(link.__traceback__)]
     inner = [frame for frame in reversed(frames) if of_algorithm(Path(frame.filename))]

@@ -29,7 +29,7 @@ FLAGS: dict[str, Flag] = {
     "failed": Flag("failed", "a run ended with an error; failed runs are counted here and enter no mean"),
     "stopped": Flag("stopped", "a search stopped a run early; such runs enter no mean"),
     "shortened": Flag("shortened", "fewer rounds or less data than the preset", "†"),
-    "uncertified": Flag("not certified", "an algorithm from outside that ran without the self-test", "¶"),
+    "uncertified": Flag("not certified", "an algorithm from outside that the self-test has not passed", "¶"),
     "mixed": Flag("mixed versions", "seeds run under different package versions", "‡"),
     "partial": Flag("partial", "some seeds failed or were stopped", "§"),
     "single": Flag("1 seed", "a single seed: no spread, no interval, no test"),
@@ -85,6 +85,6 @@ def flags_of_run(run: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         "stopped": run["status"] == "stopped",
         "diverged": run["diverged"],
         "shortened": run["shortened"] and run["status"] == "finished",
-        "uncertified": run["certified"] is False or run["certified"] == False,  # noqa: E712 # numpy's, and None
+        "uncertified": str(run["certified"]) == "False",  # it may be empty
     }
     return tuple((key, MEANINGS[key][0]) for key, value in holds.items() if value)

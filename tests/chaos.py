@@ -95,14 +95,15 @@ def _bereft(out: Path, chance: random.Random, seconds: float) -> str:
         time.sleep(0.05)
     time.sleep(moment / 4)
     listed = subprocess.run(["ps", "-s", str(process.pid), "-o", "pid=,args="], capture_output=True, text=True)
-    for line in listed.stdout.splitlines():
-        if victim in line:
-            with suppress(ProcessLookupError):
-                os.kill(int(line.split()[0]), signal.SIGKILL)
-            break
+    found = [int(line.split()[0]) for line in listed.stdout.splitlines() if victim in line]
+    for process_id in found[:1]:
+        with suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
     status, _ = _end(process, PATIENCE)
     if status == UNUSABLE and victim != VICTIMS[0]:
         status, _ = _sweep(out)
+    if not found and status == 0:
+        return "over before"
     return "finished" if status == 0 else f"EXIT {status} AFTER {victim.upper()}"
 
 

@@ -90,7 +90,7 @@ def shared_ray() -> Iterator[None]:
     from bench.executors.trials import Resources
 
     start(Resources())
-    yield
+    yield  # sweeps do not leave a Ray that was there
     ray.shutdown()
 
 

@@ -79,11 +79,11 @@ class Terminal:
 
 def test_a_sweep_on_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("in the way")
-    shown = Terminal(*SWEEP, "--rounds", "15", "--log", "tensorboard", "--out", str(tmp_path), columns=100)
+    shown = Terminal(*SWEEP, "--rounds", "60", "--log", "tensorboard", "--out", str(tmp_path), columns=100)
     shown.watch()
     assert shown.process.returncode == 0, "\n".join(shown.lines)
     running = [line for frame in shown.frames for line in frame if line.startswith("fed")]
-    assert any("/15" in line and "%" in line for line in running), shown.frames
+    assert any("/60" in line and "%" in line for line in running), shown.frames
     assert sum(line.startswith("finished, ") for line in shown.lines) == 2
     assert not any(line.startswith("fed") for line in shown.lines), "bars of trials are gone"
     assert shown.lines[-1].startswith("2/2 trials")

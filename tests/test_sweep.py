@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -24,7 +25,7 @@ from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors import ray_executor
-from bench.executors.events import Events
+from bench.executors.events import Events, Watched
 from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import History, histories
 from bench.executors.progress import Plain, Quiet
@@ -389,6 +390,22 @@ def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]
     assert (outcome.statuses, outcome.exit_status) == ([status], int(status == "failed"))
+
+
+def test_results_that_vanish_during_a_sweep_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, few = tmp_path / "out", ("--algo", "fedavg", "--seeds", "2", "--rounds", "1", "-q")
+    ended: list[str] = []
+
+    def vanish(self: Quiet, trial: Watched, report: object) -> None:
+        ended.append(trial.name)
+        if len(ended) == 1:
+            shutil.rmtree(out)
+
+    monkeypatch.setattr(Quiet, "ended", vanish)
+    assert run(out, *few) == 3
+    monkeypatch.undo()
+    assert run(out, *few) == 0
+    assert len(Store(out).finished()) == 2
 
 
 def test_runs_that_another_version_ran_after_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tempfile
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -101,7 +102,15 @@ class Watcher(tune.Callback):
     def _problem(self, error: BaseException | None) -> str:
         from bench.trial.trial import on_this_machine
 
-        return on_this_machine(getattr(error, "cause", error), self._execution.out)
+        out = self._execution.out
+        if error is None:  # Tune could not keep it: is the disk full?
+            try:
+                with tempfile.TemporaryFile(dir=out) as file:
+                    file.write(b"\0" * 2**16)
+                    file.flush()
+            except OSError as problem:
+                return on_this_machine(problem, out)
+        return on_this_machine(getattr(error, "cause", error), out)
 
     def _stop_all(self) -> None:
         if self._execution.stop_file:
@@ -141,6 +150,8 @@ def _reason(error: BaseException | None) -> str:
     """Say what ended a worker. Ray's own words on a death fill a page."""
     if isinstance(error, OutOfMemoryError):
         return "Ray ended its worker, because memory ran out (fewer trials at once: --max-concurrent)"
+    if isinstance(error, RayActorError) and error.actor_init_failed:
+        return f"its worker could not start: {([*filter(str.strip, str(error).splitlines())] or ['?'])[-1].strip()}"
     if error is None or isinstance(error, RayActorError):
         return "its worker process died (killed, perhaps for want of memory, or crashed)"
     cause = getattr(error, "cause", error)

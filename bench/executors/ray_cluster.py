@@ -16,7 +16,7 @@ from typing import Any
 
 import ray
 
-from bench.errors import EnvironmentProblem
+from bench.errors import EXIT_ENVIRONMENT, EnvironmentProblem
 from bench.execution import cpu_count
 from bench.executors.trials import Resources
 from bench.planning.packing import fitting
@@ -25,22 +25,26 @@ CONNECT_SECONDS = 5.0
 OBJECT_STORE_BYTES = 128 * 2**20  # trials exchange reports, never data
 PROGRAMS = f"{Path(ray.__file__).parent}/".encode()
 ASK_SECONDS = 1.0
+LEAVE_SECONDS = 15.0
 SILENT_SECONDS = 20.0  # Ray kills a driver whose head has been silent for 60 s
 ROOMLESS_SECONDS = 30.0
 SCALING_SECONDS = 300.0  # of a cluster that was joined: an autoscaler may be replacing nodes
 
 
-def start(resources: Resources) -> None:
+def start(resources: Resources) -> bool:
     """Join the cluster that is asked for, or start Ray here, beside whatever clusters run already.
 
-    Ray ends with this process, or goes on to serve it if it runs already. The processes of a Ray started here block
-    SIGTERM, which batch systems send to all processes of a job: trials save, and end by the sweep's stop file.
+    The processes of a Ray started here block SIGTERM, which batch systems send to all processes of a job: trials save,
+    and end by the sweep's stop file.
+
+    Returns:
+        Whether it has to be left again; not a Ray that this process has anyway.
 
     Raises:
         EnvironmentProblem: it cannot be reached, or cannot start.
     """
-    if ray.is_initialized():
-        return
+    if ray.is_initialized() and not resources.address:
+        return False
     check_address(resources.address)
     here: dict[str, Any] = {
         "num_cpus": cpu_count(),
@@ -62,16 +66,31 @@ def start(resources: Resources) -> None:
         raise EnvironmentProblem(f"{failed}: {str(error).rstrip('.')}; --executor inline runs without Ray") from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
-    atexit.register(leave)
+    return True
 
 
-def leave() -> None:
-    """Leave the cluster, and end one that was started here.
+def leave() -> bool:
+    """Leave the cluster, and end one that was started here; return whether that could be done in time.
 
     Its processes block SIGTERM, for which Ray would wait a second each: they are killed once Ray has disconnected.
-    Objects of Tune that are collected later find no Ray, which is not said.
     """
-    started = _started_by("self")
+    started, until = _started_by("self"), time.monotonic() + LEAVE_SECONDS
+    shutdown = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
+    shutdown.start()
+    while shutdown.is_alive() and ray.is_initialized() and time.monotonic() < until:
+        time.sleep(0.01)
+    for process in started:
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    shutdown.join(max(1.0, until - time.monotonic()))
+    return not shutdown.is_alive()
+
+
+def give_up() -> None:
+    """Leave a cluster that is lost. What Tune's objects raise without Ray, when they are collected, is not said.
+
+    A head that is silent, but lives, keeps Ray from ending: then this process ends without it.
+    """
     before = sys.unraisablehook
 
     def hook(raised: Any) -> None:
@@ -79,14 +98,14 @@ def leave() -> None:
             before(raised)
 
     sys.unraisablehook = hook
-    shutdown = threading.Thread(target=ray.shutdown, name="shutdown", daemon=True)
-    shutdown.start()
-    while shutdown.is_alive() and ray.is_initialized():
-        time.sleep(0.01)
-    for process in started:
-        with suppress(OSError):
-            os.kill(process, signal.SIGKILL)
-    shutdown.join()
+    if not leave():
+        atexit.register(_end_at_once)  # called before Ray's own, which would wait for ever
+
+
+def _end_at_once() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(EXIT_ENVIRONMENT)
 
 
 def _started_by(parent: int | str) -> list[int]:
@@ -141,7 +160,7 @@ class Watch:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self._node = ray.get_runtime_context().get_node_id()
-        self._answered = self._fitted = time.monotonic()
+        self._answered = self._fitted = self._judged = time.monotonic()
         self._alone = False  # without the node of this machine, by which Ray reaches the others
         self._over = threading.Event()
         threading.Thread(target=self._ask, name="watch", daemon=True).start()
@@ -149,6 +168,9 @@ class Watch:
     def complaint(self, stopping: bool) -> str:
         """Say why no trial can go on; empty if one can. A `stopping` sweep has no patience: nothing is to come."""
         now, resources = time.monotonic(), self._resources
+        paused, self._judged = now - self._judged, now
+        if paused > 5 * ASK_SECONDS:  # this process was stopped, and goes on: nobody has asked meanwhile
+            self._answered, self._fitted = self._answered + paused, self._fitted + paused
         patience = SCALING_SECONDS if resources.address else ROOMLESS_SECONDS
         if stopping:
             patience = 5 * ASK_SECONDS
@@ -168,8 +190,8 @@ class Watch:
         self._over.set()
 
     def _ask(self) -> None:
-        with suppress(Exception):  # of a Ray that was shut down; silence tells the rest
-            while not self._over.wait(ASK_SECONDS):
+        while not self._over.wait(ASK_SECONDS):
+            with suppress(Exception):  # silence tells the rest
                 nodes = _nodes()
                 self._answered = time.monotonic()
                 live = _live(nodes)

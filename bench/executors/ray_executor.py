@@ -21,7 +21,7 @@ from bench.execution import Execution
 from bench.executors.grouped_asha import Contests, asha, contests_of
 from bench.executors.optuna_search import Proposer, decode, histories, varied
 from bench.executors.ray_callback import Watcher
-from bench.executors.ray_cluster import Watch, concurrent, leave, start
+from bench.executors.ray_cluster import Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.trials import Sweep, scheduled
 from bench.planning.labels import varied_names
@@ -40,16 +40,20 @@ def run_ray(sweep: Sweep) -> None:
     if not sweep.trials and not sweep.plan.searches:
         return
     try:
-        start(sweep.resources)
+        started = start(sweep.resources)
     except SystemExit:  # Ray's own answer to a SIGTERM while it starts
         sweep.interruption.stop("SIGTERM")
         return
     sweep.interruption.arm()  # Ray takes SIGTERM for itself
-    sweep = replace(sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources)))
-    if sweep.trials and not sweep.execution.stopping:
-        _run_trials(sweep)
-    if sweep.plan.searches and not sweep.execution.stopping and "environment" not in sweep.outcome.statuses:
-        _run_searches(sweep)
+    try:
+        sweep = replace(sweep, resources=replace(sweep.resources, concurrent=concurrent(sweep.resources)))
+        if sweep.trials and not sweep.execution.stopping:
+            _run_trials(sweep)
+        if sweep.plan.searches and not sweep.execution.stopping and "environment" not in sweep.outcome.statuses:
+            _run_searches(sweep)
+    finally:
+        if started:
+            leave()
 
 
 def listed(trials: Sequence[Sequence[RunSpec]], how: Sequence[Execution]) -> type[SweepTrainable]:
@@ -129,9 +133,9 @@ def _fit(
             problem = _fit_while_watched(tuner, sweep)
         if problem:
             watcher.close()
-            leave()
             told = "runs that ended are stored, others are saved: the same command goes on"
             sweep.outcome.note({"status": "environment", "error": f"{problem}; {told}"})
+            give_up()
     finally:
         shutil.rmtree(root / name, ignore_errors=True)
 
@@ -155,7 +159,7 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> str:
                 return problem
     finally:
         watch.close()
-    if raised:
+    if raised and "environment" not in sweep.outcome.statuses:  # a full disk fails Tune, too
         raise raised[0]
     return ""
 

@@ -143,6 +143,11 @@ def gap(left: Params, right: Params) -> float:
     return max(gaps, default=0.0) if np.isfinite(gaps).all() else float("inf")
 
 
+def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors are equal bit for bit, a NaN in the same place being equal to itself."""
+    return torch.equal(left, right) or (left.shape == right.shape and bool(((left == right) | (left != left)).all()))
+
+
 def identical(left: Simulation, right: Simulation) -> bool:
     """Whether models, further state, memories, counters and curves are equal, bit for bit."""
     pairs = [
@@ -155,5 +160,5 @@ def identical(left: Simulation, right: Simulation) -> bool:
     return (
         progress
         and left.round == right.round
-        and all(len(one) == len(two) and all(map(torch.equal, one, two)) for one, two in trees)
+        and all(len(one) == len(two) and all(map(_equal, one, two)) for one, two in trees)
     )

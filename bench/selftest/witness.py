@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -100,8 +101,9 @@ class Witness(Plugin):
     log: Log = field(default_factory=Log, compare=False)
 
     def _innocent(self, hook: str) -> AbstractContextManager[None]:
-        layer = next((type(one) for one in layers(self.base) if hook in vars(type(one))), None)
-        code = vars(layer)[hook].__code__ if layer and layer is not Algorithm else None
+        kinds = (type(one) for one in layers(self.base) if hook in vars(type(one)))
+        kind = next((kind for kind in kinds if kind is not Algorithm), Algorithm)
+        code = None if kind is Algorithm else getattr(inspect.unwrap(getattr(kind, hook)), "__code__", None)
         return self.log.innocent(hook, f" ({Path(code.co_filename).name}:{code.co_firstlineno})" if code else "")
 
     def _expect(self, holds: bool, problem: str) -> None:

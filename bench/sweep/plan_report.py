@@ -427,7 +427,7 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Searched]) -> N
     from rich.table import Table
 
     varied = varied_names([_first_of(search) for search in plan.searches])
-    table = Table("chosen by Optuna", "space", "source", "configurations", "runs to do, at most", "time a run, at most")
+    table = Table("chosen by Optuna", "space", "source", "configurations", "runs to do, at most", "time a run, about")
     for search, one in zip(plan.searches, searches, strict=True):
         name = trial_name([_first_of(search)], {search.algorithm: Varied(varied[search.algorithm].fields, ())})
         seconds = one.seconds_per_run_at_most

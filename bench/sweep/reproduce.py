@@ -77,6 +77,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         threads=int(row["threads"]),
         force=True,
         track=() if _empty(row["local_accuracy_mean"]) else ("local",),
+        certified=str(row["certified"]) == "True",  # it may be empty
         provenance=provenance.of_command(["reproduce", row["run_key"]]),
     )
     sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -95,7 +96,6 @@ def _train(
             force=options.force,
             save_seconds=options.save_seconds,
             track=options.track,
-            certified=not options.uncertified,
             provenance=provenance.of_command(argv),
         )
         resources = Resources(
@@ -109,7 +109,7 @@ def _train(
             verbose=options.verbose,
         )
         if not options.uncertified:
-            check_algorithms([*units, *plan.searches])
+            execution = replace(execution, certified=check_algorithms([*units, *plan.searches]))
         prepare_data(plan, [*units, *confirming], execution)
         display = make_display(_ahead(plan, units, execution, resources.pack), options.quiet)
         try:
@@ -119,6 +119,12 @@ def _train(
         keys = None if plan.searches else {unit.key for unit in units}
         _say_ended(outcome, options, bool(count_saved(out, keys)))
         say(*tracking.after())
+    vanished = missing_units(replace(plan, request=replace(plan.request, force=False), units=tuple(units)), store)
+    if outcome.exit_status == EXIT_OK and vanished:
+        raise EnvironmentProblem(
+            f"{counted(len(vanished), 'run')} of this sweep ended and are not in {out}: it was deleted or changed "
+            "meanwhile; the same command runs them again"
+        )
     return outcome.exit_status
 
 

@@ -20,7 +20,7 @@ HP_PREFIX = "hp_"  # of the columns that `leaderboard.parquet` has of hyper-para
 STATUSES = ("finished", "failed", "stopped")
 SELECTED_ON = ("validation", "test", "none")
 WHEN_DIVERGED = "a loss or a model became NaN or infinite, or the final accuracy is no better than guessing"
-CERTIFIED = "built in, or from outside and the quick part of the self-test passed before it ran"
+CERTIFIED = "built in, or from outside and passed by the quick part of the self-test before it ran"
 
 Group = Literal["identity", "results", "cost", "state", "provenance"]
 
