@@ -31,6 +31,10 @@ ROOMLESS_SECONDS = 30.0
 SCALING_SECONDS = 300.0  # of a cluster that was joined: an autoscaler may be replacing nodes
 
 
+class ClusterLost(RuntimeError):
+    """No trial can go on any more; the message says why."""
+
+
 def start(resources: Resources) -> bool:
     """Join the cluster that is asked for, or start Ray here, beside whatever clusters run already.
 

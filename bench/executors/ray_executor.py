@@ -21,7 +21,7 @@ from bench.execution import Execution
 from bench.executors.grouped_asha import Contests, asha, contests_of
 from bench.executors.optuna_search import Proposer, decode, histories, varied
 from bench.executors.ray_callback import Watcher
-from bench.executors.ray_cluster import Watch, concurrent, give_up, leave, start
+from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.trials import Sweep, scheduled
 from bench.planning.labels import varied_names
@@ -51,6 +51,12 @@ def run_ray(sweep: Sweep) -> None:
             _run_trials(sweep)
         if sweep.plan.searches and not sweep.execution.stopping and "environment" not in sweep.outcome.statuses:
             _run_searches(sweep)
+    except ClusterLost as problem:
+        told = "runs that ended are stored, others are saved: the same command goes on"
+        sweep.outcome.note({"status": "environment", "error": f"{problem}; {told}"})
+        if started:
+            give_up()
+            started = False
     finally:
         if started:
             leave()
@@ -130,18 +136,20 @@ def _fit(
     )
     try:
         with redirect_stdout(sys.stderr if sweep.resources.verbose else io.StringIO()):  # Ray's own messages
-            problem = _fit_while_watched(tuner, sweep)
-        if problem:
-            watcher.close()
-            told = "runs that ended are stored, others are saved: the same command goes on"
-            sweep.outcome.note({"status": "environment", "error": f"{problem}; {told}"})
-            give_up()
+            _fit_while_watched(tuner, sweep)
+    except ClusterLost:
+        watcher.close()
+        raise
     finally:
         shutil.rmtree(root / name, ignore_errors=True)
 
 
-def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> str:
-    """Fit in a thread, so that signals and dead clusters are met while Tune waits; say why it was left, if so."""
+def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
+    """Fit in a thread, so that signals and dead clusters are met while Tune waits.
+
+    Raises:
+        ClusterLost: the thread is left, because no trial can go on.
+    """
     raised: list[BaseException] = []
 
     def fit() -> None:
@@ -156,12 +164,11 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> str:
         while thread.is_alive():
             thread.join(0.2)
             if problem := watch.complaint(sweep.execution.stopping):
-                return problem
+                raise ClusterLost(problem)
     finally:
         watch.close()
     if raised and "environment" not in sweep.outcome.statuses:  # a full disk fails Tune, too
         raise raised[0]
-    return ""
 
 
 class ProposerSearcher(Searcher):
