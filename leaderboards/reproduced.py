@@ -1,7 +1,8 @@
-"""Runs of the papers' own problems, whole, that this repository keeps: `reproduced.parquet` and their curves.
+"""Runs that this repository keeps: of the papers' own problems in `reproduced.parquet`, and boards.
 
-`python -m leaderboards.reproduced DIR [DIR ...]` adds the finished, unshortened runs of result folders. What tells of a
-machine without telling of the result, its name and its folders, is left out.
+`python -m leaderboards.reproduced DIR [DIR ...]` adds the finished, unshortened runs of result folders, and
+`python -m leaderboards.reproduced --board NAME DIR [DIR ...]` all runs to the board `leaderboards/NAME`. What tells of
+a machine without telling of the result, its name and its folders, is left out.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     from leaderboards.rows.frames import concatenate, curve_table, records, run_table
 
     source = Folders(folders)
-    rows = [stored_row(row) for row in records(source.runs()) if row["status"] == "finished"]
-    rows = [row | {"host": "", "command": _without_folders(row["command"])} for row in rows if not row["shortened"]]
+    rows = [stored_row(row) for row in records(source.runs()) if row["status"] == "finished" and not row["shortened"]]
+    rows = [_anonymous(row) for row in rows]
     keys = {row["run_key"] for row in rows}
     curves_of = source.curves(keys).groupby("run_key")
     points = [curve_table(row, _points(curves_of.get_group(row["run_key"]))) for row in rows]
@@ -60,6 +61,34 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
         ]
     )
     return len(rows)
+
+
+def publish(folders: Sequence[Path], board: Path) -> int:
+    """Add the runs of result folders to a board, itself a result folder, and compact it.
+
+    Returns:
+        How many runs the folders have.
+
+    Raises:
+        leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
+        OSError: the board cannot be written.
+    """
+    from leaderboards.rows.frames import records
+    from leaderboards.rows.segments import compact
+    from leaderboards.rows.store import Store
+
+    source, store = Folders(folders), Store(board)
+    rows = [_anonymous(stored_row(row)) for row in records(source.runs())]
+    curves_of = {key: _points(points) for key, points in source.curves().groupby("run_key")}
+    for row in rows:
+        store.write(row, curves_of.get(row["run_key"], []))
+    compact(board)
+    store.rebuild()
+    return len(rows)
+
+
+def _anonymous(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"host": "", "command": _without_folders(row["command"])}
 
 
 def _others(path: Path, kind: str, keys: Collection[str]) -> list[pa.Table]:
@@ -96,10 +125,15 @@ def _without_folders(command: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`python -m leaderboards.reproduced`. Returns the exit status."""
-    folders = [Path(word) for word in (sys.argv[1:] if argv is None else argv)]
+    words = list(sys.argv[1:] if argv is None else argv)
+    board = Path(__file__).with_name(words[1]) if words[:1] == ["--board"] and len(words) > 1 else None
+    folders = [Path(word) for word in (words[2:] if board else words)]
     if not folders:
-        sys.stderr.write("usage: python -m leaderboards.reproduced DIR [DIR ...]\n")
+        sys.stderr.write("usage: python -m leaderboards.reproduced [--board NAME] DIR [DIR ...]\n")
         return 2
+    if board:
+        sys.stdout.write(f"{publish(folders, board)} runs kept in {board}\n")
+        return 0
     sys.stdout.write(f"{keep(folders)} runs kept in {REPRODUCED}\n")
     return 0
 
