@@ -16,6 +16,8 @@ from rows import CURVE, make_row
 from algorithms import entry
 from bench.compare import main as compare
 from bench.errors import UsageError
+from bench.executors.optuna_search import chosen_units
+from bench.identity import identity_json
 from bench.planning.configurations import TRIES, draws, learning_rates
 from bench.planning.plan import Plan, Search, make_plan
 from bench.planning.request import Request
@@ -130,10 +132,27 @@ def test_given_learning_rates_are_taken_in_turn() -> None:
     assert len({unit.key for unit in units}) == 5
 
 
+def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> None:
+    """FedAvg, which has nothing else to tune, gets as many configurations as the others."""
+    searches = plan("fedavg", "fedprox", search="optuna").searches
+    lr = Range(DIGITS.lr / 10, DIGITS.lr * 10, log=True)
+    assert [(search.algorithm, search.tuned) for search in searches] == [
+        ("fedavg", {"lr": lr}),
+        ("fedprox", {"lr": lr}),
+    ]
+    (search,) = plan("feddkd", search="optuna", values={"lr": ("0.3", "0.2"), "feddkd.lr": ("0.05", "0.1")}).searches
+    (unit,) = chosen_units(search, {"setting.lr": 0.2, "lr": 0.05}, 1)
+    assert (unit.setting.lr, unit.hyperparameters["lr"]) == (0.2, 0.05), "two that are both called lr"
+    assert search.covers(identity_json(unit.setting))
+    assert not search.covers(identity_json(replace(unit.setting, alpha=7)))
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"search": "optuna", "scheduler": "asha"}, "--search and --scheduler"),
+        ({"search": "random", "scheduler": "asha"}, "--search random and --scheduler"),
+        ({"search": "optuna", "values": {"lr": ("0.1", "0.2")}}, "only 2 .* not 4"),
+        ({"search": "optuna", "values": {"validation_fraction": ("0",)}}, "test set"),
         ({"paper": "fedgkd", "table": "3"}, "--budget, or --table"),
         ({"values": {"validation_fraction": ("0",)}}, "test set"),
         ({"values": {"lr": ("0.1", "0.2")}}, "only 2 .* not 4"),

@@ -157,7 +157,7 @@ def test_values_that_relations_bind_are_proposed_together_and_intervals_are_left
     values = {"beta": ("0", "0.3"), "gamma": ("0.2", "0.5")}
     plan = make_plan(Request(("fedcad",), values=values, search="optuna", num_samples=9))
     (search,) = plan.searches
-    found = [decode(search, chosen) for chosen in proposed_first(plan, search, History())]
+    found = [decode(search, chosen)[0] for chosen in proposed_first(plan, search, History())]
     pairs = [(0.0, 0.2), (0.0, 0.5), (0.3, 0.5)]
     assert [(one["beta"], one["gamma"]) for one in found] == pairs
     known = [({"beta,gamma": json.dumps(pair)}, 0.5) for pair in pairs]

@@ -120,11 +120,13 @@ def interrupted_search(out: Path, monkeypatch: pytest.MonkeyPatch, *search: str)
     return state.parent.name
 
 
-@pytest.mark.parametrize("executor", ["inline", "ray"])
+@pytest.mark.parametrize(
+    ("executor", "number"), [("inline", "--num-samples"), ("inline", "--budget"), ("ray", "--budget")]
+)
 def test_optuna_goes_on_with_the_trial_that_was_interrupted(
-    executor: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executor: str, number: str, shared_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--local-epochs", "1", "--num-samples", "3")
+    search = ("--algo", "fedprox", "--search", "optuna", "--rounds", "2", "--local-epochs", "1", number, "3")
     search = (*search, "--set", "mu=0,0.01,0.02,0.03,0.1,0.2,0.3,0.5,1,3")
     key = interrupted_search(tmp_path, monkeypatch, *search)
     assert sweep.main([*search, "--executor", executor, "--out", str(tmp_path), "-q"]) == 0

@@ -7,10 +7,9 @@ from typing import Any
 
 from bench.execution import Execution
 from bench.executors.events import Watched, watched
-from bench.executors.optuna_search import Proposer, decode, histories, varied
+from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
 from bench.executors.trials import Sweep, scheduled
 from bench.planning.labels import varied_names
-from bench.planning.model import units_of
 from bench.trial.trial import RunGroup
 
 
@@ -26,7 +25,7 @@ def run_inline(sweep: Sweep) -> None:
     for search, past in zip(plan.searches, histories(plan, plan.searches, execution.out), strict=True):
         proposer = Proposer(plan, search, past)
         while not execution.stopping and (asked := proposer.propose()):
-            units = units_of(search, decode(search, asked.params), plan.request.seeds)
+            units = chosen_units(search, asked.params, plan.request.seeds)
             report = _run(watched(units, names), execution, sweep)
             if report["ends_sweep"]:
                 return

@@ -18,10 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithms import entry
 from bench.executors.events import Observer, Watched
 from bench.executors.log_tools import Series, Writer, make_tools
-from bench.identity import identity_json
 from bench.planning.model import Plan
 from bench.planning.run_spec import RunSpec, row_entry
 from bench.terminal.console import say
@@ -226,11 +224,11 @@ def logged(
         # Keys of the sweep's rows that are not about to be made; some may not be stored.
         coming = {unit.key for unit in to_do}
         keys = {key for unit in plan.units if unit.key not in coming for key in unit.rows.values()}
-        cells = {(row, identity_json(s.setting)) for s in plan.searches for row in entry(s.algorithm).rows.values()}
-        if cells:
+        if plan.searches:
             runs = store.runs(columns=("run_key", "algorithm", "setting_json"))
+            searched = plan.of_searches(zip(runs.algorithm, runs.setting_json, strict=True))
             stored = zip(runs.run_key, runs.algorithm, runs.setting_json, strict=True)
-            keys |= {key for key, *cell in stored if tuple(cell) in cells}
+            keys |= {key for key, *row in stored if tuple(row) in searched}
         if late := writer.catch_up(store, keys):
             say(f"curves of {counted(late, 'stored run')} are logged, too")
         yield [writer]

@@ -6,24 +6,25 @@ import json
 import math
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.execution import STATE_VERSION, enough
-from bench.identity import identity_json
+from bench.identity import setting_of
 from bench.planning.labels import Varied, varied_names
 from bench.planning.model import Plan, Search, units_of
+from bench.planning.run_spec import RunSpec
 from leaderboards import Store, canonical_json
-from search_spaces import Grid, Range, Value, holds, names_in
+from search_spaces import Grid, Range, Setting, Value, holds, names_in
 
 if TYPE_CHECKING:
     import optuna
 
-_OWN = ("algorithm", "setting_json")  # what tells a search's runs from others
-_READ = ("run_key", "status", "best_val_accuracy", "hp_json")
+_READ = ("algorithm", "setting_json", "run_key", "status", "best_val_accuracy", "hp_json")
+FIELD = "setting."  # begins the name of a setting field, because a hyper-parameter may be called `lr` as well
 PATIENCE = 20  # proposals per wanted configuration: where few are left, a sampler repeats itself
 
 
@@ -50,23 +51,29 @@ def distributions(search: Search) -> dict[str, Any]:
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     space: dict[str, Any] = {}
-    grids = {name: value.values for name, value in search.values.items() if isinstance(value, Grid)}
+    choices = _choices(search)
+    grids = {name: value.values for name, value in choices.items() if isinstance(value, Grid)}
     bound = {name for relation in search.where for name in names_in(relation)}
     joint = {name: values for name, values in grids.items() if name in bound}
     if joint:
         relations = [relation for relation in search.where if names_in(relation) <= joint.keys()]
-        choices = [
+        kept = [
             json.dumps(values)
             for values in product(*joint.values())
             if all(holds(relation, dict(zip(joint, values, strict=True))) for relation in relations)
         ]
-        space[",".join(joint)] = CategoricalDistribution(choices)
-    for name, value in search.values.items():
+        space[",".join(joint)] = CategoricalDistribution(kept)
+    for name, value in choices.items():
         if isinstance(value, Range):
             space[name] = FloatDistribution(value.low, value.high, log=value.log)
         elif name not in joint and len(value.values) > 1:
             space[name] = CategoricalDistribution(value.values)
     return space
+
+
+def _choices(search: Search) -> dict[str, Grid | Range]:
+    """The values of all hyper-parameters, and of the fields of the setting that are chosen, by their names here."""
+    return {**search.values, **{FIELD + name: value for name, value in search.tuned.items()}}
 
 
 def size(search: Search) -> float:
@@ -75,21 +82,31 @@ def size(search: Search) -> float:
     return math.prod(counts)
 
 
-def decode(search: Search, chosen: Mapping[str, Any]) -> dict[str, Value]:
-    """Make a full configuration from Optuna's values."""
-    configuration = {name: value.values[0] for name, value in search.values.items() if isinstance(value, Grid)}
+def decode(search: Search, chosen: Mapping[str, Any]) -> tuple[dict[str, Value], Setting]:
+    """Make a full configuration and its setting from Optuna's values."""
+    values = {name: value.values[0] for name, value in _choices(search).items() if isinstance(value, Grid)}
     for name, value in chosen.items():
         names = name.split(",")
-        configuration |= dict(zip(names, json.loads(value), strict=True)) if len(names) > 1 else {name: value}
-    return entry(search.algorithm).resolve(configuration)
+        values |= dict(zip(names, json.loads(value), strict=True)) if len(names) > 1 else {name: value}
+    fields: dict[str, Any] = {name: values.pop(FIELD + name) for name in search.tuned}
+    return entry(search.algorithm).resolve(values), replace(search.setting, **fields)
 
 
-def encode(search: Search, space: Mapping[str, Any], configuration: Mapping[str, Value]) -> dict[str, Any] | None:
+def chosen_units(search: Search, chosen: Mapping[str, Any], seeds: int) -> list[RunSpec]:
+    """Make all seeds of the configuration of Optuna's values."""
+    configuration, setting = decode(search, chosen)
+    return units_of(replace(search, setting=setting), configuration, seeds)
+
+
+def encode(
+    search: Search, space: Mapping[str, Any], configuration: Mapping[str, Value], setting: Setting
+) -> dict[str, Any] | None:
     """Optuna's values of a configuration; None if the search, whose `distributions` these are, cannot choose it."""
+    values = {**configuration, **{FIELD + name: getattr(setting, name) for name in search.tuned}}
     chosen: dict[str, Any] = {}
     for name, distribution in space.items():
         names = name.split(",")
-        value = json.dumps([configuration[n] for n in names]) if len(names) > 1 else configuration[name]
+        value = json.dumps([values[n] for n in names]) if len(names) > 1 else values[name]
         if hasattr(distribution, "choices"):
             possible = value in distribution.choices
         else:
@@ -97,34 +114,40 @@ def encode(search: Search, space: Mapping[str, Any], configuration: Mapping[str,
         if not possible:
             return None
         chosen[name] = value
-    fixed = {n: v.values[0] for n, v in search.values.items() if isinstance(v, Grid) and len(v.values) == 1}
-    return chosen if all(configuration[name] == value for name, value in fixed.items()) else None
+    fixed = {n: v.values[0] for n, v in _choices(search).items() if isinstance(v, Grid) and len(v.values) == 1}
+    return chosen if all(values[name] == value for name, value in fixed.items()) else None
 
 
 def varied(searches: Sequence[Search]) -> dict[str, Varied]:
     """By algorithm, as names of trials take it: what its settings differ in, and the hyper-parameters chosen."""
     fields = varied_names([units_of(search, {}, 1)[0] for search in searches])
     chosen: dict[str, dict[str, None]] = {}
+    tuned: dict[str, tuple[str, ...]] = {}
     for search in searches:
         names = [name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1]
         chosen.setdefault(search.algorithm, {}).update(dict.fromkeys(names))
-    return {algorithm: Varied(fields[algorithm].fields, tuple(names)) for algorithm, names in chosen.items()}
+        tuned[search.algorithm] = tuple(search.tuned)
+    return {name: Varied(fields[name].fields + tuned[name], tuple(names)) for name, names in chosen.items()}
 
 
 def remaining(plan: Plan, search: Search, known: Sized) -> int:
     """Configurations that are still to be tried: asked for, possible, and not `known` (`History.known`)."""
-    return int(max(0, min(plan.request.num_samples, size(search)) - len(known)))
+    return int(max(0, min(plan.request.configurations, size(search)) - len(known)))
 
 
 def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, Any]]:
     """The configurations to try before the sampler is asked: begun, failed, and the whole rest if all are wanted.
 
-    A sampler would repeat itself on the rest of a small grid.
+    A sampler would repeat itself on the rest of a small grid. Of a larger space with the learning rate in it, the
+    setting's own is tried with values that the sampler draws: every algorithm has that one among its tries.
     """
     first = past.begun + past.failed
-    if size(search) > plan.request.num_samples:
-        return first
     space = distributions(search)
+    if size(search) > plan.request.configurations:
+        usual = {FIELD + name: getattr(search.setting, name) for name in search.tuned}
+        usual = {name: value for name, value in usual.items() if not hasattr(space.get(name), "choices")}
+        tried = [*first, *(chosen for chosen, _ in past.known)]
+        return first if not usual or any(usual.items() <= chosen.items() for chosen in tried) else [*first, usual]
     choices = [dict(zip(space, values, strict=True)) for values in product(*(dist.choices for dist in space.values()))]
     had = [chosen for chosen, _ in past.known] + first
     return first + [chosen for chosen in choices if chosen not in had]
@@ -137,52 +160,58 @@ def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]
     """
     if plan.request.force or not searches:
         return [History() for _ in searches]
-    runs, states = Store(Path(out)).runs(columns=(*_OWN, *_READ)), _states(out)
-    found = []
+    runs, states = Store(Path(out)).runs(columns=_READ), _states(out)
+    by_search = []
     for search in searches:
-        own = {"algorithm": search.algorithm, "setting_json": identity_json(search.setting)}
-        stored = runs[(runs.algorithm == own["algorithm"]) & (runs.setting_json == own["setting_json"])]
-        rows = {str(row.run_key): row for row in stored.itertuples()}
-        saved = {key: run["hp_json"] for key, run in states.items() if own.items() <= run.items()}
-        found.append(_history(plan, search, rows, saved))
-    return found
+        own = runs[runs.algorithm == search.algorithm]
+        own = own[own.setting_json.isin([text for text in own.setting_json.unique() if search.covers(text)])]
+        rows = {str(row.run_key): row for row in own.itertuples()}
+        saved = {
+            key: run
+            for key, run in states.items()
+            if run["algorithm"] == search.algorithm and search.covers(run["setting_json"])
+        }
+        by_search.append(_history(plan, search, rows, saved))
+    return by_search
 
 
-def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping[str, str]) -> History:
+def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping[str, Mapping[str, str]]) -> History:
     needless = enough(stopped=plan.request.scheduler != "none")
-    found, space, seen = History(), distributions(search), set[str]()
-    for text in sorted({*(row.hp_json for row in rows.values()), *saved.values()}):
+    history, space, seen = History(), distributions(search), set[str]()
+    texts = {(row.hp_json, row.setting_json) for row in rows.values()}
+    for hp_json, setting_json in sorted(texts | {(run["hp_json"], run["setting_json"]) for run in saved.values()}):
         try:
-            configuration = entry(search.algorithm).resolve(json.loads(text))
+            configuration = entry(search.algorithm).resolve(json.loads(hp_json))
         except ValueError:  # of a version of the algorithm with other fields
             continue
-        chosen = encode(search, space, configuration)
+        chosen = encode(search, space, configuration, setting_of(setting_json))
         if chosen is None:
             continue
         # An older version's text becomes the same configuration as the current one's.
         if canonical_json(chosen) in seen:
             continue
         seen.add(canonical_json(chosen))
-        keys = [unit.key for unit in units_of(search, configuration, plan.request.seeds)]
+        keys = [unit.key for unit in chosen_units(search, chosen, plan.request.seeds)]
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in needless for row in stored):
-            found.known.append((chosen, math.fsum(row.best_val_accuracy for row in stored) / len(stored)))
+            history.known.append((chosen, math.fsum(row.best_val_accuracy for row in stored) / len(stored)))
         elif any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys):
-            found.begun.append(chosen)
+            history.begun.append(chosen)
         elif any(row.status == "failed" for row in stored):
-            found.failed.append(chosen)
-    return found
+            history.failed.append(chosen)
+    return history
 
 
 def _states(out: str) -> dict[str, Mapping[str, str]]:
     """Run key -> identity of a saved run; a damaged state is left to the run that needs it."""
-    found: dict[str, Mapping[str, str]] = {}
+    states: dict[str, Mapping[str, str]] = {}
     for file in Path(out).glob("state/*/manifest.json"):
         with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             manifest = json.loads(file.read_text())
             if manifest["version"] == STATE_VERSION:
-                found[file.parent.name] = {name: str(manifest["run"][name]) for name in (*_OWN, "hp_json")}
-    return found
+                names = ("algorithm", "setting_json", "hp_json")
+                states[file.parent.name] = {name: str(manifest["run"][name]) for name in names}
+    return states
 
 
 class Proposer:

@@ -19,13 +19,12 @@ from ray.tune.search import Searcher
 
 from bench.execution import Execution
 from bench.executors.grouped_asha import Contests, asha, contests_of
-from bench.executors.optuna_search import Proposer, decode, histories, varied
+from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.trials import Sweep, scheduled
 from bench.planning.labels import varied_names
-from bench.planning.model import units_of
 from bench.planning.run_spec import RunSpec
 
 WORKER_DEATHS = 3  # that a trial survives: it goes on from its last save, on any worker
@@ -92,8 +91,8 @@ def _run_searches(sweep: Sweep) -> None:
     how = [scheduled(sweep.plan, search.setting, sweep.execution) for search in searches]
 
     def resolve(self: SweepTrainable, config: dict[str, Any]) -> tuple[list[RunSpec], Execution]:
-        search = searches[config["search"]]
-        return units_of(search, decode(search, config["chosen"]), request.seeds), how[config["search"]]
+        number = config["search"]
+        return chosen_units(searches[number], config["chosen"], request.seeds), how[number]
 
     _fit(
         sweep,

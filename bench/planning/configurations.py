@@ -65,15 +65,20 @@ def tries(
         if not configurations and not drawn:
             raise _none_keeps(algorithm, search)
         if not drawn:
-            raise UsageError(
-                f"{algorithm.name} has only {counted(len(configurations), 'configuration')} with these learning rates, "
-                f"not {count}: lower --budget, give more values, or leave --lr out so that it is drawn"
-            )
+            raise too_few(algorithm, len(configurations), count)
         values = min(drawn, key=lambda values: used[tuple(values.values())])  # the first of those tried least
         used[tuple(values.values())] += 1
         pairs.add((lr, *values.values()))
         configurations.append((_resolved(algorithm, values), replace(search.setting, lr=lr)))
     return configurations
+
+
+def too_few(algorithm: Entry, count: int, budget: int) -> UsageError:
+    """Make the error of an algorithm with fewer configurations than `--budget` asks for."""
+    return UsageError(
+        f"{algorithm.name} has only {counted(count, 'configuration')} with these learning rates, not {budget}: lower "
+        "--budget, give more values, or leave --lr out so that it is drawn"
+    )
 
 
 def learning_rates(setting: Setting, given: Sequence[float], count: int) -> list[float]:

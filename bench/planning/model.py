@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from algorithms import entry
+from bench.identity import identity
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.planning.tables import Cell
@@ -14,7 +17,14 @@ from search_spaces import Grid, Range, Setting, Value
 
 @dataclass(frozen=True)
 class Search:
-    """One algorithm's space in one setting: the values of every hyper-parameter, their relations and their source."""
+    """One algorithm's space in one setting.
+
+    Args:
+        values: of every hyper-parameter.
+        where: relations that every configuration keeps.
+        source: where the values come from.
+        tuned: values of the setting's fields that are chosen as well, as under `--budget`.
+    """
 
     algorithm: str
     setting: Setting
@@ -23,6 +33,12 @@ class Search:
     paper: str | None
     shortened: bool
     source: str = ""
+    tuned: Mapping[str, Grid | Range] = field(default_factory=dict)
+
+    def covers(self, setting_json: str) -> bool:
+        """Tell whether a row's setting is that of the search, but for the fields that the search chooses."""
+        fields = {name: getattr(self.setting, name) for name in self.tuned}
+        return bool({**json.loads(setting_json), **fields} == identity(self.setting))
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,11 @@ class Plan:
     notes: tuple[str, ...]  # what was left out or added, in sentences
     cells: tuple[Cell, ...] = ()
     tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
+
+    def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Select the (algorithm, `setting_json`) of rows that the searches may have made."""
+        names = [(search, entry(search.algorithm).rows.values()) for search in self.searches]
+        return {row for row in set(rows) if any(row[0] in own and search.covers(row[1]) for search, own in names)}
 
 
 def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:

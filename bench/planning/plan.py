@@ -12,7 +12,7 @@ from itertools import product
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
-from bench.planning.configurations import TUNED, configurations_of, tries
+from bench.planning.configurations import REACH, TUNED, configurations_of, too_few, tries
 from bench.planning.model import Plan, Search, shortened, units_of
 from bench.planning.request import Notes, Request, check_names, sort_values
 from bench.planning.requirements import supply
@@ -54,7 +54,9 @@ def make_plan(request: Request) -> Plan:
             continue
         spaces = [_space_of(algorithm, one, paper, hyper, paper is not None and shortened(one, base)) for one in fitted]
         if request.budget:
-            units += _budgeted(algorithm, spaces[0], rates, request)
+            drawn, chosen = _budgeted(algorithm, spaces[0], rates, request, notes)
+            units += drawn
+            searches += chosen
             continue
         configurations = configurations_of(algorithm, spaces[0], request, notes)
         several = {name: values for name, values in own.items() if len(values) > 1}
@@ -99,19 +101,26 @@ def _tuned_rates(request: Request, fields: dict[str, tuple[str, ...]]) -> list[f
     return rates
 
 
-def _budgeted(algorithm: Entry, search: Search, rates: list[float], request: Request) -> list[RunSpec]:
-    """All seeds of the configurations that `--budget` gives an algorithm."""
-    if request.budget > 1 and not search.setting.validation_fraction:
+def _budgeted(
+    algorithm: Entry, search: Search, rates: list[float], request: Request, notes: Notes
+) -> tuple[list[RunSpec], list[Search]]:
+    """The configurations that `--budget` gives an algorithm, as runs of all seeds; under Optuna their space."""
+    setting, budget = search.setting, request.budget
+    if budget > 1 and not setting.validation_fraction:
         raise UsageError(
-            f"--budget {request.budget} chooses among configurations and validation_fraction is 0: a choice on the "
-            "test set is not offered; set validation_fraction above 0"
+            f"--budget {budget} chooses among configurations and validation_fraction is 0: a choice on the test set "
+            "is not offered; set validation_fraction above 0"
         )
-    configurations = tries(algorithm, search, rates, request.budget)
-    return [
-        unit
-        for values, setting in configurations
-        for unit in units_of(replace(search, setting=setting), values, request.seeds)
-    ]
+    if request.search != "optuna":
+        tried = tries(algorithm, search, rates, budget)
+        return [
+            unit for values, one in tried for unit in units_of(replace(search, setting=one), values, request.seeds)
+        ], []
+    count = len(configurations_of(algorithm, search, request, notes)) * len(rates)
+    if rates and count < budget and all(isinstance(value, Grid) for value in search.values.values()):
+        raise too_few(algorithm, count, budget)
+    lr = Grid(*rates) if rates else Range(setting.lr / REACH, setting.lr * REACH, log=True)
+    return [], [replace(search, tuned={"lr": lr})]
 
 
 def _without_repeats(units: list[RunSpec], notes: Notes) -> list[RunSpec]:

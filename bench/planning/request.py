@@ -33,13 +33,18 @@ class Request:
     origins: Mapping[str, str] = field(default_factory=dict)  # where each of `values` was given
     seeds: int = 1  # counted from 0
     search: str = "grid"
-    num_samples: int = 10  # configurations per algorithm, for random and Optuna
+    num_samples: int = 10  # configurations per algorithm, for random and Optuna without `budget`
     budget: int = 0  # configurations that every algorithm gets, the learning rate being tuned as well; 0 for none
     scheduler: str = "none"
     confirm: tuple[int, ...] = ()
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     force: bool = False
     table: str | None = None  # name in print of a table of `paper`, whose cells are run; None for a sweep of one's own
+
+    @property
+    def configurations(self) -> int:
+        """The number of configurations that Optuna chooses for each algorithm."""
+        return self.budget or self.num_samples
 
     def place_of(self, name: str) -> str:
         """The words that a message adds on a value's origin; none for the command line."""
@@ -74,10 +79,12 @@ def check_names(request: Request) -> None:
     info(request.dataset)
     if request.paper and request.paper not in PAPERS:
         raise unknown("paper", request.paper, PAPERS)
-    beside = {"--search": request.search != "grid", "--scheduler": request.scheduler != "none"}
+    beside = {"--search random": request.search == "random", "--scheduler": request.scheduler != "none"}
     if request.budget and any(beside.values()):
         left = " and ".join(name for name, given in beside.items() if given)
-        raise UsageError(f"--budget draws configurations itself and runs all of them: leave out {left}")
+        raise UsageError(
+            f"--budget draws configurations itself, or has Optuna choose them, and runs all of them: leave out {left}"
+        )
 
 
 def find_algorithm(name: str) -> Entry:

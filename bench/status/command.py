@@ -13,7 +13,6 @@ from typing import Any
 
 from bench.errors import EXIT_OK, UsageError
 from bench.execution import default_out
-from bench.identity import identity_json
 from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import make_plan
@@ -79,9 +78,12 @@ def _of_plan(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
         named = {"run_key": unit.key, "run": trial_name([unit], varied)}
         reason = next(filter(None, map(reasons.get, unit.rows.values())), _SOUND)
         rows.append(named | asdict(states.standing(unit.key, status)) | reason)
-    searched = {(search.algorithm, identity_json(search.setting)) for search in plan.searches}
+    searched = plan.of_searches((row["algorithm"], row["setting_json"]) for row in stored)
+    planned = {row["run_key"] for row in rows}  # a confirming run's setting is that of the search
     return rows + [
-        _line(one, states) for one in _in_order(stored) if (one.row["algorithm"], one.row["setting_json"]) in searched
+        _line(one, states)
+        for one in _in_order(stored)
+        if (one.row["algorithm"], one.row["setting_json"]) in searched and one.row["run_key"] not in planned
     ]
 
 

@@ -36,6 +36,7 @@ from bench.sync.session import check_place, mirror_url
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store
+from leaderboards.rows.schema import own_name
 from leaderboards.shell_text import typed
 from search_spaces import Range, Setting, setting_fields
 
@@ -245,11 +246,16 @@ def _searched(plan: Plan, out: Path) -> list[Searched]:
             algorithm=search.algorithm,
             setting=search.setting.as_dict(),
             space={
-                name: str(one) for name, one in search.values.items() if isinstance(one, Range) or len(one.values) > 1
+                name: str(one)
+                for name, one in [
+                    *search.tuned.items(),
+                    *((own_name(search.algorithm, name), one) for name, one in search.values.items()),
+                ]
+                if isinstance(one, Range) or len(one.values) > 1
             },
             relations=list(search.where),
             source=search.source,
-            configurations=int(min(plan.request.num_samples, size(search))),
+            configurations=int(min(plan.request.configurations, size(search))),
             runs_at_most=plan.request.seeds * remaining(plan, search, past.known),
             seconds_per_run_at_most=None,
         )

@@ -19,6 +19,8 @@ def make_request(options: SweepOptions) -> Request:
         raise UsageError(
             f"--num-samples {options.num_samples} is for --search random or --search optuna: {other}leave it out"
         )
+    if options.budget and "num_samples" in given and not grid_over:
+        raise UsageError(f"--budget {options.budget} is the number of configurations: leave --num-samples out")
     _check_confirm(options)
     if not options.algo and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")

@@ -209,10 +209,13 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
 
     names = {name for unit in plan.units for name in unit.row_names.values()}
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
-    settings = {unit.setting for unit in plan.units} | {search.setting for search in plan.searches}
+    settings = {identity_json(setting) for setting in {unit.setting for unit in plan.units}}
+    if plan.searches:
+        runs = Store(out).runs(columns=("algorithm", "setting_json"))
+        settings |= {text for _, text in plan.of_searches(zip(runs.algorithm, runs.setting_json, strict=True))}
     print_leaderboard(
         out,
-        where={"algorithm": sorted(names), "setting_json": sorted(map(identity_json, settings))},
+        where={"algorithm": sorted(names), "setting_json": sorted(settings)},
         style="json" if as_json else "table",
         tuned=plan.tuned,
         confirmed_at=confirmed_at,

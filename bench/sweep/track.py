@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench import artifacts
-from bench.identity import identity_json
 from bench.planning.model import Plan
 from bench.planning.run_spec import RunSpec
 from bench.terminal.words import counted
@@ -62,9 +61,11 @@ class Tracking:
 
     def _searched(self) -> set[str]:
         """The finished runs of the plan's searches."""
-        keys: set[str] = set()
-        for search in self._plan.searches:
-            runs = Store(self._out).runs()
-            fitting = (runs.algorithm == search.algorithm) & (runs.setting_json == identity_json(search.setting))
-            keys |= set(runs.run_key[fitting & (runs.status == "finished")])
-        return keys
+        if not self._plan.searches:
+            return set()
+        runs = Store(self._out).runs(columns=("run_key", "status", "algorithm", "setting_json"))
+        runs = runs[runs.status == "finished"]
+        own = self._plan.of_searches(zip(runs.algorithm, runs.setting_json, strict=True))
+        return {
+            key for key, *row in zip(runs.run_key, runs.algorithm, runs.setting_json, strict=True) if tuple(row) in own
+        }
