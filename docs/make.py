@@ -56,6 +56,8 @@ what selecting a round on validation promised beyond the test set |
 | `<metric>_low`, `_high` | 95 % interval: Student's t; empty below 3 seeds |
 | `<metric>_rank` | by means in the cell among the selected, 1 is best; \
 accuracy ranks are empty for fewer than 3 seeds where another row has 3 |
+| `<metric>_shared_rank` | of best, final and selected accuracy: the same, but shared by what a paired t test over \
+seeds (Holm, 5 %) cannot tell from the best of a group, as tables mark it |
 | `<metric>_count` | of metrics that a finished run may lack: how many have it; unless all do, the rest is empty |
 
 `leaderboards.board.leaderboard` makes it of `runs`, also in memory and with further metrics. Made of

@@ -12,9 +12,11 @@ from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.rows.schema import COLUMNS, HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
 from leaderboards.stats.intervals import INTERVAL_FROM, t_limits
+from leaderboards.stats.paired import Seeds, shared_ranks
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
+SHARED = ("best_accuracy", "final_accuracy", "selected_accuracy")  # metrics whose ranks are tested as well
 CHOICE = ("configurations", "chosen_on")  # columns that `confirmed.confirmed` adds to runs
 
 
@@ -45,7 +47,8 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         several package versions; and for each metric of `METRICS` over finished runs: `_mean`; `_std` (n - 1; empty
         for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; accuracies' within [0, 1]);
         `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and reference rows
-        have none, nor, but for costs, have fewer than 3 seeds beside at least 3). Of a metric that a finished run may
+        have none, nor, but for costs, have fewer than 3 seeds beside at least 3); for those of `SHARED` also
+        `_shared_rank`, shared by what no test separates (`paired.shared_ranks`). Of a metric that a finished run may
         lack, `_count` says how many have it; the other statistics are empty unless every run has it.
     """
     runs = _one_run_per_seed(current(runs))
@@ -64,6 +67,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)
         for metric in metrics.values()
     }
+    ranks |= {f"{name}_shared_rank": _shared_ranks(board[enough], runs, metrics[name]) for name in SHARED}
     board = pd.concat([board, pd.DataFrame(ranks, index=board.index)], axis=1)
     order = ["dataset", "alpha", "participation", "setting_json", "algorithm", "hp_json"]
     return board.sort_values(order, ignore_index=True)[_column_order(board, metrics)]
@@ -201,8 +205,23 @@ def _ranks(board: pd.DataFrame, ranked: pd.Series, metric: Metric) -> pd.Series:
     return means.groupby(board["cell"]).rank(method="min", ascending=not metric.higher_is_better).astype("Int64")
 
 
+def _shared_ranks(ranked: pd.DataFrame, runs: pd.DataFrame, metric: Metric) -> pd.Series:
+    """The rows' ranks in their cells by tests over seeds; `runs` are one for each configuration and seed."""
+    ranked = ranked[ranked[f"{metric.name}_mean"].notna()]
+    places = ranked[[*CONFIGURATION, "cell"]].assign(place=ranked.index)
+    places = places.merge(runs.loc[runs["status"] == "finished", [*CONFIGURATION, "seed", metric.name]])
+    ranks: dict[Any, int] = {}
+    for _, rows in places.groupby("cell"):
+        values: dict[str, Seeds] = {
+            str(place): dict(zip(own["seed"], own[metric.name], strict=True)) for place, own in rows.groupby("place")
+        }
+        ranks |= {int(one.algorithm): one.rank for one in shared_ranks(values, metric.higher_is_better)}
+    return pd.Series(ranks, dtype="Int64")
+
+
 def _column_order(board: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[str]:
     statistics = [f"{name}_{part}" for name in metrics for part in ("mean", "std", "low", "high", "rank")]
+    statistics += [f"{name}_shared_rank" for name in SHARED]
     statistics += [f"{name}_count" for name in _may_lack(metrics)]
     first = ["cell", *CONFIGURATION, *hyperparameter_columns(board.columns), *SETTING_COLUMNS, "selected_on", "n"]
     first += ["failed", "stopped", *_choice(board), "selected", "validation_gap"]

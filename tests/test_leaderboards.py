@@ -13,7 +13,7 @@ from rows import CURVE, START, failed_row, make_row
 from bench.stored.results import read
 from bench.terminal.render import print_leaderboard
 from leaderboards import METRICS, Store, find_metric
-from leaderboards.board import leaderboard
+from leaderboards.board import leaderboard, with_seeds
 from leaderboards.papers.replication import Candidate, replications
 from leaderboards.problems import cell_of
 from leaderboards.published import printed_cells
@@ -344,3 +344,18 @@ def test_fixed_values_unlike_their_defaults_are_shown() -> None:
     defaults = {"a": {"x": 1, "y": 5}, "b": {"x": 1}}
     table = tables_of(board, [BEST], defaults=defaults)[0]
     assert {line.label: line.hyperparameters for line in table.rows} == {"a": "y=2", "b": ""}
+
+
+def test_shared_ranks_are_those_of_the_printed_table():
+    """MOON varies too much to be told from FedProx, FedAvg does not; FedGKD's difference from FedAvg is constant."""
+    accuracies = {"fedavg": (50, 52, 54), "fedprox": (51, 53, 55.5), "moon": (52, 50, 48), "fedgkd": (40, 42, 44)}
+    rows = [run(name, 1, seed, 50, best) for name, seeds in accuracies.items() for seed, best in enumerate(seeds)]
+    rows += [run("fedcad", 1, 0, 50, 60), *(run("fedntd", 1, seed, 50, 30, diverged=True) for seed in range(3))]
+    runs = to_pandas(concatenate([run_table(row) for row in rows]))
+    board = leaderboard(runs)
+    columns = board.set_index("algorithm")[["best_accuracy_rank", "best_accuracy_shared_rank"]]
+    ranks = {name: tuple(own) for name, own in columns.iterrows() if own.notna().all()}
+    assert ranks == {"fedprox": (1, 1), "fedavg": (2, 3), "moon": (3, 1), "fedgkd": (4, 3)}, "none for 1 seed, diverged"
+    (table,) = tables_of(with_seeds(board, runs, [BEST]), [BEST])
+    printed = {row.algorithm: row.cells[0].rank for row in table.rows}
+    assert {name: rank for name, rank in printed.items() if rank} == {name: rank for name, (_, rank) in ranks.items()}
