@@ -119,9 +119,9 @@ def complaint(resources: Resources, stopping: bool = False, seconds: float = 0.5
     """The first complaint of so many seconds, if any."""
     watch, until = ray_cluster.Watch(resources), time.monotonic() + seconds
     try:
-        while time.monotonic() < until and not watch.complaint(stopping):
+        while time.monotonic() < until and not watch.lost_reason(stopping):
             time.sleep(0.01)
-        return watch.complaint(stopping)
+        return watch.lost_reason(stopping)
     finally:
         watch.close()
 

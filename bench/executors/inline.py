@@ -32,16 +32,16 @@ def run_inline(sweep: Sweep) -> None:
             proposer.tell(asked, report["objective"] if report["status"] == "finished" else math.nan)
 
 
-def _run(told: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
-    sweep.events.started(told)
-    trial = RunGroup(told.units, execution)
-    report = trial.report()
+def _run(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
+    sweep.events.started(trial)
+    group = RunGroup(trial.units, execution)
+    report = group.report()
     while not report["done"]:
-        report = trial.step()
-        sweep.events.reported(told, report)
-    trial.end()
-    report = trial.report()  # with the errors of the end
-    trial.close()
-    sweep.events.ended(told, report)
+        report = group.step()
+        sweep.events.reported(trial, report)
+    group.end()
+    report = group.report()  # with the errors of the end
+    group.close()
+    sweep.events.ended(trial, report)
     sweep.outcome.note(report)
     return report

@@ -27,7 +27,7 @@ class Watcher(tune.Callback):
     def __init__(self, trainable: type[SweepTrainable], execution: Execution, events: Events, outcome: Outcome) -> None:
         self._trainable, self._execution = trainable, execution
         self._events, self._outcome = events, outcome
-        self._known: dict[str, Watched] = {}
+        self._trials: dict[str, Watched] = {}
         self._begun: set[str] = set()
         self._closed = False
         self._warned = 0  # bytes of the workers' warnings that were passed on
@@ -70,29 +70,29 @@ class Watcher(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Tell that a trial begins anew on another worker; a machine that is not ready ends the whole sweep."""
-        error = _error_of(trial)
         if self._closed:
             return
+        error = _error_of(trial)
         if problem := self._problem(error):
             self._stop_all()
             self._outcome.note({"status": "environment", "error": problem})
         elif not self._execution.stopping:
-            told = f"{self._watched(trial).name}: {_reason(error)}; it goes on from its last save"
-            warnings.warn(f"{told} (failure {trial.num_failures} of this trial)", Slower, stacklevel=2)
+            reason = f"{self._watched(trial).name}: {_reason(error)}; it goes on from its last save"
+            warnings.warn(f"{reason} (failure {trial.num_failures} of this trial)", Slower, stacklevel=2)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Count a trial without a last report: an interrupted or a failed one, or a machine that is not ready."""
         if self._closed:
             return
-        told, error = self._watched(trial), _error_of(trial)
+        ended, error = self._watched(trial), _error_of(trial)
         report = {"status": "interrupted"}
         if problem := self._problem(error):
             self._stop_all()
             report = {"status": "environment", "error": problem}
         elif not self._execution.stopping:
             reason = f"{_reason(error)}, {trial.num_failures} times"
-            report = {"status": "failed", "error": f"{told.name}: {reason}{self._record(trial, reason)}"}
-        self._events.ended(told, report)
+            report = {"status": "failed", "error": f"{ended.name}: {reason}{self._record(trial, reason)}"}
+        self._events.ended(ended, report)
         self._outcome.note(report)
 
     def close(self) -> None:
@@ -130,9 +130,9 @@ class Watcher(tune.Callback):
         return prevented
 
     def _watched(self, trial: Trial) -> Watched:
-        if trial.trial_id not in self._known:
-            self._known[trial.trial_id] = watched(self._resolved(trial)[0], self._trainable.varied)
-        return self._known[trial.trial_id]
+        if trial.trial_id not in self._trials:
+            self._trials[trial.trial_id] = watched(self._resolved(trial)[0], self._trainable.varied)
+        return self._trials[trial.trial_id]
 
     def _resolved(self, trial: Trial) -> tuple[list[RunSpec], Execution]:
         return self._trainable.resolve(None, trial.config)  # type: ignore[arg-type]

@@ -114,13 +114,13 @@ def _end_at_once() -> None:
 
 def _started_by(parent: int | str) -> list[int]:
     """Processes of Ray that a process started, and all that these did. None where there is no /proc."""
-    found = []
+    processes = []
     for file in Path(f"/proc/{parent}/task").glob("*/children"):
         with suppress(OSError):  # it ended meanwhile
             for child in map(int, file.read_text().split()):
                 if parent != "self" or PROGRAMS in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found += [child, *_started_by(child)]
-    return found
+                    processes += [child, *_started_by(child)]
+    return processes
 
 
 def check_address(address: str | None) -> None:
@@ -169,7 +169,7 @@ class Watch:
         self._over = threading.Event()
         threading.Thread(target=self._ask, name="watch", daemon=True).start()
 
-    def complaint(self, stopping: bool) -> str:
+    def lost_reason(self, stopping: bool) -> str:
         """Say why no trial can go on; empty if one can. A `stopping` sweep has no patience: nothing is to come."""
         now, resources = time.monotonic(), self._resources
         paused, self._judged = now - self._judged, now

@@ -51,8 +51,8 @@ def run_ray(sweep: Sweep) -> None:
         if sweep.plan.searches and not sweep.execution.stopping and "environment" not in sweep.outcome.statuses:
             _run_searches(sweep)
     except ClusterLost as problem:
-        told = "runs that ended are stored, others are saved: the same command goes on"
-        sweep.outcome.note({"status": "environment", "error": f"{problem}; {told}"})
+        advice = "runs that ended are stored, others are saved: the same command goes on"
+        sweep.outcome.note({"status": "environment", "error": f"{problem}; {advice}"})
         if started:
             give_up()
             started = False
@@ -162,7 +162,7 @@ def _fit_while_watched(tuner: tune.Tuner, sweep: Sweep) -> None:
     try:
         while thread.is_alive():
             thread.join(0.2)
-            if problem := watch.complaint(sweep.execution.stopping):
+            if problem := watch.lost_reason(sweep.execution.stopping):
                 raise ClusterLost(problem)
     finally:
         watch.close()

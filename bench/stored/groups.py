@@ -63,7 +63,7 @@ class Group(problems.Problem):
 
     @property
     def title(self) -> str:
-        """What all its numbers have in common."""
+        """The facts that all its numbers share."""
         setting = self.setting
         told = ("partition", "num_clients", "rounds", "local_epochs")
         parts = [

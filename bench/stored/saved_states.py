@@ -70,19 +70,19 @@ class UnderWay:
 
 
 def under_way(out: Path) -> UnderWay:
-    """What lies below `out`/state now."""
+    """List the saved and the claimed runs of a result folder."""
     claims = sorted((out / "state").glob("*.lock"))
     running = frozenset(file.stem for file in claims if len(file.stem) == 64 and _held(file))
     return UnderWay(_manifests(out), running)
 
 
 def count_saved(out: Path, keys: Collection[str] | None) -> int:
-    """How many runs of these keys, or of all if None, have a state with a finished round."""
+    """Count the runs of these keys, or all if None, whose state has a finished round."""
     return sum(bool(_round(found)) for key, found in _manifests(out).items() if keys is None or key in keys)
 
 
 def no_results(folders: Sequence[Path]) -> UsageError:
-    """What to say of folders, or files of rows, none of which holds a run."""
+    """Make the error of folders, or files of rows, none of which holds a run."""
     names = ", ".join(map(str, folders))
     saved = {folder: count for folder in folders if (count := count_saved(folder, None))}
     if saved:

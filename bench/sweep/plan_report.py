@@ -67,7 +67,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Searched:
-    """What Optuna may choose for one algorithm in one setting."""
+    """A search by Optuna: one algorithm's space in one setting, and the runs that it may add."""
 
     algorithm: str
     setting: dict[str, Any]
@@ -127,12 +127,12 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
     stored, missing = _in_mirror(plan, mirror, resolved.out, missing)
-    times = _times(plan, options, resolved, missing)
+    first = [_first_of(search) for search in plan.searches]
+    times = _times(options, resolved, [*missing, *first])
+    searches = _searched(plan, resolved.out, [times[unit.key] for unit in first])
     concurrent = _concurrent(options, trial_share(options, resolved, plan, missing, store))
     packs = [len(trial) for trial in trials_of(plan, missing, resolved.pack)] if resolved.pack > 1 else []
     largest = max(packs, default=1)
-    searches, first = _searched(plan, resolved.out), [_first_of(search) for search in plan.searches]
-    times |= _times(plan, options, resolved, first)
     to_do = [(unit, 1) for unit in missing] + [
         (unit, one.runs_at_most) for unit, one in zip(first, searches, strict=True)
     ]
@@ -166,10 +166,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         origins=dict(plan.origins),
         notes=list(plan.notes),
         trials=_configurations(plan, times, options.data_dir),
-        searches=[
-            replace(one, seconds_per_run_at_most=times[unit.key].high if times[unit.key].known else None)
-            for unit, one in zip(first, searches, strict=True)
-        ],
+        searches=searches,
         table=_table_figures(plan) if plan.cells else {},
     )
 
@@ -197,7 +194,7 @@ def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[RunSpec]) -
     return len(missing) - len(left), missing if plan.request.force else left
 
 
-def _times(plan: Plan, options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]) -> dict[str, Time]:
+def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]) -> dict[str, Time]:
     """Run key -> time of each missing run: at the rate of stored runs, else by a measurement of this machine's CPU."""
     rates = RecordedRates(Store(resolved.out), resolved.device)
     times = {unit.key: Time(*[rates.seconds(unit.algorithm, unit.setting)] * 2) for unit in missing}
@@ -235,8 +232,8 @@ def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) ->
     return configurations
 
 
-def _searched(plan: Plan, out: Path) -> list[Searched]:
-    """The plan's searches, by what is stored of them; times are not known yet."""
+def _searched(plan: Plan, out: Path, times: Sequence[Time]) -> list[Searched]:
+    """Describe the plan's searches, by what is stored of them. `times`: of a run of each."""
     if not plan.searches:
         return []
     from bench.executors.optuna_search import histories, remaining, size
@@ -257,9 +254,9 @@ def _searched(plan: Plan, out: Path) -> list[Searched]:
             source=search.source,
             configurations=int(min(plan.request.configurations, size(search))),
             runs_at_most=plan.request.seeds * remaining(plan, search, past.known),
-            seconds_per_run_at_most=None,
+            seconds_per_run_at_most=time.high if time.known else None,
         )
-        for search, past in zip(plan.searches, histories(plan, plan.searches, str(out)), strict=True)
+        for search, past, time in zip(plan.searches, histories(plan, plan.searches, str(out)), times, strict=True)
     ]
 
 
