@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,9 @@ def test_the_first_signal_saves_and_exits_130(
 ) -> None:
     process = start(*LONG, "--executor", executor, "--out", str(tmp_path))
     wait_for(lambda: saved_round(tmp_path) >= 4)
+    if number == signal.SIGTERM:  # `timeout` sends it twice: to its command, and then to all
+        os.kill(process.pid, number)
+        time.sleep(0.02)
     os.killpg(process.pid, number)  # as terminals and batch systems do: Ray and its workers get it, too
     _, err = process.communicate(timeout=180)
     assert process.returncode == 130, err
