@@ -7,7 +7,6 @@ from typing import Any
 
 from bench.execution import Execution
 from bench.executors.events import Watched, watched
-from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
 from bench.executors.trials import Sweep, scheduled
 from bench.planning.labels import varied_names
 from bench.trial.trial import RunGroup
@@ -21,6 +20,15 @@ def run_inline(sweep: Sweep) -> None:
         how = scheduled(plan, units[0].setting, execution, sweep.resources.pack)
         if _run(watched(units, differing), how, sweep)["ends_sweep"]:
             return
+    if plan.searches:
+        _run_searches(sweep)
+
+
+def _run_searches(sweep: Sweep) -> None:
+    """Try the configurations of one search after another."""
+    from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
+
+    plan, execution = sweep.plan, sweep.execution
     names = varied(plan.searches)
     for search, past in zip(plan.searches, histories(plan, plan.searches, execution.out), strict=True):
         proposer = Proposer(plan, search, past)

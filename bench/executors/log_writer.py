@@ -216,9 +216,6 @@ def logged(
     Raises:
         EnvironmentProblem: a tool is not installed or cannot be used.
     """
-    if not names:
-        yield []
-        return
     writer = LogWriter(make_tools(names, store.out, offline), store.out, fresh)
     try:
         # Keys of the sweep's rows that are not about to be made; some may not be stored.

@@ -12,20 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 from ray.tune.search import Searcher
 
 from bench.execution import Execution
 from bench.executors.grouped_asha import Contests, asha, contests_of
-from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.trials import Sweep, scheduled
 from bench.planning.labels import varied_names
 from bench.planning.run_spec import RunSpec
+
+if TYPE_CHECKING:
+    from bench.executors.optuna_search import Proposer
 
 WORKER_DEATHS = 3  # that a trial survives: it goes on from its last save, on any worker
 
@@ -82,6 +84,8 @@ def _run_trials(sweep: Sweep) -> None:
 
 def _run_searches(sweep: Sweep) -> None:
     """Sample as many configurations of every search as are wanted and not stored, all searches side by side."""
+    from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
+
     searches, request = sweep.plan.searches, sweep.plan.request
     past = histories(sweep.plan, searches, sweep.execution.out)
     proposers = {index: Proposer(sweep.plan, search, past[index]) for index, search in enumerate(searches)}

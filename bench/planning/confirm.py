@@ -37,7 +37,7 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     """
     origins: dict[tuple[str, Setting], Setting] = {}
     units: list[RunSpec] = []
-    for algorithm, tuned in _searched(plan) if plan.request.confirm else ():
+    for algorithm, tuned in _searched(plan):
         for place, seeds in _places(plan, tuned):
             setting = supply(entry(algorithm), place)
             cell, origin = (algorithm, _but_tuned(plan, setting)), _but_tuned(plan, tuned)

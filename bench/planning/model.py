@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from algorithms import entry
 from bench.identity import identity
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
-from bench.planning.tables import Cell
 from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, Range, Setting, Value
+
+if TYPE_CHECKING:
+    from bench.planning.tables import Cell
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from bench.planning.request import Notes, Request, check_names, sort_values
 from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec, distinct_runs
 from bench.planning.settings import choose_setting, given_grids, settings_of
-from bench.planning.table_plan import make_table_plan
 from bench.terminal.words import text
 from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
 
@@ -30,6 +29,8 @@ def make_plan(request: Request) -> Plan:
     if request.table and request.budget:
         raise UsageError("--table runs a paper's own configurations: leave out --budget, or --table")
     if request.table:
+        from bench.planning.table_plan import make_table_plan
+
         return make_table_plan(request)
     check_names(request)
     skip_unfit = request.algorithms == ("all",)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bench.errors import EXIT_INTERRUPTED, EXIT_OK
-from bench.planning.confirm import stand_ins
 from bench.planning.plan import make_plan
+from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import check_out, check_start
 from bench.sweep.request import make_request
@@ -48,7 +48,11 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
     plan = make_plan(make_request(options))
     resolved = resolve(options, plan)
     check_start(plan, resolved.out)
-    confirming = stand_ins(plan)  # raises before anything runs if a value of --confirm-at is not allowed
+    confirming: list[RunSpec] = []
+    if plan.request.confirm:
+        from bench.planning.confirm import stand_ins
+
+        confirming = stand_ins(plan)  # raises before anything runs if a value of --confirm-at is not allowed
     if options.dry_run:
         from bench.sweep.plan_report import print_dry_run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -17,9 +17,8 @@ from bench.execution import Execution, default_out
 from bench.executors.runner import run_plan
 from bench.executors.trials import Outcome, Resources, missing_units, trials_of
 from bench.identity import identity_json
-from bench.planning.confirm import confirmation, tuned_at
 from bench.planning.cost_model import RecordedRates
-from bench.planning.model import Plan
+from bench.planning.model import Plan, Search
 from bench.planning.run_spec import RunSpec
 from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions
@@ -31,6 +30,7 @@ from leaderboards import Store, StoreError
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
+    from bench.executors.events import Observer
     from bench.executors.progress import Ahead
     from search_spaces import Value
 
@@ -54,6 +54,8 @@ def run(
     try:
         confirmed_at = None
         if plan.request.confirm:
+            from bench.planning.confirm import confirmation, tuned_at
+
             confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
             if plan.units and status in (EXIT_OK, EXIT_FAILED):
                 status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
@@ -73,7 +75,6 @@ def _train(
     spent: float = 0.0,
 ) -> int:
     """Run what is missing of a plan; returns the exit status. `spent`: seconds of the time budget that are over."""
-    from bench.executors.log_writer import logged
     from bench.executors.progress import make_display
     from bench.sweep.track import Tracking
 
@@ -83,7 +84,7 @@ def _train(
     tracking = Tracking(plan, units, out, options.track, options.force)
     _announce(plan, units, 0 if options.force else count_saved(out, {unit.key for unit in units}))
     say(*tracking.before(), *pack_notes(options, resolved))
-    with logged(options.log, plan, units, store, offline=options.offline, fresh=options.force) as observers:
+    with _logs(options, plan, units, store) as observers:
         if not (units or plan.searches):
             return EXIT_OK
         execution = Execution(
@@ -128,9 +129,19 @@ def _train(
     return outcome.exit_status
 
 
+def _logs(
+    options: SweepOptions, plan: Plan, units: Sequence[RunSpec], store: Store
+) -> AbstractContextManager[list[Observer]]:
+    """The observers that `--log` asks for."""
+    if not options.log:
+        return nullcontext([])
+    from bench.executors.log_writer import logged
+
+    return logged(options.log, plan, units, store, offline=options.offline, fresh=options.force)
+
+
 def _ahead(plan: Plan, units: Sequence[RunSpec], execution: Execution, pack: int) -> Ahead:
     """The trials to come and their work, by the rates of stored runs."""
-    from bench.executors.optuna_search import histories, remaining
     from bench.executors.progress import Ahead
 
     rates = RecordedRates(Store(Path(execution.out)), execution.device)
@@ -139,8 +150,12 @@ def _ahead(plan: Plan, units: Sequence[RunSpec], execution: Execution, pack: int
         return sum(rates.work(unit.algorithm, unit.setting) for unit in units)
 
     trials = trials_of(plan, units, pack)
-    past = histories(plan, plan.searches, execution.out)
-    chosen = [(remaining(plan, search, one.known), search) for search, one in zip(plan.searches, past, strict=True)]
+    chosen: list[tuple[int, Search]] = []
+    if plan.searches:
+        from bench.executors.optuna_search import histories, remaining
+
+        past = histories(plan, plan.searches, execution.out)
+        chosen = [(remaining(plan, search, one.known), search) for search, one in zip(plan.searches, past, strict=True)]
     searched = sum(plan.request.seeds * count * rates.work(one.algorithm, one.setting) for count, one in chosen)
     return Ahead(
         trials=len(trials) + sum(count for count, _ in chosen),
