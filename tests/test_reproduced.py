@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from rows import failed_row, make_row
 
@@ -108,3 +111,24 @@ def test_a_whole_run_of_one_cell_is_no_short_run_of_another(capsys):
     assert compare(["--paper", "fedcad", "--table", "4", "--out", str(REPRODUCED), "--format", "csv"]) == 0
     cells = [line.split(",") for line in capsys.readouterr().out.splitlines()[1:]]
     assert [cell[8] for cell in cells if cell[10] == "fedavg" and "value" in cell] == ["10"]
+
+
+def test_the_reference_board_reports_other_seeds_of_what_was_chosen_on_seed_0(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The choices and means of the tracked board by pandas alone, against `bench.compare`."""
+    runs = pd.concat(map(pd.read_parquet, (REPRODUCED.parent / "reference" / "runs").glob("*.parquet")))
+    runs = runs[runs["status"] == "finished"].drop_duplicates("run_key")
+    search = runs[(runs["seed"] == 0) & (runs["participation"] == 0.2)].sort_values("best_val_accuracy")
+    chosen = search.drop_duplicates(["alpha", "algorithm"], keep="last")[["alpha", "algorithm", "hp_json", "lr"]]
+    confirming = runs[runs["seed"] > 0].merge(chosen)
+    means = confirming.groupby(["algorithm", "alpha", "participation"])["best_accuracy"].agg(["mean", "size"])
+    assert compare(["--board", "reference", "--metric", "best", "--format", "csv"]) == 0
+    printed = {
+        (row["algorithm"], float(row["alpha"]), float(row["participation"])): (float(row["mean"]), int(row["n"]))
+        for row in csv.DictReader(io.StringIO(capsys.readouterr().out))
+        if row["state"] == "value"
+    }
+    assert len(printed) > 10
+    assert {key: n for key, (_, n) in printed.items()} == {key: means["size"][key] for key in printed}
+    assert [mean for mean, _ in printed.values()] == pytest.approx([means["mean"][key] for key in printed])
