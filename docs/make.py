@@ -3,7 +3,7 @@
 docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the search spaces and the
 docstrings of the algorithms, the README's table of algorithms and its names of data sets, partitions and models from
 the registries, and its reproduced results from leaderboards/reproduced.parquet and the printed numbers; the hooks in
-docs/extending.md come from algorithms/base.py.
+docs/extending.md come from algorithms/base.py. leaderboards/published.parquet is made of published.csv beside it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
 from bench.models.table import MODELS
 from bench.sweep.show import tried
-from leaderboards.published import printed_cells
+from leaderboards.published import PUBLISHED, printed_cells, read_source
 from leaderboards.reproduced import REPRODUCED
+from leaderboards.rows.files import write_together
 from leaderboards.rows.folders import RowFile
 from leaderboards.rows.schema import CURVE_COLUMNS, as_markdown
 from search_spaces import PAPERS, digits, find
@@ -297,6 +298,7 @@ def _escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
+    write_together([(read_source(), PUBLISHED)])
     INDEX.write_text(index(), encoding="utf-8")
     ALGORITHMS.clear()
     ALGORITHMS.update((entry.name, entry) for entry in from_json(INDEX.read_text(encoding="utf-8")))

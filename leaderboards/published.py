@@ -1,21 +1,25 @@
 """The numbers that the four papers print, cell by cell.
 
-`published.parquet` beside this file is made from `published.csv` by `leaderboards.published_source`. Accuracies, AMP
+They are kept in `published.csv`, in this suite's names; docs/make.py makes `published.parquet` of it. Accuracies, AMP
 and WLP are fractions, FM is a variance of fractions, rounds and steps are single ones, whatever scale the paper prints.
+What FedDKD calls FEMNIST are EMNIST's letters, as in FedMAX.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leaderboards.metrics import METRICS
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SOURCE = Path(__file__).with_name("published.csv")
 PUBLISHED = Path(__file__).with_name("published.parquet")
 
 # Quantity, which is a metric of our curves unless it is `rounds` -> its unit.
@@ -82,37 +86,6 @@ class PrintedMetric:
         return {"fraction": 2, "fraction^2": METRICS["fm"].decimals}.get(UNITS[self.quantity], 0)
 
 
-_PLAIN = {
-    "best_acc": ("accuracy", "best"),
-    "final_acc": ("accuracy", "final"),
-    "test_acc": ("accuracy", "unstated"),
-    "final_local_model_acc": ("local_accuracy", "final"),
-    "acc_best_val": ("accuracy", "selected"),
-    "round_best_val": ("rounds", "selected"),
-    "comm_round_best_val": ("communications", "selected"),
-    "train_steps_best_val": ("train_steps", "selected"),
-    "amp": ("amp", "unstated"),
-    "fm": ("fm", "unstated"),
-    "wlp": ("wlp", "unstated"),
-}
-_TO_TARGET = {"rounds": "rounds", "comm_rounds": "communications", "train_steps": "train_steps"}
-
-
-def metric_called(name: str) -> PrintedMetric:
-    """Define a metric by its name in `published.parquet`.
-
-    Raises:
-        ValueError: no table has a metric of that name.
-    """
-    if name in _PLAIN:
-        return PrintedMetric(name, *_PLAIN[name])
-    if match := re.fullmatch(r"acc_at_round_(\d+)", name):
-        return PrintedMetric(name, "accuracy", "at_round", float(match[1]))
-    if match := re.fullmatch(r"(rounds|comm_rounds|train_steps)_to_acc_(0\.\d+)", name):
-        return PrintedMetric(name, _TO_TARGET[match[1]], "to_target", float(match[2]))
-    raise ValueError(f"no printed metric {name!r}; known: {', '.join(_PLAIN)}, acc_at_round_N, rounds_to_acc_X, ...")
-
-
 @dataclass(frozen=True)
 class PrintedCell:
     """One printed number: a row of `published.parquet`.
@@ -126,7 +99,7 @@ class PrintedCell:
         read_to: a row that the paper reads off the first so many rounds of a longer run; None for a whole run.
         printed: the row's name in print.
         hyperparameters: what the row's name itself says, as canonical JSON.
-        metric: see `metric_called`; its quantity, rule and argument follow.
+        metric: as of `PrintedMetric`; its quantity, rule and argument follow.
         unit: of `value`, the printed mean, and `std`, the printed spread over runs (None where there is none).
         note: what is known to be inconsistent or unclear about it; None if nothing.
     """
@@ -172,3 +145,22 @@ def printed_cells() -> tuple[PrintedCell, ...]:
     import pyarrow.parquet as pq
 
     return tuple(PrintedCell(**record) for record in pq.read_table(PUBLISHED).to_pylist())
+
+
+def read_source() -> pa.Table:
+    """Read `published.csv` as the typed table that `published.parquet` holds.
+
+    Raises:
+        pyarrow.ArrowInvalid: a field has a value of another type.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    columns = []
+    for field in fields(PrintedCell):
+        kind, _, optional = str(field.type).partition(" | ")
+        columns.append(pa.field(field.name, kinds[kind], nullable=bool(optional)))
+    schema = pa.schema(columns, metadata={"fedkd_kind": "published"})
+    options = csv.ConvertOptions(column_types=schema, null_values=[""], strings_can_be_null=True)
+    return csv.read_csv(SOURCE, convert_options=options).cast(schema)

@@ -12,8 +12,7 @@ from algorithms import ALGORITHMS
 from bench.planning.tables import column_of
 from bench.trial.results import summarise
 from leaderboards.curve_metrics import value_of
-from leaderboards.published import PUBLISHED, PrintedCell, metric_called, printed_cells
-from leaderboards.published_source import as_table
+from leaderboards.published import PUBLISHED, UNITS, PrintedCell, PrintedMetric, printed_cells, read_source
 from search_spaces import PAPERS, SETTINGS
 
 COUNTS = {
@@ -35,9 +34,9 @@ CURVE = {
 
 
 def test_the_file_is_what_its_source_makes() -> None:
-    made, tracked = as_table(), pq.read_table(PUBLISHED)
-    assert tracked.schema.equals(made.schema)
-    assert tracked.to_pylist() == made.to_pylist(), "run `python -m leaderboards.published_source`"
+    source, tracked = read_source(), pq.read_table(PUBLISHED)
+    assert tracked.schema.equals(source.schema)
+    assert tracked.to_pylist() == source.to_pylist(), "run `python docs/make.py`"
 
 
 def test_every_table_has_its_cells() -> None:
@@ -54,6 +53,12 @@ def test_names_are_those_of_this_suite() -> None:
         assert set(cell.variant) <= set(ALGORITHMS[cell.algorithm].defaults())
         assert cell.heterogeneity in ("dirichlet", "pathological", "by_source", "by_writer")
         assert (cell.alpha is None) == (cell.heterogeneity != "dirichlet")
+        assert cell.unit == UNITS[cell.quantity]
+
+
+def test_a_metric_has_one_definition() -> None:
+    metrics = {cell.measured for cell in printed_cells()}
+    assert len(metrics) == len({metric.name for metric in metrics})
 
 
 def cell_of(**where: object) -> PrintedCell:
@@ -73,33 +78,33 @@ def test_some_numbers_as_printed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("quantity", "rule", "argument", "value"),
     [
-        ("best_acc", 0.75),
-        ("final_acc", 0.6),
-        ("test_acc", 0.6),
-        ("acc_at_round_10", None),
-        ("acc_best_val", 0.5),
-        ("round_best_val", 2),
-        ("comm_round_best_val", 8),
-        ("train_steps_best_val", 200),
-        ("rounds_to_acc_0.65", 3),
-        ("comm_rounds_to_acc_0.5", 8),
-        ("train_steps_to_acc_0.74", 300),
-        ("rounds_to_acc_0.905", None),
-        ("amp", 0.35),
-        ("wlp", None),
-        ("final_local_model_acc", 0.25),
+        ("accuracy", "best", None, 0.75),
+        ("accuracy", "final", None, 0.6),
+        ("accuracy", "unstated", None, 0.6),
+        ("accuracy", "at_round", 10, None),
+        ("accuracy", "selected", None, 0.5),
+        ("rounds", "selected", None, 2),
+        ("communications", "selected", None, 8),
+        ("train_steps", "selected", None, 200),
+        ("rounds", "to_target", 0.65, 3),
+        ("communications", "to_target", 0.5, 8),
+        ("train_steps", "to_target", 0.74, 300),
+        ("rounds", "to_target", 0.905, None),
+        ("amp", "unstated", None, 0.35),
+        ("wlp", "unstated", None, None),
+        ("local_accuracy", "final", None, 0.25),
     ],
 )
-def test_metrics_are_read_off_a_curve(name: str, value: float | None) -> None:
-    assert value_of(metric_called(name), CURVE) == value
+def test_metrics_are_read_off_a_curve(quantity: str, rule: str, argument: float | None, value: float | None) -> None:
+    assert value_of(PrintedMetric("", quantity, rule, argument), CURVE) == value
 
 
 def test_a_run_is_read_as_if_it_had_ended_earlier() -> None:
-    assert value_of(metric_called("acc_best_val"), CURVE, read_to=1) == 0.2
-    assert value_of(metric_called("best_acc"), CURVE, read_to=2) == 0.5
-    assert value_of(metric_called("rounds_to_acc_0.65"), CURVE, read_to=2) is None
+    assert value_of(PrintedMetric("", "accuracy", "selected"), CURVE, read_to=1) == 0.2
+    assert value_of(PrintedMetric("", "accuracy", "best"), CURVE, read_to=2) == 0.5
+    assert value_of(PrintedMetric("", "rounds", "to_target", 0.65), CURVE, read_to=2) is None
 
 
 def test_columns_of_our_rows_hold_what_the_curve_tells() -> None:
