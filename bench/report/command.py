@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.atomic_write import atomic_file
+from bench.charts.panels import renderer
 from bench.compare.filters import selection, selection_options
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
@@ -51,7 +52,7 @@ def _parser() -> Parser:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    from bench.report.page import TITLE, javascript_bundle, page
+    from bench.report.page import TITLE, page
     from bench.stored.results import read
 
     target: Path = arguments.to
@@ -61,7 +62,7 @@ def _report(arguments: argparse.Namespace) -> None:
     folder = next(parent for parent in target.absolute().parents if parent.exists())
     if not folder.is_dir():
         raise UsageError(f"--to {target}: {folder} is a file, not a folder")
-    javascript_bundle()  # what it lacks is said before work is done
+    renderer()  # its absence is said before work is done
     results = read(folders_of(arguments.out), *chosen_by)
     text = page(results, arguments.title or TITLE, datetime.now(UTC))
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -84,13 +84,14 @@ def _response(group: Group, label: str, name: str, cells: Cells, charts: Charts)
     continuous = len(values) > _DISCRETE and all(
         isinstance(value, int | float) and not isinstance(value, bool) for value in values
     )
+    names = varied(records)
     rows = [
         {
             "value": value if continuous else number(value),
             "alpha": number(record["alpha"]),
             "participation": number(record["participation"]),
             "accuracy": record["best_val_accuracy_mean"],
-            "configuration": text_of(record, varied(records)),
+            "configuration": text_of(record, names),
             "n": record["n"],
         }
         for record in records

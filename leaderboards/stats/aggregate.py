@@ -118,9 +118,8 @@ def iqm(values: np.ndarray) -> np.ndarray:
     Of N values ⌊N/4⌋ are dropped on either side (Agarwal et al. 2021, "Deep reinforcement learning at the edge of the
     statistical precipice", section 4). Every score counts alike, so a cell with more seeds counts more.
     """
-    from scipy.stats import trim_mean
-
-    means: np.ndarray = trim_mean(values, 0.25, axis=-1)
+    drop, count = values.shape[-1] // 4, values.shape[-1]  # `scipy.stats.trim_mean` takes half a second to import
+    means: np.ndarray = np.partition(values, (drop, count - drop - 1), axis=-1)[..., drop : count - drop].mean(axis=-1)
     return means
 
 
