@@ -34,13 +34,9 @@ class MergeError(StoreError):
 class Merged:
     """What was done.
 
-    Args:
-        files: read, of rows and of curves.
-        rows: read, those of the destination included.
-        new: rows that came to the destination and count there.
-        replaced: of these, how many took the place of a row that counted there.
-        replicates: run keys that have finished rows from several environments now.
-        unlike: rows beside an unlike result of the same run key and environment.
+    `files` and `rows` were read, those of the destination included; `new` rows came to the destination and count there,
+    `replaced` of them in the place of others; `replicates` run keys have finished rows of several environments now, and
+    `unlike` rows stand beside an unlike result of their run key and environment.
     """
 
     files: int
@@ -52,12 +48,9 @@ class Merged:
 
 
 def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged:
-    """Bring the rows and curves of several result folders into one.
+    """Bring the rows and curves of several result folders, which are only read, into one, whose own rows take part.
 
-    Args:
-        sources: result folders; they are only read.
-        out: the destination; made if need be, else its own rows take part.
-        keep_both: bring results of one run key and environment that disagree, too; the one written last counts.
+    With `keep_both` disagreeing results of one run key and environment come, too; the one written last counts.
 
     Raises:
         MergeError: a file or row breaks the schema, or, without `keep_both`, results of one key and environment
@@ -98,16 +91,15 @@ def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged
 
 def _told(index: pa.Table) -> dict[tuple[str, str], tuple[str, datetime]]:
     """Run key and environment of the rows that count -> their status and when they were written."""
-    columns = (counted(index)[name].to_pylist() for name in ("run_key", "environment", "status", "written"))
-    return {(key, environment): (status, written) for key, environment, status, written in zip(*columns, strict=True)}
+    rows = counted(index).select(["run_key", "environment", "status", "written"]).to_pylist()
+    return {(row["run_key"], row["environment"]): (row["status"], row["written"]) for row in rows}
 
 
 def _copy(source: Folder, target: Folder, needless: Collection[str]) -> None:
     """Copy the files that the target lacks, but those of which it is known that no reader needs them."""
     there, files = target.files(), source.files()
-    have = {path.name for path in (*there.singles, *(segment.path for segment in there.segments), *there.replaced)}
-    have |= there.held()
-    for path in (*files.singles, *(segment.path for segment in files.segments)):
+    have = {path.name for path in (*there.paths, *there.replaced)} | there.held()
+    for path in files.paths:
         name, curve = shared_name(path), source.out / "curves" / path.name
         if name not in have and str(path) not in needless:
             if curve.exists():

@@ -60,15 +60,18 @@ def read_segment(path: Path) -> Segment:
 class Files:
     """The files of rows at one moment.
 
-    Args:
-        singles: all but segments, by name; most hold one row.
-        segments: those that no other replaces, by name.
-        replaced: segments that another one replaces, which a killed compaction left.
+    `singles` are all but segments, most of one row; `segments` those that no other replaces; `replaced` those that
+    another one does, which a killed compaction left. All are sorted by name.
     """
 
     singles: tuple[Path, ...]
     segments: tuple[Segment, ...]
     replaced: tuple[Path, ...]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Files whose rows may count."""
+        return *self.singles, *(segment.path for segment in self.segments)
 
     def held(self) -> set[str]:
         """The names of the files that segments stand in for."""
@@ -81,9 +84,6 @@ class Folder:
     An index is a table with the columns run_key, environment (as of `environment_key`), status, finished, written,
     forced, preferred (forced, or with tracked accuracies), file (its name alone), holder (path of the file that holds
     it) and row (its position there).
-
-    Args:
-        out: the result folder.
     """
 
     def __init__(self, out: Path) -> None:
@@ -92,7 +92,7 @@ class Folder:
         self._singles: dict[tuple[str, bool], pa.Table] = {}
 
     def steady(self, action: Callable[[], _T]) -> _T:
-        """Call `action` again until no file vanishes meanwhile; returns what it gave.
+        """Call `action` again until no file vanishes meanwhile, and return its result.
 
         Raises:
             FileNotFoundError: a file cannot be found again and again.
@@ -234,9 +234,8 @@ def _first_of_each(index: pa.Table, names: Collection[str]) -> pa.Table:
 class Judged:
     """The rows of an index, told apart.
 
-    Args:
-        outdated: (holder, row) of those that no reader needs: another one stands in for them.
-        disagreeing: finished rows of one run key and environment with unlike results, one of each, best first.
+    `outdated` has (holder, row) of those that no reader needs. `disagreeing` has, for each run key and environment with
+    unlike results, one finished row of each, best first.
     """
 
     outdated: set[tuple[str, int]]
@@ -299,11 +298,11 @@ def read_rows(index: pa.Table, columns: Collection[str] | None = None) -> pa.Tab
 
 
 def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
-    """The points of the rows of an index.
+    """Read the points of the rows of an index.
 
     Returns:
-        The columns of `CURVE_COLUMNS`, and `file`, texts as dictionaries; and the files that are not there, each with
-        the number of its rows.
+        The columns of `CURVE_COLUMNS`, and `file`, texts as dictionaries; and the missing files, each with its
+            number of rows.
 
     Raises:
         FileNotFoundError: rows of the index are elsewhere by now.
@@ -311,7 +310,9 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    tables, missing = [_points_schema().empty_table()], dict[Path, int]()
+    texts = pa.dictionary(pa.int32(), pa.string())
+    fields = [pa.field(f.name, texts if f.type == pa.string() else f.type) for f in curves_schema()]
+    tables, missing = [pa.schema([*fields, pa.field("file", texts)]).empty_table()], dict[Path, int]()
     for holder, at in _by_holder(index):
         path = Path(holder).parent.parent / "curves" / Path(holder).name
         rows = index.take(pa.array(at))
@@ -327,7 +328,7 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
         else:
             table = table.filter(pc.is_in(table["run_key"].cast(pa.string()), pa.array(keys)))
             table = table.append_column("file", pa.array([path.name] * table.num_rows, pa.string()))
-        tables.append(_as_points(table))
+        tables.append(fit(table, tables[0].schema))
     return pa.concat_tables(tables), missing
 
 
@@ -342,26 +343,6 @@ def _by_holder(index: pa.Table) -> Iterator[tuple[str, np.ndarray]]:
     order = np.argsort(codes, kind="stable")
     parts = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
     yield from zip(coded.dictionary.to_pylist(), parts, strict=True)
-
-
-def _points_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    texts = pa.dictionary(pa.int32(), pa.string())
-    fields = [pa.field(f.name, texts if f.type == pa.string() else f.type) for f in curves_schema()]
-    return pa.schema([*fields, pa.field("file", texts)])
-
-
-def _as_points(table: pa.Table) -> pa.Table:
-    """A table with the columns of `_points_schema`."""
-    import pyarrow as pa
-
-    columns = []
-    for field in _points_schema():
-        column = table[field.name]
-        encode = pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(column.type)
-        columns.append(column.dictionary_encode() if encode else column)
-    return pa.Table.from_arrays(columns, schema=_points_schema())
 
 
 # Writing
@@ -389,8 +370,7 @@ class Compacted:
 def compact(out: Path) -> Compacted:
     """Write one segment in the place of many files, without the rows that no reader needs; then delete these files.
 
-    Args:
-        out: the result folder. Others may read, write and compact it meanwhile.
+    Others may read, write and compact the folder meanwhile.
 
     Raises:
         StoreError: a file is broken, foreign, or of a schema that cannot be read; nothing is packed.
@@ -413,32 +393,29 @@ def _compact(folder: Folder) -> Compacted:
     import pyarrow.compute as pc
 
     files = folder.files()
-    before = len(files.singles) + len(files.segments) + len(files.replaced)
+    before = len(files.paths) + len(files.replaced)
     index = folder.index(files=files)
     singles = [path for path in files.singles if ROW_NAME.fullmatch(path.name) and _curve_of(path).exists()]
-    taken = {str(path) for path in (*singles, *(segment.path for segment in files.segments))}
-    mine = index.filter(pc.is_in(index["holder"], pa.array(sorted(taken), pa.string())))
+    taken = [*singles, *(segment.path for segment in files.segments)]
+    mine = index.filter(pc.is_in(index["holder"], pa.array([*map(str, taken)], pa.string())))
     judged = judge(mine)  # among those with curves: one without does not make another's curve needless
     if singles or len(files.segments) > 1 or judged.outdated:
         names = {str(path): shared_name(path) for path in singles}
         replaces = {segment.path.name for segment in files.segments}
         replaces = replaces.union(*(segment.replaces for segment in files.segments))
-        kept, shared = [], []
-        for at, (file, holder, row) in enumerate(
-            zip(*(mine[n].to_pylist() for n in ("file", "holder", "row")), strict=True)
-        ):
-            name = names.get(holder, file)
-            if (holder, row) in judged.outdated:
+        kept = dict[int, str]()  # position -> name
+        for at, row in enumerate(mine.select(["file", "holder", "row"]).to_pylist()):
+            name = names.get(row["holder"], row["file"])
+            if (row["holder"], row["row"]) in judged.outdated:
                 replaces.add(name)
             else:
-                kept.append(at)
-                shared.append(name)
-        _write_segment(folder.out, mine.take(pa.array(kept, pa.int64())), shared, replaces)
-        _delete([*singles, *(segment.path for segment in files.segments)])
+                kept[at] = name
+        _write_segment(folder.out, mine.take(pa.array([*kept], pa.int64())), [*kept.values()], replaces)
+        _delete(taken)
     _delete(files.replaced)
     left = folder.files()
     _delete_lone_curves(folder.out, left)
-    return Compacted(before, len(left.singles) + len(left.segments), len(singles))
+    return Compacted(before, len(left.paths), len(singles))
 
 
 def _write_segment(out: Path, index: pa.Table, names: list[str], replaces: Collection[str]) -> None:
@@ -491,7 +468,7 @@ def _delete(paths: Iterable[Path]) -> None:
 
 def _delete_lone_curves(out: Path, files: Files) -> None:
     """Delete the curves that a killed compaction left, and after a day those that a killed writer did."""
-    there = {path.name for path in files.singles} | {segment.path.name for segment in files.segments}
+    there = {path.name for path in files.paths}
     held, yesterday = files.held(), time.time() - 24 * 60 * 60
     for path in list((out / "curves").glob("*.parquet")):
         if path.name not in there and (path.name in held or path.stat().st_mtime < yesterday):

@@ -136,7 +136,7 @@ def _examined(folder: Folder) -> tuple[Checked, set[str]]:
                 names.add(path.name)
     files = folder.files(broken["runs"])
     checked.index = folder.index(files=files)
-    for path in (*files.singles, *(segment.path for segment in files.segments)):
+    for path in files.paths:
         table = read_table(path, "runs")
         checked.rows += table.num_rows
         checked.findings += _hash_problems(path)
