@@ -23,14 +23,12 @@ _SAME = ["algorithm", "algorithm_version", "hp_json", "elsewhere"]  # what a cho
 def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
     """Select the run of seed 0 of each configuration that wins on seed 0 alone, by the rule of `board.leaderboard`.
 
-    Args:
-        runs: as for `board.leaderboard`.
-        tuned: likewise.
-        at: field of the setting -> its value in the cells that were tuned; other cells choose nothing.
+    `runs` and `tuned` are as there. `at` has, by field of the setting, the values of the cells that were tuned; other
+    cells choose nothing.
 
     Returns:
         One row for each algorithm and model variant in each cell that has a selected configuration, with a column
-        `configurations`: how many it was chosen from.
+            `configurations`: how many it was chosen from.
     """
     searched = current(runs[runs["seed"] == SEARCH_SEED])
     known = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
@@ -41,18 +39,13 @@ def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) ->
 
 
 def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) -> pd.DataFrame:
-    """Select the runs that confirm: of the chosen configurations, those of every seed but 0.
+    """Select the runs that confirm: of the configurations that are `chosen`, those of every seed but 0.
 
     A cell takes the choice of the cell that has the values `at` and is otherwise the same; its own if `at` is empty.
 
-    Args:
-        runs: as for `board.leaderboard`.
-        tuned: fields of the setting over which configurations were selected, as `board.leaderboard` takes them.
-        at: field of the setting -> its value in the cells that were tuned.
-
     Returns:
-        Some rows of `runs`, with two more columns, which a leaderboard of them has as well: `configurations`, how many
-        the row's was chosen from, and `chosen_on`, where that was: `seed 0 at participation=0.2`.
+        Some rows of `runs`, with two more columns, which a leaderboard of them has as well: `configurations`, how
+            many the row's was chosen from, and `chosen_on`, where that was: `seed 0 at participation=0.2`.
     """
     winners = _elsewhere(chosen(runs, tuned, at), at)[[*_SAME, "configurations"]]
     others = _elsewhere(runs[runs["seed"] != SEARCH_SEED], at)
@@ -90,10 +83,7 @@ def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
 
 
 def _elsewhere(runs: pd.DataFrame, at: Mapping[str, Any]) -> pd.DataFrame:
-    """`runs` with a column `elsewhere`: the setting without the fields of `at` and their versions.
-
-    Of the model its variant stays.
-    """
+    """Add a column `elsewhere`: the setting without the fields of `at` and their versions; of a model its variant."""
 
     def without(setting_json: str) -> str:
         setting = json.loads(setting_json)

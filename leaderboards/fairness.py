@@ -1,8 +1,8 @@
 """Accuracy client by client: FedKF, sections 3 and 5.4.
 
 A run whose clients keep samples to test on has in its curve, at its last round, the accuracy of the evaluated model on
-each client's own ones, as the metrics `client_accuracy/0`, `client_accuracy/1`, ...; its row has three statistics of
-them, `amp`, `fm` and `wlp`, and its curve these three at every evaluated round.
+each client's own ones, as the metrics `client_accuracy/0`, `client_accuracy/1`, ...; its row and every evaluated round
+have three statistics of them, `amp`, `fm` and `wlp`.
 """
 
 from __future__ import annotations

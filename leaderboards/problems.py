@@ -53,12 +53,7 @@ def cell_of(setting_json: str, tuned: Collection[str] = ()) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """Rows of a leaderboard that are compared with each other.
-
-    Args:
-        place: values of the fields that are laid out side by side.
-        records: the rows.
-    """
+    """Rows of a leaderboard that are compared with each other, at a `place` among those side by side."""
 
     place: Place
     records: tuple[Record, ...]
@@ -72,13 +67,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Problem:
-    """Cells that share a problem.
+    """Cells that share a problem: a `setting` without the fields `by`, which are laid out side by side.
 
-    Args:
-        setting: the fields that they share.
-        by: the fields that are laid out side by side.
-        cells: in ascending order of their places.
-        differing: names of fields in which the problems beside this one differ from it, sorted.
+    Cells are in ascending order of their places. `differing` names, sorted, the fields in which the problems beside
+    this one differ from it.
     """
 
     setting: Mapping[str, Any]

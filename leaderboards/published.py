@@ -148,11 +148,7 @@ def printed_cells() -> tuple[PrintedCell, ...]:
 
 
 def read_source() -> pa.Table:
-    """Read `published.csv` as the typed table that `published.parquet` holds.
-
-    Raises:
-        pyarrow.ArrowInvalid: a field has a value of another type.
-    """
+    """Read `published.csv` as the typed table that `published.parquet` holds."""
     import pyarrow as pa
     from pyarrow import csv
 

@@ -32,11 +32,6 @@ _FOLDERS = ("--out", "--data-dir")  # options that name a folder of the machine
 def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES) -> int:
     """Add the finished and unshortened runs of result folders; of a key that is there already, the new one counts.
 
-    Args:
-        folders: read, not changed.
-        runs: the file of rows, made if need be.
-        curves: that of their curves.
-
     Returns:
         How many runs were added or replaced.
 
@@ -64,10 +59,7 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
 
 
 def publish(folders: Sequence[Path], board: Path) -> int:
-    """Add the runs of result folders to a board, itself a result folder, and compact it.
-
-    Returns:
-        How many runs the folders have.
+    """Add the runs of result folders to a board, itself a result folder, and compact it; return how many they are.
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.

@@ -123,11 +123,11 @@ def shortened_by(asked: Mapping[str, Any], setting: Mapping[str, Any]) -> dict[s
 def _chosen(
     candidate: Candidate, runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]
 ) -> tuple[list[Run], dict[str, Any]]:
-    """The runs that stand for a number, one for each seed, and what shortens them.
+    """Choose the runs that stand for a number, one for each seed, and say what shortens them.
 
     Runs that are shortened alike belong together. Those nearest to the number's setting count: finished ones first,
-    then its model, then the largest share of rounds, epochs and data. A whole run of another of the `settings` (where
-    a table compares numbers of epochs) is no short one of this number.
+    then its model, then the largest share of rounds, epochs and data. A whole run of another of the `settings` (where a
+    table compares numbers of epochs) is no short one of this number.
     """
     groups: dict[str, tuple[dict[str, Any], list[Run]]] = {}
     for run in runs:

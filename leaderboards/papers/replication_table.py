@@ -30,13 +30,9 @@ _COLUMNS = tuple(Metric(name, name, name, unit="", scale=1.0) for name in ("ours
 
 
 def replication_table(rows: Sequence[Replication], title: str) -> Table:
-    """Make one table of results with ours, the printed value, and the difference in each of its places.
+    """Make one table of a paper's numbers, in the order of print: ours, the printed value, and the difference.
 
     A row of print with several candidates has a row for each of them.
-
-    Args:
-        rows: its numbers, in the order of print, each with what our runs reached.
-        title: to stand above.
     """
     places = list(dict.fromkeys(_place(one.candidate.printed) for one in rows))
     varying = [i for i in range(len(_PLACE)) if len({place[i] for place in places}) > 1]

@@ -105,11 +105,7 @@ def _relation_problems(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def identity_problems(rows: pa.Table) -> Iterator[str]:
-    """What is wrong with who the rows of a table are, as `check_row` says it; each distinct text is read once.
-
-    Args:
-        rows: with every column of `leaderboards.COLUMNS`, or some of them.
-    """
+    """Say what is wrong with who the rows of a table are, as `check_row` does; each distinct text is read once."""
     names = {*rows.column_names}
     for column in COLUMNS:
         if column.group == "identity" and not column.empty_allowed and column.name in names:

@@ -61,9 +61,8 @@ def remedy(path: Path) -> str:
 def write_together(files: Sequence[tuple[pa.Table, Path]]) -> None:
     """Write each table to its path, in order; every file appears whole or not at all.
 
-    All are written and synchronised under temporary names in their own folders first, so that a full disk is met
-    before anything is visible; then each is renamed into place. A process killed between two renames leaves the
-    earlier files in place.
+    All are written and synchronised under temporary names first, so that a full disk is met before anything is visible;
+    then each is renamed into place. A process killed between two renames leaves the earlier files in place.
 
     Raises:
         OSError: a folder cannot be written, or the disk is full; the temporary files are removed.
@@ -81,12 +80,9 @@ def write_by_content(
 ) -> Path:
     """Write a file of rows and its curves under a name that ends with the rows' SHA-256, which covers the curves' one.
 
-    Args:
-        out: the result folder.
-        stem: how the name begins; that of a segment is `packed`.
-        schemas: of the rows and of the points, with the metadata of the files.
-        rows: tables, made while they are written, each a row group of its own.
-        points: likewise. They are in place first: a row that is seen has its curve.
+    `stem` begins the name; that of a segment is `packed`. `schemas` are of the rows and of the points, with the
+    metadata of the files. Tables are made while they are written, each a row group of its own. Points are in place
+    first: a row that is seen has its curve.
 
     Returns:
         The path of the file of rows.
@@ -168,7 +164,7 @@ def read_table(
         path: the file.
         kind: what it must be: `runs`, `curves` or `leaderboard`.
         columns: names to read, of which it may lack those that are not in `_COLUMNS`; None is all.
-        keys: run keys; row groups that cannot hold any of them are left out. What is read may hold others, too.
+        keys: run keys; row groups that cannot hold any of them are left out, what is read may hold others.
         dictionaries: columns of text to give as dictionaries, which repeat no value.
 
     Raises:

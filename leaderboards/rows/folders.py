@@ -27,11 +27,7 @@ class Results(Protocol):
 
 
 class RowFile:
-    """Reads one file of rows, such as `reproduced.parquet`, as `Store` reads a folder.
-
-    Args:
-        path: of the rows; the curves lie beside it, `_curves` behind its name.
-    """
+    """Reads a file of rows, such as `reproduced.parquet`, and its `_curves` beside it, as `Store` reads a folder."""
 
     def __init__(self, path: Path) -> None:
         self.out = path
@@ -59,10 +55,9 @@ class RowFile:
 
 
 class Folders:
-    """What `Store` reads, over several folders, read once: of one key in several, the first finished counts.
+    """What `Store` reads, over several folders or files of rows, read once.
 
-    Args:
-        folders: results folders, of whatever machines; also files of rows such as `reproduced.parquet`.
+    Of one key in several, the first finished row counts.
     """
 
     def __init__(self, folders: Sequence[Path]) -> None:
@@ -77,11 +72,7 @@ class Folders:
         return self._runs
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """As `Store.curves` gives them, of the rows that `runs` gives.
-
-        Raises:
-            StoreError: as there.
-        """
+        """Read the curves of the rows that `runs` gives, as `Store.curves` does."""
         if len(self.stores) == 1:
             return self.stores[0].curves(keys)
         chosen = self._runs if keys is None else self._runs[self._runs["run_key"].isin(set(keys))]

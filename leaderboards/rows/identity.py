@@ -11,7 +11,7 @@ from leaderboards.rows.schema import SETTING_COLUMNS
 
 
 def canonical_json(mapping: Mapping[str, Any]) -> str:
-    """`mapping` as JSON with sorted keys and no spaces: equal mappings give equal text.
+    """Write `mapping` as JSON with sorted keys and no spaces: equal mappings give equal text.
 
     `1` and `1.0` give different text: cast each value to its declared type first.
 
@@ -35,16 +35,16 @@ def digest(mapping: Mapping[str, Any]) -> str:
 def run_key(
     algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
 ) -> str:
-    """The identity of a run: equal for runs that must give equal numbers, on whatever machine.
+    """Compute the identity of a run: equal for runs that must give equal numbers, on whatever machine.
 
     The caller has cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are different keys.
 
     Args:
         algorithm: registry name.
         version: of the algorithm; raised when its results change.
-        hyperparameters: every field of the algorithm by name, defaults included.
-        setting: as `bench.identity.identity` gives it: fields by name, those that came later only off their default,
-            and the versions of data set, partition and model.
+        hyperparameters: every one of the algorithm by name, defaults included.
+        setting: as `bench.identity.identity` gives it: fields by name, later ones only off their default, and the
+            versions of data set, partition and model.
         seed: of the run.
 
     Returns:
@@ -62,11 +62,7 @@ def run_key(
 
 
 def environment_key(row: Mapping[str, Any]) -> str:
-    """The environment class of a row: runs of one key that agree in it must agree in every digit.
-
-    Returns:
-        8 hexadecimal digits over device, cpu, threads, backend, pack and versions.
-    """
+    """Name the environment of a row by 8 hexadecimal digits: runs of one key that agree in it agree in every digit."""
     parts = {name: row[name] for name in ("device", "cpu", "threads", "backend", "pack")}
     return digest({**parts, "versions": dict(row["versions"])})[:8]
 

@@ -45,21 +45,17 @@ class Store:
         self._swept = False
 
     def write(self, row: Mapping[str, Any], curve: Iterable[CurvePoint], replace: bool = False) -> Path:
-        """Store one run: its curve first, then its row.
+        """Store one run, a checked `row` and its points `(round, metric, value)`: its curve first, then its row.
 
         Nothing is written if its key and environment have a finished row already, and this one is not finished, or has
         equal results and no more tracked. Unlike results of one environment are both kept, which `validate` reports.
-
-        Args:
-            row: every column of `leaderboards.COLUMNS`; see `check_row`.
-            curve: points `(round, metric, value)`.
-            replace: a finished row takes the place of whatever this environment stored for the key before.
+        With `replace` a finished row takes the place of whatever this environment stored for the key before.
 
         Returns:
             The file that holds the run's row.
 
         Raises:
-            ValueError: the row or the curve breaks the schema.
+            ValueError: the row or the curve breaks the schema (`check_row`, `check_curve`).
             StoreError: a file of the run's rows is broken.
             OSError: the folder cannot be written or the disk is full; nothing half-written is left.
         """
@@ -78,7 +74,7 @@ class Store:
         return there or write_by_content(self.out, stem, (table.schema, points.schema), [table], [points])
 
     def status(self, keys: Collection[str] | None = None) -> dict[str, str]:
-        """Run key -> `finished`, `failed` or `stopped`; keys without a row are left out. None asks for all.
+        """Return run key -> `finished`, `failed` or `stopped` of those of `keys` that have a row; None asks for all.
 
         A key with several rows is finished if one of them is, else what the latest says. Few columns are read.
         """
@@ -97,19 +93,14 @@ class Store:
         return (self.out / "runs").exists()
 
     def runs(self, replicates: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:
-        """All runs, one row per run key: the first finished one, or the latest if none is finished.
+        """Read all runs, one row per run key: the first finished one, or the latest if none is finished.
 
-        Args:
-            replicates: give a row for each environment of a run key instead.
-            columns: names to read, of `leaderboards.COLUMNS`; None is all.
-
-        Returns:
-            `columns`, or all of `leaderboards.COLUMNS`. Integers and booleans are pandas' nullable types, maps are
-            dicts.
+        With `replicates` each environment of a run key has a row instead. `columns` of `leaderboards.COLUMNS` are read,
+        None for all. Integers and booleans are pandas' nullable types, maps are dicts.
 
         Raises:
-            StoreError: a file is broken, foreign, or of a newer schema, or a row does not say who it is; the message
-                names it and the next step.
+            StoreError: a file is broken, foreign, or of a newer schema, or a row does not say who it is; the
+                message names it and the next step.
             KeyError: a column that there is not.
         """
         names = [column.name for column in COLUMNS] if columns is None else [*columns]
@@ -120,10 +111,10 @@ class Store:
         return to_pandas(table)
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """The curves of the rows that `runs` gives: columns run_key, algorithm, round, metric, value.
+        """Read the curves of the rows that `runs` gives, or of `keys` among them.
 
-        Args:
-            keys: run keys to read; None is all. A run whose curve file is not there is left out with a warning.
+        Columns are run_key, algorithm, round, metric, value. A run whose curve file is not there is left out with a
+        warning.
         """
         points, missing = self._folder.steady(lambda: read_curves(self._chosen(keys)))
         for path, count in missing.items():

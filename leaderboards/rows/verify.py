@@ -51,12 +51,8 @@ class Finding:
 class Checked:
     """What was read, and what is wrong with it.
 
-    Args:
-        files: of rows and of curves.
-        rows: in them.
-        points: of curves, if these were held against their rows.
-        findings: what is wrong.
-        index: of the rows in sound files, as of `Folder`.
+    `files` are of rows and of curves, `points` of the curves that were held against their rows; `index` is of the rows
+    in sound files, as of `Folder`.
     """
 
     files: int = 0
@@ -67,11 +63,9 @@ class Checked:
 
 
 def validate(out: Path, summarise: Summary | None = None) -> Checked:
-    """Everything that is wrong with a result folder.
+    """Find everything that is wrong with a result folder.
 
-    Args:
-        out: the folder.
-        summarise: the result columns that a curve `(round, metric, value)` must have led to; None does not compare.
+    `summarise` gives the result columns that a curve `(round, metric, value)` must have led to; None does not compare.
     """
     folder = Folder(out)
     return folder.steady(lambda: _validated(folder, summarise))
