@@ -148,7 +148,7 @@ def _compact(arguments: argparse.Namespace) -> int:
 
 
 def _push(arguments: argparse.Namespace) -> int:
-    from bench.sync.session import opened, pushed
+    from bench.sync.mirror import opened, pushed
 
     out = _folder(arguments.folder)
     with opened(arguments.url, out) as mirror:
@@ -156,7 +156,7 @@ def _push(arguments: argparse.Namespace) -> int:
 
 
 def _pull(arguments: argparse.Namespace) -> int:
-    from bench.sync.session import opened, pulled
+    from bench.sync.mirror import opened, pulled
     from leaderboards import Store
 
     out = result_folder(arguments.folder)

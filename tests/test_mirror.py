@@ -30,11 +30,10 @@ from rows import CURVE, START, failed_row, make_row
 from bench import artifacts, boards, sweep
 from bench.errors import UsageError
 from bench.execution import STATE_VERSION
+from bench.sync import mirror, mirror_url
 from bench.sync import place as mirror_place
-from bench.sync import session
-from bench.sync.mirror import Mirror, Moved
+from bench.sync.mirror import Mirror, Moved, Pusher, opened, pulled, pushed
 from bench.sync.place import MirrorProblem, Place, open_place, refuse_password
-from bench.sync.session import Pusher, mirror_url, opened, pulled, pushed
 from leaderboards import Store
 from leaderboards.rows.segments import compact
 from leaderboards.rows.verify import validate
@@ -446,7 +445,7 @@ def test_force_puts_its_results_in_the_place_of_the_old(tmp_path: Path, there: P
 def test_a_failing_mirror_is_said_once_and_caught_up(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(session, "EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(mirror, "EVERY_SECONDS", 0.02)
     out, handler = tmp_path / "out", Failing(0)
     fill(out, range(2))
     pusher = Pusher(over(handler, out, there, tmp_path / "scratch"))
@@ -482,7 +481,7 @@ def test_a_mirror_that_does_not_answer_is_given_up(
     tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mirror_place, "SILENT_SECONDS", 0.2)
-    monkeypatch.setattr(session, "PATIENCE", 0.2)
+    monkeypatch.setattr(mirror, "PATIENCE", 0.2)
     fill(tmp_path / "out", range(1))
     handler = Failing()
     handler.pause = 1.0
@@ -581,9 +580,9 @@ def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.C
 
 SCRIPT = """
 import sys
-from bench.sync import session
+from bench.sync import mirror
 from bench.sweep import main
-session.EVERY_SECONDS = 0.1
+mirror.EVERY_SECONDS = 0.1
 sys.exit(main(sys.argv[1:]))
 """
 LONG = ("--algo", "fedgkd,fedcad", "--set", "gamma=0.5", "beta=0.3", "buffer=3", "--rounds", "40")

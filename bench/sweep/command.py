@@ -60,7 +60,7 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         print_dry_run(plan, options, resolved, len(confirming))
         return EXIT_OK
     from bench.sweep.running import run
-    from bench.sync.session import mirror_url, mirrored
+    from bench.sync import mirror_url, mirrored
 
     mirror = mirror_url(options.mirror, options.offline)
     if mirror:

@@ -1,20 +1,29 @@
-"""A result folder and its mirror: which files of rows and of `--track` one side lacks, and their copying."""
+"""A result folder and its mirror: opened, and kept in step by copying the files that one side lacks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from bench.sync.place import MirrorProblem, Place, each
+from bench.errors import UsageError
+from bench.sync.place import MirrorProblem, Place, await_thread, each, first_line, local_folder, open_place, patiently
 from bench.sync.states import States
+from bench.terminal.console import say
 from leaderboards import StoreError
+from leaderboards.rows.store import BOARD
+from leaderboards.shell_text import shell_command
 
 if TYPE_CHECKING:
     from leaderboards.rows.segments import Files
 
+EVERY_SECONDS = 60.0
+PATIENCE = 120.0  # seconds without a byte moved, after which the last push is given up
 _FOLDERS = ("runs", "curves", "tracked", "state")
 _TRACKED = (".npz", ".safetensors")
 _T = TypeVar("_T")
@@ -37,13 +46,7 @@ class Moved:
 
 
 class Mirror:
-    """A result folder and its mirror.
-
-    Args:
-        out: the result folder.
-        place: where the mirror lies.
-        scratch: a folder for copies.
-    """
+    """A result folder `out` and its mirror at `place`; `scratch` is a folder for copies."""
 
     def __init__(self, out: Path, place: Place, scratch: Path) -> None:
         from leaderboards.rows.segments import Folder
@@ -51,7 +54,6 @@ class Mirror:
         self.out, self.place = out, place
         self._scratch, self._folder, self._states = scratch, Folder(out), States(out, place)
         self._held: dict[str, set[str]] = {}  # name of a segment of the mirror -> names that it stands in for
-        self._names: dict[tuple[Path, int], str] = {}  # file of rows, when it was written -> its name in the mirror
         self._before = self._tracked()
 
     def pull(self, keys: Collection[str] | None = None) -> Moved:
@@ -94,13 +96,7 @@ class Mirror:
         """Each of the folder's files of rows, with its name in the mirror."""
         from leaderboards.rows.segments import shared_name
 
-        names = {}
-        for path in (*files.singles, *(segment.path for segment in files.segments)):
-            version = path, path.stat().st_mtime_ns
-            if version not in self._names:
-                self._names[version] = shared_name(path)
-            names[path] = self._names[version]
-        return names
+        return {path: shared_name(path) for path in files.paths}
 
     def _rows_there(self) -> dict[str, int]:
         """The mirror's files of rows, by name, with their bytes."""
@@ -155,13 +151,8 @@ class Mirror:
         """Push rows and tracked files: how many of each, and the keys of the finished rows that the mirror has."""
         files = self._folder.files()
         here, index = self._shared_names(files), self._folder.index(files=files)
-        finished = {
-            key
-            for key, status, holder in zip(
-                *(index[n].to_pylist() for n in ("run_key", "status", "holder")), strict=True
-            )
-            if status == "finished" and Path(holder) in here
-        }
+        rows = index.select(["run_key", "status", "holder"]).to_pylist()
+        finished = {row["run_key"] for row in rows if row["status"] == "finished" and Path(row["holder"]) in here}
         there = self._rows_there()
         have = self._stood_for(there) | {name for path, name in here.items() if there.get(name) == path.stat().st_size}
         tracked = self._push_tracked()  # before the rows that they belong to
@@ -204,3 +195,120 @@ def _count(path: Path) -> int:
     from leaderboards.rows.files import read_table
 
     return int(read_table(path, "runs", ["run_key"]).num_rows)
+
+
+def check_place(url: str, out: Path, read_only: bool = False) -> None:
+    """Raise UsageError for a mirror that lies within the folder or around it, or is a result folder to be written."""
+    near = local_folder(url)
+    if near and (near.is_relative_to(out) or out.is_relative_to(near)):
+        raise UsageError(f"the mirror {url} and the result folder {out} lie in one another: choose another place")
+    if near and not read_only and (near / BOARD).exists():
+        raise UsageError(
+            f"{url} is a result folder, not a mirror of {out}: name another place, or bring the rows into it by "
+            f"`{shell_command('bench.boards', 'merge', out, '--out', near)}`"
+        )
+
+
+@contextmanager
+def opened(url: str, out: Path, read_only: bool = False) -> Iterator[Mirror]:
+    """Open the mirror of a folder, found to be readable and writable; or to have results, if it shall only be read.
+
+    Raises:
+        UsageError: no such URL, or one of `check_place`.
+        MirrorProblem: it cannot be reached or written.
+    """
+    check_place(url, out, read_only)
+    with tempfile.TemporaryDirectory(prefix="fedkd-mirror-", ignore_cleanup_errors=True) as scratch:
+        with _advised("there is no room for copies"):
+            place = patiently(lambda: open_place(url), url)
+            patiently(place.check_results if read_only else place.probe, url, lambda: place.silent)
+        yield Mirror(out, place, Path(scratch))
+
+
+def pulled(mirror: Mirror, keys: Collection[str] | None = None) -> Moved:
+    """`Mirror.pull`, given up if no answer comes. Raises MirrorProblem, StoreError."""
+    with _advised("what the mirror has cannot be stored here"):
+        return patiently(lambda: mirror.pull(keys), mirror.place.url, lambda: mirror.place.silent)
+
+
+def pushed(mirror: Mirror) -> Moved:
+    """`Mirror.push` and `tidy`, given up if no answer comes. Raises MirrorProblem, StoreError."""
+
+    def push() -> Moved:
+        moved = mirror.push()
+        mirror.tidy()
+        return moved
+
+    with _advised("what is to be pushed cannot be copied"):
+        return patiently(push, mirror.place.url, lambda: mirror.place.silent)
+
+
+@contextmanager
+def in_step(url: str, out: Path, keys: Collection[str] | None) -> Iterator[None]:
+    """Pull, push every minute, and the rest at the end, as `bench.sync.mirrored` says."""
+    with opened(url, out) as mirror:
+        moved = pulled(mirror, keys)
+        say(f"mirror {url}: {moved} brought", *moved.problems)
+        pusher = Pusher(mirror)
+        try:
+            yield
+        finally:
+            pusher.finish()
+
+
+class Pusher:
+    """Pushes in a thread of its own while runs go on; a problem is said once, and the push tried again later."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._mirror, self._problem = mirror, ""
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work, daemon=True, name="mirror")
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Push the rest, and say what could not be pushed."""
+        self._ending.set()
+        try:
+            if not await_thread(self._thread, lambda: self._mirror.place.silent, PATIENCE):
+                self._problem = f"no answer for {PATIENCE:g} s"
+        except KeyboardInterrupt:
+            self._problem = "interrupted"
+        if self._problem:
+            out = self._mirror.out
+            command = shell_command("bench.boards", "push", self._mirror.place.url, out)
+            say(
+                f"not all of {out} is mirrored ({self._problem}); everything is in {out}; the same command, or "
+                f"`{command}`, pushes it"
+            )
+
+    def _work(self) -> None:
+        while not self._ending.wait(EVERY_SECONDS):
+            before = self._problem
+            self._push()
+            if self._problem and not before:
+                say(f"{self._problem}; runs go on, and it is tried again every {EVERY_SECONDS:g} s")
+        self._push()
+        if not self._problem:
+            with suppress(Exception):  # tidiness can wait for the next push
+                self._mirror.tidy()
+
+    def _push(self) -> None:
+        try:
+            self._mirror.push()
+            self._problem = ""
+        except Exception as error:  # no run must end for its copy, whatever is wrong with that
+            self._problem = first_line(error)
+
+
+@contextmanager
+def _advised(here: str) -> Iterator[None]:
+    """Say what to do about a problem before anything runs. `here`: what a problem of this machine's files means."""
+    try:
+        yield
+    except MirrorProblem as error:
+        step = (
+            "check the URL, the network and your rights; without --mirror, `boards push` comes later (docs/cluster.md)"
+        )
+        raise MirrorProblem(f"{error}; {step}") from error
+    except OSError as error:
+        raise MirrorProblem(f"{here}: {error}") from error

@@ -34,13 +34,7 @@ class MirrorProblem(EnvironmentProblem):
 
 
 class Place:
-    """A folder somewhere, by URL.
-
-    Args:
-        url: as given, for messages.
-        system: a `pyarrow.fs.FileSystem`.
-        root: the folder's path in it.
-    """
+    """A folder somewhere: its URL as given, for messages, a `pyarrow.fs.FileSystem`, and the folder's path in it."""
 
     def __init__(self, url: str, system: Any, root: str) -> None:
         self.url, self._system, self._root = url, system, root.rstrip("/")
@@ -57,11 +51,7 @@ class Place:
         return {name: info.size for name, info in self._listed(folder) if not name.endswith(_TEMPORARY)}
 
     def read(self, name: str) -> bytes:
-        """The content of a file.
-
-        Raises:
-            FileNotFoundError: it is not there, or not any more.
-        """
+        """Return the content of a file. Raises FileNotFoundError if it is not there, or not any more."""
         with BytesIO() as target:
             self._copy_out(name, target)
             return target.getvalue()
@@ -161,7 +151,7 @@ class Place:
 
 
 def open_place(url: str) -> Place:
-    """The folder of a URL, or of a path; nothing is asked of it yet, but S3 for a bucket's region.
+    """Open the folder of a URL, or of a path; nothing is asked of it yet, but S3 for a bucket's region.
 
     Raises:
         UsageError: no URL that pyarrow knows, or one with a password.
@@ -226,12 +216,10 @@ def each(actions: Iterable[Callable[[], None]]) -> None:
 
 
 def patiently(action: Callable[[], _T], url: str, silent: Callable[[], float] | None = None) -> _T:
-    """Call `action` and return what it gives, but give it up if a mirror is silent: clients try again for minutes.
+    """Call `action` and return its result, but give it up if a mirror is silent: clients try again for minutes.
 
-    Args:
-        action: talks to a mirror; it is left behind, in a thread, if no answer comes.
-        url: of the mirror.
-        silent: seconds that the mirror has not answered for; None counts from now.
+    The action, which talks to the mirror of this URL, is left behind in a thread if no answer comes. `silent` gives the
+    seconds that the mirror has not answered for; None counts from now.
 
     Raises:
         MirrorProblem: no answer for `SILENT_SECONDS`. And whatever `action` raises.

@@ -30,12 +30,7 @@ _ATTEMPTS = 3  # at a state that is saved anew while it is copied
 
 
 class States:
-    """The states of a result folder and those of its mirror.
-
-    Args:
-        out: the result folder.
-        place: the mirror.
-    """
+    """The states of a result folder and those of its mirror."""
 
     def __init__(self, out: Path, place: Place) -> None:
         self._folder, self._place, self._store = out / "state", place, Store(out)
@@ -43,10 +38,7 @@ class States:
         self._written: dict[str, bytes] = {}  # run key -> the last manifest that was pushed
 
     def pull(self, keys: Collection[str] | None = None) -> tuple[int, list[str]]:
-        """Bring the states of unfinished runs that have none here.
-
-        Args:
-            keys: of the runs; None is all.
+        """Bring the states of unfinished runs that have none here, of `keys` or of all.
 
         Returns:
             How many; and sentences on those that cannot be used.
@@ -68,10 +60,10 @@ class States:
         return brought, problems
 
     def push(self, stored: Collection[str]) -> int:
-        """Write the states as they are now, and remove those of runs that are over; returns how many were written.
+        """Write the states as they are now, and remove those of runs that are over; return how many were written.
 
-        Args:
-            stored: keys of the finished rows that the mirror has. The state of a run that ended since is its only copy.
+        `stored` are the keys of the finished rows that the mirror has: the state of a run that ended since is its only
+        copy.
         """
         from filelock import FileLock, Timeout
 
