@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -32,13 +32,10 @@ Rounds = Mapping[int, Mapping[str, float]]  # round -> metric -> value, rounds a
 
 @dataclass(frozen=True)
 class Series:
-    """One result row as a tool's run.
+    """One result row as a tool's run: its run key, its algorithm's registry name, and its configuration.
 
-    Args:
-        key: run key of the row.
-        algorithm: its registry name.
-        config: its configuration, named like the columns of `runs`: `hp_*`, every field of the setting, `seed`,
-            `algorithm`, `algorithm_version`, `paper`, `run_key`.
+    The configuration is named like the columns of `runs`: `hp_*`, every field of the setting, `seed`, `algorithm`,
+    `algorithm_version`, `paper`, `run_key`.
     """
 
     key: str
@@ -240,11 +237,11 @@ class Mlflow:
         return 0
 
     def write(self, series: Series, rounds: Rounds) -> None:
-        """Write whole rounds at once: an interruption leaves none half-written."""
+        """Write many rounds at once."""
         now = int(1000 * time.time())
-        for part in _parts(rounds):
-            metrics = [self._entities.Metric(name, value, now, at) for at, name, value in part]
-            self._client.log_batch(self._open[series.key], metrics=metrics)
+        metrics = [self._entities.Metric(*point, now, at) for at, values in rounds.items() for point in values.items()]
+        for start in range(0, len(metrics), MLFLOW_BATCH):
+            self._client.log_batch(self._open[series.key], metrics=metrics[start : start + MLFLOW_BATCH])
 
     def end(self, series: Series, status: str, summary: Mapping[str, float]) -> None:
         """Set summary and status as tags, and MLflow's own status."""
@@ -254,15 +251,3 @@ class Mlflow:
                 self._client.set_tag(run_id, name, f"{value:.6f}")
         self._client.set_tag(run_id, "status", status)
         self._client.set_terminated(run_id, MLFLOW_STATUS[status])
-
-
-def _parts(rounds: Rounds) -> Iterator[list[tuple[int, str, float]]]:
-    """Split rounds into portions of whole rounds that MLflow takes at once."""
-    part: list[tuple[int, str, float]] = []
-    for at, values in rounds.items():
-        if len(part) + len(values) > MLFLOW_BATCH:
-            yield part
-            part = []
-        part += [(at, name, value) for name, value in values.items()]
-    if part:
-        yield part

@@ -25,6 +25,7 @@ from bench.planning.run_spec import RunSpec, row_entry
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store
+from leaderboards.rows.frames import records
 
 if TYPE_CHECKING:
     from bench.engine.simulation import Point
@@ -82,20 +83,14 @@ class LogWriter:
 
     def catch_up(self, store: Store, keys: Iterable[str]) -> int:
         """Write the stored rows among `keys` that a tool lacks; returns their number. A row without its curve waits."""
-        wanted, runs = set(keys), store.runs()
-        rows = [{str(name): value for name, value in row.items()} for row in runs.to_dict("records")]
-        rows = [row for row in rows if row["run_key"] in wanted and row["status"] in WHOLE]
+        runs = store.runs()
+        rows = records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)])
         missing = {row["run_key"]: row for row in rows if self._lacking(row)}
-        points: dict[str, list[Point]] = {key: [] for key in missing}
-        curves = store.curves(missing)
-        for key, at, metric, value in zip(
-            *(curves[name] for name in ("run_key", "round", "metric", "value")), strict=True
-        ):
-            points[key].append((int(at), str(metric), float(value)))
-        there = [row for key, row in missing.items() if points[key]]
-        for row in there:
-            self._jobs.put(partial(self._write_stored, row, points[row["run_key"]], self._lacking(row)))
-        return len(there)
+        curves = store.curves(missing).groupby("run_key")
+        for key, points in curves[["round", "metric", "value"]]:
+            named = list(points.itertuples(index=False, name=None))
+            self._jobs.put(partial(self._write_stored, missing[key], named, self._lacking(missing[key])))
+        return len(curves)
 
     def close(self) -> None:
         """End the open series as interrupted, and wait until all is written."""
@@ -120,12 +115,12 @@ class LogWriter:
                         self._curves[key] = _Curve(_series(key, *identity, unit.paper))
                     self._add(self._curves[key], curves[key], list(self.tools))
 
-    def _write_stored(self, row: Mapping[str, Any], points: Sequence[Point], names: Sequence[str]) -> None:
+    def _write_stored(self, row: Mapping[str, Any], points: Sequence[Point], tools: Sequence[str]) -> None:
         """Write the whole stored curve of a row to some tools."""
-        identity = json.loads(row["hp_json"]), json.loads(row["setting_json"]), int(row["seed"])
-        paper = row["paper"] if isinstance(row["paper"], str) else None
-        curve = _Curve(_series(row["run_key"], row["algorithm"], int(row["algorithm_version"]), *identity, paper))
-        self._add(curve, points, names)
+        names = ("run_key", "algorithm", "algorithm_version", "hp_json", "setting_json", "seed", "paper")
+        key, algorithm, version, hp_json, setting_json, seed, paper = (row[name] for name in names)
+        curve = _Curve(_series(key, algorithm, version, json.loads(hp_json), json.loads(setting_json), seed, paper))
+        self._add(curve, points, tools)
         self._close(curve, row["status"])
 
     def _add(self, curve: _Curve, points: Iterable[Point], names: Sequence[str]) -> None:
@@ -211,10 +206,8 @@ def logged(
 ) -> Iterator[list[Observer]]:
     """Make the observers that `--log` asks for, write the stored rows that they lack, and close them at the end.
 
-    `to_do` are the plan's runs that are not stored.
-
-    Raises:
-        EnvironmentProblem: a tool is not installed or cannot be used.
+    `to_do` are the plan's runs that are not stored. Raises EnvironmentProblem if a tool is not installed or cannot be
+    used.
     """
     writer = LogWriter(make_tools(names, store.out, offline), store.out, fresh)
     try:
