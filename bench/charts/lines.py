@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,13 @@ class Keys:
         """The legend of every channel: the same, so that they become one."""
         look = {"symbolSize": 60} if self.signs else {"symbolType": "stroke", "symbolSize": 420}
         return {"legend": {"title": None, "values": list(self.shown), "columns": self.columns, **look}}
+
+
+def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
+    """Give `mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; one seed has no spread."""
+    several = len(values) > 1
+    low, high = (min(values), max(values)) if several else (None, None)
+    return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
 
 
 def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: int = SIDE) -> Spec:

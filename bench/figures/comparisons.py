@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -120,13 +119,6 @@ def seeds_said(counts: Collection[int]) -> str:
         return "1 seed"
     several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
     return f"mean of {several}, band from the lowest to the highest"
-
-
-def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
-    """Give `mean`, `low`, `high` and `n` of one algorithm's seeds, as charts take them; one seed has no spread."""
-    several = len(values) > 1
-    low, high = (min(values), max(values)) if several else (None, None)
-    return {"mean": math.fsum(values) / len(values), "low": low, "high": high, "n": len(values)}
 
 
 def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from bench.charts.lines import MARKED, Axis, Keys, lines
+from bench.charts.lines import MARKED, Axis, Keys, lines, mean_and_spread
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import (
@@ -20,7 +20,6 @@ from bench.figures.comparisons import (
     comparisons,
     file_name,
     further,
-    mean_and_spread,
     seeds_said,
     shared_title,
 )

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.charts.classes import holdings
-from bench.charts.lines import Axis, Keys, lines
+from bench.charts.lines import Axis, Keys, lines, mean_and_spread
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
-from bench.figures.comparisons import Comparison, comparisons, file_name, further, mean_and_spread, seeds_said
+from bench.figures.comparisons import Comparison, comparisons, file_name, further, seeds_said
 from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Run

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from bench.charts.lines import MARKED, Axis, Keys, live_lines
+from bench.charts.lines import MARKED, Axis, Keys, live_lines, mean_and_spread
 from bench.report.charts import Charts, Column
 from bench.stored.groups import Cell, Group, label_of
 from bench.stored.results import Record, Results
@@ -112,15 +112,10 @@ def _curve_rows(cell: Cell, results: Results, most: int) -> Iterator[Row]:
         accuracies = [curve.get("accuracy", {}) for curve in curves]
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
         for at in thinned(common, most):
-            values = [accuracy[at] for accuracy in accuracies]
-            several = len(values) > 1
             yield {
                 "algorithm": label_of(record),
                 "round": at,
-                "mean": math.fsum(values) / len(values),
-                "low": min(values) if several else None,
-                "high": max(values) if several else None,
-                "n": len(values),
+                **mean_and_spread([accuracy[at] for accuracy in accuracies]),
                 "bytes": _mean_at(curves, at, "bytes_down", "bytes_up"),
                 "steps": _mean_at(curves, at, "train_steps"),
             }

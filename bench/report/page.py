@@ -21,9 +21,8 @@ from bench.report.board import board_section
 from bench.report.charts import Charts
 from bench.report.learning import COSTS, learning_sections, points_per_line
 from bench.report.runs import facts, runs_section, states_of
-from bench.report.standings import SHOWN
+from bench.report.standings import SHOWN, winners_section
 from bench.report.tuning import tuning_section
-from bench.report.winners import winners_section
 from bench.stored.groups import groups_of, labels_of, number
 from bench.stored.results import Results
 from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show

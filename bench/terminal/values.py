@@ -33,11 +33,7 @@ def split_list(words: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def folders_of(words: Iterable[str] | None) -> list[Path]:
-    """Find result folders, each once; the usual one if none is named.
-
-    Raises:
-        UsageError: one of several does not exist.
-    """
+    """Find result folders, each once, else the usual one; raises UsageError if one of several does not exist."""
     # A folder may have a comma or a blank in its name.
     names = [name for word in words or () for name in ([word] if Path(word).is_dir() else split_list([word]))]
     found = list(dict.fromkeys(map(Path, names)))
@@ -48,11 +44,7 @@ def folders_of(words: Iterable[str] | None) -> list[Path]:
 
 
 def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") -> Path:
-    """Resolve the named result folder, or the usual one, whether or not it exists.
-
-    Raises:
-        UsageError: it is a file; the message tells to name another with `option`.
-    """
+    """Resolve the named result folder, or the usual one, there or not; raises UsageError if it is a file."""
     out = Path(given or default_out()).resolve()
     if out.is_file():
         raise UsageError(f"{out} is a file, and results are a folder: name another with {option}")
@@ -90,20 +82,12 @@ def gpu_share(text: str) -> float | str:
 
 
 def tracks_of(words: Iterable[str]) -> tuple[str, ...]:
-    """Parse `--track`: names of `TRACKS`, each once and in their order.
-
-    Raises:
-        UsageError: an unknown name.
-    """
+    """Parse `--track`: names of `TRACKS`, each once and in their order. Raises UsageError for an unknown name."""
     return _some_of(words, TRACKS, "way to --track")
 
 
 def logs_of(words: Iterable[str]) -> tuple[str, ...]:
-    """Parse `--log`: names of `LOGS`, each once and in their order.
-
-    Raises:
-        UsageError: an unknown name.
-    """
+    """Parse `--log`: names of `LOGS`, likewise."""
     return _some_of(words, LOGS, "tool for --log")
 
 

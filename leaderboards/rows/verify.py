@@ -23,7 +23,7 @@ from leaderboards.rows.files import (
     remedy,
 )
 from leaderboards.rows.identity import environment_key, run_key
-from leaderboards.rows.schema import COLUMNS, LATER, curves_schema, hyperparameter_columns, runs_schema
+from leaderboards.rows.schema import COLUMNS, LATER
 from leaderboards.rows.segments import HASHED_NAME, ROW_NAME, Folder, Judged, judge, read_curves, read_rows
 from leaderboards.shell_text import printable, shell_command
 
@@ -112,7 +112,7 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
         if path.suffix != ".parquet" and not path.name.startswith("."):
             checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "no parquet file", "move it away"))
     checked.findings += _leaderboard(folder.out)
-    checked.findings += _curves_without_rows(folder, checked.index, broken)
+    checked.findings += _curves_without_rows(folder, broken)
     for start in range(0, checked.index.num_rows, _AT_ONCE):
         _check_curves(checked.index.slice(start, _AT_ONCE), broken, checked, summarise)
     return checked
@@ -128,7 +128,7 @@ def _examined(folder: Folder) -> tuple[Checked, set[str]]:
             if finding:
                 checked.findings.append(finding)
                 names.add(path.name)
-    files = folder.files(broken["runs"])
+    files = folder.files(without=broken["runs"])
     checked.index = folder.index(files=files)
     for path in files.paths:
         table = read_table(path, "runs")
@@ -145,22 +145,11 @@ def _examined(folder: Folder) -> tuple[Checked, set[str]]:
 def _file_problem(path: Path, kind: str) -> Finding | None:
     """Return the finding on a file that cannot be read, if so."""
     try:
-        for table in read_groups(path, kind):
-            schema = table.schema
+        for _ in read_groups(path, kind):
+            pass
     except StoreError as error:
         problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
         return Finding(f"{kind}/{path.name}", problem, step)
-    expected = runs_schema() if kind == "runs" else curves_schema()
-    wrong = [
-        f"{f.name} is {schema.field(f.name).type}, not {f.type}"
-        for f in expected
-        if f.name in schema.names and schema.field(f.name).type != f.type
-    ]
-    of_storage = {"file", "written", "forced", *hyperparameter_columns(schema.names)}  # the last of earlier versions
-    wrong += [f"{name} is no column of ours" for name in schema.names if name not in {*expected.names, *of_storage}]
-    if wrong:
-        step = f"{remedy(path)}; its runs are then run again"
-        return Finding(f"{kind}/{path.name}", f"wrong columns: {', '.join(wrong)}", step)
     return None
 
 
@@ -202,22 +191,12 @@ def _leaderboard(out: Path) -> list[Finding]:
     return []
 
 
-def _curves_without_rows(folder: Folder, index: pa.Table, broken: Collection[str]) -> Iterator[Finding]:
-    """Files of curves, and points in them, that belong to no row."""
-    keys: dict[str, set[str]] = {}
-    for holder, key in zip(index["holder"].to_pylist(), index["run_key"].to_pylist(), strict=True):
-        keys.setdefault(Path(holder).name, set()).add(key)
-    moved = folder.files().held()  # of a killed compaction: harmless
+def _curves_without_rows(folder: Folder, broken: Collection[str]) -> Iterator[Finding]:
+    """Files of curves without a file of rows, but for what a killed compaction left, which is harmless."""
+    harmless = folder.files().held() | {*broken}
     for path in sorted((folder.out / "curves").glob("*.parquet")):
-        if path.name in broken or path.name in moved - keys.keys():
-            continue
-        if not (folder.out / "runs" / path.name).exists():
+        if path.name not in harmless and not (folder.out / "runs" / path.name).exists():
             yield Finding(f"curves/{path.name}", "a curve without a row", "delete it, or bring back the row's file")
-        elif path.name in keys:
-            column = read_table(path, "curves", ["run_key"], dictionaries=["run_key"])["run_key"]
-            for key in sorted({*column.unique().to_pylist()} - keys[path.name]):
-                problem = f"points of run {key[:16]}, which has no row there"
-                yield Finding(f"curves/{path.name}", problem, _RUN_AGAIN)
 
 
 def _check_curves(index: pa.Table, broken: Collection[str], checked: Checked, summarise: Summary | None) -> None:
