@@ -66,7 +66,7 @@ def path_of(out: Path | str, key: str, ending: str = "npz") -> Path:
 
 
 def arrays(out: Path | str, key: str) -> Arrays:
-    """The tracked arrays of a row, by the names above.
+    """Read the tracked arrays of a row, by the names above.
 
     Raises:
         FileNotFoundError: there are none.
@@ -82,16 +82,13 @@ def arrays(out: Path | str, key: str) -> Arrays:
 
 
 def frame(out: Path | str, key: str, name: str) -> pd.DataFrame:
-    """A tracked array of one value or more for each evaluated round, as a long table.
+    """Read a tracked array of one value or more for each evaluated round, as a long table.
 
-    Args:
-        out: results folder.
-        key: run key of the row, or its first 16 characters.
-        name: of the array, such as `drift/gradients` or `message/class_weights`.
+    `key` is the run key of the row, or its first 16 characters; `name` such as `drift/gradients`.
 
     Returns:
-        Columns `round`, `value`, and between them, if a round has several values: `client` where they are its clients',
-        else `index`, their position (the class, in `classes/global` and `message/class_weights`).
+        Columns `round`, `value`, and between them, if a round has several values: `client` where they are its
+        clients', else `index`, their position (the class, in `classes/global` and `message/class_weights`).
 
     Raises:
         FileNotFoundError: nothing was tracked of the row.
@@ -115,11 +112,7 @@ def frame(out: Path | str, key: str, name: str) -> pd.DataFrame:
 
 
 def held(out: Path | str, key: str) -> set[str]:
-    """Return the names of `TRACKS` that the files of a row have.
-
-    Raises:
-        EnvironmentProblem: a file is damaged.
-    """
+    """Return the names of `TRACKS` that the files of a row have; raises EnvironmentProblem if a file is damaged."""
     path, found = path_of(out, key), set[str]()
     if path.exists():
         with _readable(path), zipfile.ZipFile(path) as file:
@@ -149,10 +142,9 @@ def write_tensors(
 
 
 def cost(out: Path | str, key: str) -> tuple[float, list[str]] | None:
-    """The seconds that tracking a row took, and what is not defined for it; None if nothing was tracked.
+    """Return the seconds that tracking a row took, and what is not defined for it; None if nothing was tracked.
 
-    Raises:
-        EnvironmentProblem: the file is damaged.
+    Raises EnvironmentProblem if the file is damaged.
     """
     path = path_of(out, key)
     if not path.exists():
@@ -162,15 +154,9 @@ def cost(out: Path | str, key: str) -> tuple[float, list[str]] | None:
 
 
 def bring(sources: Sequence[Path], out: Path, key: str = "") -> None:
-    """Copy the files of several result folders into one; those that are there stay as they are.
+    """Copy the files of several result folders, all or those of the run `key`; what is there stays as it is.
 
-    Args:
-        sources: result folders.
-        out: the folder that gets them.
-        key: only of the run with this key.
-
-    Raises:
-        OSError: a folder cannot be read or written; nothing half-written is left.
+    Raises OSError if a folder cannot be read or written; nothing half-written is left.
     """
     for source in sources:
         for path in sorted((source / FOLDER).glob(f"{key[:16]}*.*")):

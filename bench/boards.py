@@ -78,11 +78,7 @@ def _parser() -> Parser:
 
 
 def _folder(given: Path | None) -> Path:
-    """The result folder that was named, or the usual one.
-
-    Raises:
-        UsageError: it holds no results.
-    """
+    """Return the result folder that was named, or the usual one; raises UsageError if it holds no results."""
     out = (given or default_out()).resolve()
     if not (out / "runs").is_dir():
         advice = "" if given else "; name one, or set FEDKD_OUT"

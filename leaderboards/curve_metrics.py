@@ -41,11 +41,7 @@ class CurveMetric(Metric):
 
 
 def metric_named(name: str) -> Metric:
-    """Find a metric of `METRICS`, by either of its names, or make one that is read off curves.
-
-    Raises:
-        KeyError: there is no such metric; the message lists what there is.
-    """
+    """Find a metric of `METRICS`, or make one that is read off curves; raises KeyError, which lists what there is."""
     if match := re.fullmatch(r"accuracy@(\d+)", name):
         rule = PrintedMetric(name, "accuracy", "at_round", float(match[1]))
         return CurveMetric(name, name, METRICS["final_accuracy"].quantity, f"round {int(match[1])}", rule=rule)
@@ -66,8 +62,7 @@ def metric_named(name: str) -> Metric:
 def add_curve_metrics(runs: pd.DataFrame, metrics: Sequence[Metric], source: Results) -> pd.DataFrame:
     """Add to `runs` a column for each curve metric among `metrics`; empty for a run without such a value.
 
-    Raises:
-        leaderboards.StoreError: a curve cannot be read.
+    Raises leaderboards.StoreError if a curve cannot be read.
     """
     read = [metric for metric in metrics if isinstance(metric, CurveMetric)]
     if not read:
@@ -84,10 +79,7 @@ def add_curve_metrics(runs: pd.DataFrame, metrics: Sequence[Metric], source: Res
 def value_of(metric: PrintedMetric, curve: Curve, read_to: int | None = None) -> float | None:
     """Read a quantity off a run's curve; None if it has no such thing, or never reached the target.
 
-    Args:
-        metric: to be read.
-        curve: the run's.
-        read_to: read it as if the run had ended after so many rounds.
+    With `read_to` it is read as if the run had ended after so many rounds.
     """
     known = {
         name: {at: value for at, value in points.items() if not read_to or at <= read_to}

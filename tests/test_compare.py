@@ -114,7 +114,7 @@ def test_the_plain_table(out, capsys):
 
 
 def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
-    shown = terminal(out, where={"dataset": ["cifar10"]}, metrics=["best"])
+    shown = terminal(out, where={"dataset": ["cifar10"]})
     assert "\x1b[1m65.00 ± 0.00 (3)\x1b[0m" in shown
     assert "62.00 ± 2.00 (3)=" in shown, "not separable from the best"
     assert "\x1b[31mfailed\x1b[0m" in shown

@@ -34,15 +34,10 @@ def points(
     regions: Sequence[Mapping[str, Any]] = (),
     axes: bool = False,
 ) -> Spec:
-    """Draw one panel of `x`, `y` and `class`, of `classes` colours.
+    """Draw one panel of points `x`, `y` and `class`, 0 to `classes` - 1, each class in its colour.
 
-    Args:
-        rows: the points.
-        classes: C; colours are for 0 to C - 1.
-        title: above the panel.
-        size: of a point, in square pixels.
-        regions: rectangles `x`, `x2`, `y`, `y2` and `class` below the points; then there is no legend.
-        axes: show numbers; without them only distances mean anything, as in an embedding.
+    `size` is of a point, in square pixels. `regions` are rectangles `x`, `x2`, `y`, `y2` and `class` below the points;
+    then there is no legend. Without numbers on the `axes` only distances mean anything, as in an embedding.
     """
     scale = {"zero": False, "nice": False, "padding": 0 if regions else 6}
     axis = {"grid": False, "tickCount": 5, "labelFlush": False} if axes else None
@@ -136,11 +131,10 @@ def label_width(names: Sequence[str]) -> float:
 def holdings(
     counts: Sequence[Sequence[int]], *, most: int, title: str = "", shaded: bool = False, side: int = SIDE
 ) -> Spec:
-    """Draw one panel of (K, C) samples, clients from left to right and classes upwards.
+    """Draw one panel of (K, C) samples, clients from left to right and classes upwards, as bubbles.
 
-    `most`: samples of the largest bubble, or the darkest field, of all panels of the picture. `shaded`: fields whose
-    colour tells the samples, instead of bubbles whose area does. `side`: of the panel as far as its fields allow, in
-    pixels.
+    `most`: samples of the largest of all panels of the picture. `shaded`: fields whose colour tells the samples,
+    instead of bubbles whose area does. `side`: of the panel as far as its fields allow, in pixels.
     """
     clients, classes = len(counts), len(counts[0])
     rows = [

@@ -33,8 +33,7 @@ class Axis:
 class Keys:
     """Algorithms and their signs in a picture, so that one legend serves all panels.
 
-    Args:
-        algorithms: every name, in the order of the colours; those of other pictures beside this one included.
+    `algorithms` has every name, those of other pictures beside this one included, in the order of the colours.
     """
 
     algorithms: Sequence[str]

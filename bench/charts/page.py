@@ -20,13 +20,9 @@ def winners(
 ) -> Spec:
     """Draw a field for every cell; its edge is solid if the winner is separable from all others, else dashed.
 
-    Args:
-        rows: `metric`, `alpha`, `participation` (as printed), `algorithm` (the winner, empty if there is none),
-            `names` (of it and its equals), `numbers` and `verdict` (as printed), `separable`.
-        algorithms: every name, in the order of the colours.
-        alphas: as printed, from left to right.
-        participations: as printed, from top to bottom.
-        metric: whose rows are shown at first.
+    `rows` have `metric`, `alpha`, `participation` (as printed), `algorithm` (the winner, empty if there is none),
+    `names` (of it and its equals), `numbers` and `verdict` (as printed), `separable`; those of `metric` are shown at
+    first. Algorithms are in the order of the colours, alphas from left to right, participations from top to bottom.
     """
     band = {"type": "ordinal", "axis": {"domain": False, "ticks": False, "labelAngle": 0, "grid": False}}
     shade = colour(algorithms, field="algorithm")
@@ -75,16 +71,12 @@ def response(
     values: Sequence[Any],
     continuous: bool = False,
 ) -> Spec:
-    """Draw a point per configuration, and a line through the mean at each value.
+    """Draw a point per configuration, and a line through the mean at each value of the hyper-parameter `name`.
 
-    Args:
-        name: of the hyper-parameter.
-        rows: `value` (a number if `continuous`, else as printed), `alpha`, `participation`, `accuracy` (validation,
-            mean over seeds, a fraction), `configuration` (as printed), `n`.
-        alphas: as printed, in the order of the colours.
-        participations: as printed, in the order of the dashes.
-        values: of `rows`, in order.
-        continuous: values on a scale, no line: those of a random search never meet.
+    `rows` have `value` (a number if `continuous`, else as printed), `alpha`, `participation`, `accuracy` (validation,
+    mean over seeds, a fraction), `configuration` (as printed), `n`. Alphas are in the order of the colours,
+    participations in that of the dashes, both as printed. Values that are `continuous` are on a scale, without a line:
+    those of a random search never meet.
     """
     wide = continuous and min(values) > 0 and max(values) / min(values) >= LOGARITHMIC
     scale = {"type": "log"} if wide else {"zero": False}
@@ -113,10 +105,8 @@ def response(
 def importance(rows: Sequence[Mapping[str, Any]], names: Sequence[str], cells: Sequence[str]) -> Spec:
     """Draw a bar per hyper-parameter and cell, and a mark where one without any effect is expected.
 
-    Args:
-        rows: `name`, `cell` (as printed), `share` and `chance`, in [0, 1].
-        names: of the hyper-parameters, from top to bottom.
-        cells: as printed, in the order of the colours.
+    `rows` have `name`, `cell` (as printed), `share` and `chance`, in [0, 1]; names are from top to bottom, cells in the
+    order of the colours.
     """
     y = {"field": "name", "type": "nominal", "sort": list(names), "title": None, "scale": {"paddingInner": 0.3}}
     x: Spec = {"field": "percent", "type": "quantitative", "title": "share of the variance that it explains alone, %"}

@@ -152,11 +152,7 @@ def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Seq
 
 
 def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
-    """The tables beside the leaderboard's own that are asked for.
-
-    Raises:
-        UsageError: nothing can be compared with the reference, or pooled.
-    """
+    """List the further tables asked for; raises UsageError if nothing can be compared or pooled."""
     from leaderboards.tables.differences import against
     from leaderboards.tables.over_cells import over_cells
 

@@ -25,11 +25,7 @@ SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
 def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
-    """Read which values of which fields are asked for.
-
-    Raises:
-        UsageError: a value is no number where one is needed, or `--where` names no field.
-    """
+    """Read which values of which fields are asked for; raises UsageError for what is no number, or no field."""
     where: dict[str, list[Any]] = {
         "dataset": list(split_list(arguments.dataset)),
         "algorithm": list(split_list(arguments.algo)),
@@ -49,11 +45,7 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
 
 
 def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
-    """Read the fields of `--by` or `--tuned`.
-
-    Raises:
-        UsageError: one is no field of a setting.
-    """
+    """Read the fields of `--by` or `--tuned`; raises UsageError if one is no field of a setting."""
     names = tuple(dict.fromkeys(split_list(texts)))
     for name in names:
         if name not in SETTING_FIELDS:
@@ -122,11 +114,7 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
 
 
 def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.DataFrame:
-    """Find the one row whose run key begins with `start`; `folders` are named in messages.
-
-    Raises:
-        UsageError: no key begins so, or several do.
-    """
+    """Find the one row whose run key begins so; raises UsageError, naming `folders`, if none or several do."""
     found = runs[runs["run_key"].str.startswith(start)] if len(runs) else runs
     if len(found) == 1:
         return found

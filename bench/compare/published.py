@@ -20,13 +20,9 @@ from search_spaces import PAPERS
 
 
 def print_replication(request: Request, folders: Sequence[Path], style: str, file: TextIO) -> None:
-    """Print a paper's table with what result folders have of it.
+    """Print a paper's table, as the request narrows it, with what result folders have of it, in one of `render.STYLES`.
 
-    Args:
-        request: `paper`, `table`, and what narrows it.
-        folders: where results are; without runs every cell is shown as not run.
-        style: one of `bench.terminal.render.STYLES`.
-        file: where to.
+    Without runs every cell is shown as not run.
 
     Raises:
         UsageError: there is no such table, or nothing of it left.

@@ -67,8 +67,7 @@ class Writer(Protocol):
 def make_tools(names: Sequence[str], out: Path, offline: bool) -> dict[str, Writer]:
     """Make the writers of some of `bench.execution.LOGS`, whose files lie in `OUT/logs`.
 
-    Raises:
-        EnvironmentProblem: a package is not installed, there is no key, or the store cannot be used.
+    Raises EnvironmentProblem if a package is not installed, there is no key, or the store cannot be used.
     """
     classes: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
     return {name: classes[name](out, offline) for name in names}
@@ -133,8 +132,7 @@ class TensorBoard:
 class Wandb:
     """A run of Weights & Biases for each series, whose name is its id; entity, project and mode are wandb's variables.
 
-    Raises:
-        EnvironmentProblem: it would go online, and there is no key.
+    Raises EnvironmentProblem if it would go online, and there is no key.
     """
 
     def __init__(self, out: Path, offline: bool) -> None:
@@ -189,8 +187,7 @@ class Wandb:
 class Mlflow:
     """A run of MLflow for each series, found again by its tag `run_key`; store and experiment are MLflow's variables.
 
-    Raises:
-        EnvironmentProblem: the store cannot be used, or needs the network and `offline` is set.
+    Raises EnvironmentProblem if the store cannot be used, or needs the network and `offline` is set.
     """
 
     def __init__(self, out: Path, offline: bool) -> None:

@@ -106,11 +106,7 @@ def remove_leftovers(out: Path) -> None:
 
 
 def import_executor(name: str) -> Callable[[Sweep], None]:
-    """Import the executor of a name, `inline` or `ray`.
-
-    Raises:
-        EnvironmentProblem: Ray cannot be imported.
-    """
+    """Import the executor of a name, `inline` or `ray`; raises EnvironmentProblem if Ray cannot be imported."""
     if name == "inline":
         from bench.executors.inline import run_inline
 

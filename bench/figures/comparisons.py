@@ -43,10 +43,10 @@ def comparisons(
     where: Mapping[str, Any] | None = None,
     only: Collection[str] | None = None,
 ) -> tuple[Comparison, ...]:
-    """Group rows of a leaderboard as pictures compare them, without groups that have no finished run.
+    """Group rows of a leaderboard, selected or not, as pictures compare them, without groups that have no finished run.
 
     Args:
-        records: the rows, selected or not.
+        records: the rows.
         across: the fields in which the cells of one comparison may differ.
         where: only these values of these fields.
         only: the fields that matter; None for all.
@@ -88,12 +88,10 @@ def shared_title(rows: Sequence[Comparison]) -> str:
 
 
 def further(rows: Sequence[Comparison], drawn: Collection[str], why: str) -> list[str]:
-    """Write the small lines of a picture, with what must be known of its algorithms before it is trusted.
+    """Write the small lines of a picture of comparisons, with what must be known of it before it is trusted.
 
-    Args:
-        rows: what it compares.
-        drawn: labels of the algorithms that it shows.
-        why: it does not show an algorithm that has a selected configuration.
+    `drawn` are the labels of the algorithms that it shows; `why` says why it lacks one that has a selected
+    configuration.
     """
     lines = [" · ".join([one.title, *one.others]) for one in rows] if len(rows) > 1 else [*rows[0].others]
     # The record whose reason counts comes last.

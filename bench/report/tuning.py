@@ -146,9 +146,8 @@ class Effect:
 class Effects:
     """The main effects of an algorithm's hyper-parameters.
 
-    Args:
-        complete: whether every combination of the values occurs once; then what is left to 1 are interactions,
-            else shares may overlap.
+    `complete`: every combination of the values occurs once; then what is left to 1 are interactions, else shares may
+    overlap.
     """
 
     each: tuple[Effect, ...]  # by share, the largest first
@@ -159,24 +158,19 @@ class Effects:
 def main_effects(
     configurations: Sequence[Mapping[str, Any]], scores: Sequence[float], names: Sequence[str]
 ) -> Effects | None:
-    """The share of variance that each hyper-parameter explains alone.
+    """Compute the share of variance that each hyper-parameter in `names` explains alone.
 
-    With m the mean of all N scores y, and m_v the mean of those n_v whose hyper-parameter has the value v,
-
-        share = Σ_v n_v (m_v - m)² / Σ_i (y_i - m)²
+    With m the mean of all N scores y, one per configuration, and m_v the mean of those n_v whose hyper-parameter has
+    the value v, share = Σ_v n_v (m_v - m)² / Σ_i (y_i - m)².
 
     On a complete grid it is the main effect of a functional ANOVA (Hutter, Hoos and Leyton-Brown 2014, "An efficient
     approach for assessing hyperparameter importance", section 3), taken over the grid as it is, without a model in
     between. Of a hyper-parameter with k values and no effect (k - 1) / (N - 1) is expected.
 
-    Args:
-        configurations: hyper-parameters by name.
-        scores: one per configuration, in whatever unit.
-        names: the hyper-parameters to look at.
-
     Returns:
-        None where there is nothing to explain or to tell apart: fewer than two names with several values, fewer than
-        four configurations, equal scores, or a name whose values are nearly all different (those of a random search).
+        None where there is nothing to explain or to tell apart: fewer than two names with several values, fewer
+        than four configurations, equal scores, or a name whose values are nearly all different (those of a random
+        search).
     """
 
     def between(column: Sequence[str]) -> float:

@@ -22,8 +22,7 @@ _UNKNOWN = "unrecognized arguments: "  # argparse's words
 class Parser(argparse.ArgumentParser):
     """A parser that takes no abbreviated options and reports a mistake in a line (exit 2).
 
-    Attributes:
-        place: where the words come from, if not from the command line; messages end with it.
+    `place` says where the words come from, if not from the command line; messages end with it.
     """
 
     place = ""

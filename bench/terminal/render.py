@@ -36,46 +36,42 @@ def print_leaderboard(
     out: Path,
     *,
     where: Mapping[str, Collection[Any]] | None = None,
-    metrics: Sequence[str] = ("best", "final"),
     style: str = "table",
-    all_configurations: bool = False,
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
     file: TextIO | None = None,
     own: Collection[str] = (),
     known: Iterable[str] = (),
 ) -> None:
-    """Print the leaderboard of a result folder.
+    """Print the best and the final accuracy of a result folder's leaderboard.
 
     Args:
         out: the folder.
         where: column of the leaderboard -> values to keep, for instance `{"dataset": ["cifar10"]}`.
-        metrics: names or short names, shown side by side.
         style: one of `STYLES`.
-        all_configurations: also show configurations that were not selected.
         tuned: fields of the setting over which configurations are selected, such as `lr`.
-        confirmed_at: values of the tuned cells, of which `leaderboards.confirmed.confirmed` leaves the confirmed ones.
+        confirmed_at: values of the tuned cells, of which `leaderboards.confirmed.confirmed` leaves the confirmed
+            ones.
         file: None is standard output.
         own: run keys of the command that prints; a note says which of them are left out.
         known: algorithms from outside that are imported already.
 
     Raises:
-        KeyError: there is no such metric.
         leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
     """
-    from leaderboards import Store, find_metric
+    from leaderboards import METRICS, Store
     from leaderboards.board import leaderboard, matching, with_seeds
     from leaderboards.confirmed import confirmed
     from leaderboards.tables import tables_of
 
-    chosen = [find_metric(name) for name in metrics]
+    metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
     runs = Store(out).runs()
     algorithms = (where or {}).get("algorithm")
     note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)], own)
     if confirmed_at is not None:
         runs = confirmed(runs, tuned, confirmed_at)
-    board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, chosen)
-    render(tables_of(board, chosen, all_configurations, defaults(known), tuned=tuned), style, file or sys.stdout)
+    board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, metrics)
+    render(tables_of(board, metrics, defaults=defaults(known), tuned=tuned), style, file or sys.stdout)
 
 
 def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
