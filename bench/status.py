@@ -171,3 +171,7 @@ def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"{how}: {run_keys([row['run_key'] for row in runs])}: {runs[0]['error']}"
     if len(alike) > _REASONS:
         yield f"and for {counted(len(alike) - _REASONS, 'other reason')}, which --json tells"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
