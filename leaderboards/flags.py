@@ -88,3 +88,10 @@ def flags_of_run(run: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         "uncertified": str(run["certified"]) == "False",  # it may be empty
     }
     return tuple((key, MEANINGS[key][0]) for key, value in holds.items() if value)
+
+
+def why_not_selected(record: Mapping[str, Any]) -> str:
+    """Say why a row of a leaderboard is not selected."""
+    if record["n"]:
+        return "none of its configurations could be selected"
+    return "every run failed" if record["failed"] else "every run was stopped"

@@ -375,27 +375,6 @@ def test_a_damaged_state_in_the_mirror_is_left_there(damage: str, tmp_path: Path
     assert not (fresh / "state" / KEY).exists()
 
 
-def test_a_state_saved_while_it_is_copied_is_copied_again(
-    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    save_state(out, 1)
-    put, saved = Place.put, []
-
-    def meanwhile(self: Place, name: str, source: Any) -> None:
-        put(self, name, source)
-        if "server-1" in name and not saved:
-            saved.append(name)
-            save_state(out, 2)
-
-    monkeypatch.setattr(Place, "put", meanwhile)
-    with of(out, there) as made:
-        assert (made.push().states, len(saved)) == (1, 1)
-    monkeypatch.undo()
-    pull(tmp_path / "again", there)
-    assert saved_round(tmp_path / "again") == 2
-
-
 def test_a_damaged_state_gives_way_to_the_next(tmp_path: Path, there: Path) -> None:
     near, far, fresh = tmp_path / "near", tmp_path / "far", tmp_path / "fresh"
     save_state(near, 10)

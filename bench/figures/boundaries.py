@@ -41,7 +41,8 @@ def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
     from bench import data
 
     dataset, classes = data.load(comparison.setting["dataset"]), data.info(comparison.setting["dataset"]).num_classes
-    xs, ys = (_edges(column) for column in np.concatenate([dataset.train_x, dataset.test_x]).T)
+    samples = np.concatenate([dataset.train_x, dataset.test_x]).astype(np.float64)
+    xs, ys = np.linspace(samples.min(axis=0), samples.max(axis=0), _FINE + 1).T
     places = zip(dataset.test_x[:_POINTS].round(4).tolist(), dataset.test_y[:_POINTS].tolist(), strict=True)
     shown = [{"x": x, "y": y, "class": label} for (x, y), label in places]
     panels = []
@@ -111,8 +112,3 @@ def _in_plane(dataset: str) -> bool:
         return data.info(dataset).input_shape == (2,)
     except UsageError:  # of a package that is not installed here
         return False
-
-
-def _edges(values: NDArray[np.float32]) -> Edges:
-    """Of the fields, from the smallest value to the largest."""
-    return np.linspace(float(values.min()), float(values.max()), _FINE + 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.stored.groups import label_of
 from bench.stored.results import Record
-from leaderboards.flags import FLAGS, flags_of
+from leaderboards.flags import FLAGS, flags_of, why_not_selected
 from leaderboards.problems import Cell, Problem, differing, problems, setting_of
 from leaderboards.shell_text import typed
 from leaderboards.tables.captions import labels_of, title
@@ -131,8 +131,4 @@ def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
 def _why(record: Record, why: str) -> str:
     if record["diverged"]:
         return "diverged"
-    if record["selected"]:
-        return why
-    if record["n"]:
-        return "none of its configurations could be selected"
-    return "every run failed" if record["failed"] else "every run was stopped"
+    return why if record["selected"] else why_not_selected(record)

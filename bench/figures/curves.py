@@ -69,8 +69,13 @@ class Curves:
 
     def spec(self, runs: Runs, rows: Sequence[Comparison]) -> Spec:
         """Draw one picture. `rows`: what it compares, from top to bottom."""
+
+        def heading(comparison: Comparison, cell: Cell) -> str:
+            parts = (comparison.setting["dataset"] if len(rows) > 1 else "", comparison.label(cell))
+            return ", ".join(part for part in parts if part)
+
         panels = [
-            [(_heading(comparison, cell, rows), y, self._lines(runs, cell, y)) for y in ys for cell in comparison.cells]
+            [(heading(comparison, cell), y, self._lines(runs, cell, y)) for y in ys for cell in comparison.cells]
             for comparison in rows
             for ys in ([self.ys] if not self.across else [(y,) for y in self.ys])
         ]
@@ -128,11 +133,6 @@ def _by_dataset(measured: Sequence[Comparison]) -> list[tuple[Comparison, ...]]:
         distinct = len({comparison.setting["dataset"] for comparison in group}) == len(group)
         together += [tuple(group)] if distinct else [(comparison,) for comparison in group]
     return together
-
-
-def _heading(comparison: Comparison, cell: Cell, rows: Sequence[Comparison]) -> str:
-    parts = (comparison.setting["dataset"] if len(rows) > 1 else "", comparison.label(cell))
-    return ", ".join(part for part in parts if part)
 
 
 _GLOBAL = "Test accuracy of the global model"

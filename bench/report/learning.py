@@ -9,7 +9,8 @@ from typing import Any
 from bench.charts.lines import MARKED, Axis, Keys, live_lines, mean_and_spread
 from bench.report.charts import Charts, Column
 from bench.stored.groups import Cell, Group, label_of
-from bench.stored.results import Record, Results
+from bench.stored.results import Results
+from leaderboards.flags import why_not_selected
 
 Row = dict[str, Any]
 
@@ -158,14 +159,9 @@ def _remarks(cell: Cell, rows: Sequence[Row]) -> Iterator[str]:
     reasons: dict[str, str] = {}
     for record in cell.records:
         if (name := label_of(record)) not in drawn:
-            reasons[name] = _why(record, reasons.get(name))
+            if record["selected"]:
+                reasons[name] = "no curve is stored"
+            elif record["n"] or name not in reasons:
+                reasons[name] = why_not_selected(record)
     for name, why in reasons.items():
         yield f"no line for {name}: {why}"
-
-
-def _why(record: Record, before: str | None) -> str:
-    if record["selected"]:
-        return "no curve is stored"
-    if record["n"]:
-        return "none of its configurations could be selected"
-    return before or ("every run failed" if record["failed"] else "every run was stopped")

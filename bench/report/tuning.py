@@ -42,7 +42,11 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
             cells = {cell.label: [r for r in cell.records if label_of(r) == label] for cell in group.cells}
             names = varied([record for own in cells.values() for record in own])
             usable = {name: [r for r in own if _usable(r)] for name, own in cells.items()}
-            effects = {cell: effect for cell, own in usable.items() if (effect := _effects(own, names))}
+            effects = {}
+            for cell, own in usable.items():
+                scores = [record["best_val_accuracy_mean"] for record in own]
+                if effect := main_effects([hyperparameters(record) for record in own], scores, names):
+                    effects[cell] = effect
             figures = [one for name in names if (one := _response(group, label, name, usable, charts))]
             figures += [_importance(group, label, effects, charts)] if effects else []
             if figures:
@@ -114,11 +118,6 @@ def _importance(group: Group, label: str, effects: Mapping[str, Effects], charts
     what = f"Importance of the hyper-parameters of {label}, {group.name}. {words}"
     chart = charts.add(importance(rows, order, list(effects)), what, _IMPORTANCE_TABLE)
     return {"caption": "importance: share of the spread explained alone", "chart": chart}
-
-
-def _effects(records: Sequence[Record], names: Sequence[str]) -> Effects | None:
-    scores = [record["best_val_accuracy_mean"] for record in records]
-    return main_effects([hyperparameters(record) for record in records], scores, names)
 
 
 def _quality(effects: Effects, records: Sequence[Record]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from bench.errors import UsageError
 from bench.sync.place import MirrorProblem, Place, await_thread, each, first_line, local_folder, open_place, patiently
 from bench.sync.states import States
 from bench.terminal.console import say
+from bench.terminal.words import counted
 from leaderboards import StoreError
 from leaderboards.rows.store import BOARD
 from leaderboards.shell_text import shell_command
@@ -40,9 +41,7 @@ class Moved:
 
     def __str__(self) -> str:
         counts = ((self.rows, "row"), (self.tracked, "tracked file"), (self.states, "state"))
-        return (
-            ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts if count) or "nothing new"
-        )
+        return ", ".join(counted(count, what) for count, what in counts if count) or "nothing new"
 
 
 class Mirror:
@@ -123,7 +122,9 @@ class Mirror:
 
         there, count = self._rows_there(), 0
         curves = self.place.files("curves")
-        self._pull_tracked()  # before the rows that they belong to
+        tracked = [name for name in self.place.files("tracked") if name.endswith(_TRACKED) and "/" not in name]
+        lacking = [name for name in tracked if not (self.out / "tracked" / name).exists()]  # before their rows
+        each(partial(self.place.fetch, f"tracked/{name}", self.out / "tracked" / name) for name in lacking)
         for segments in (True, False):  # files that a segment stands in for are not needed
             files = self._folder.files()
             have = {*self._shared_names(files).values(), *files.held()}
@@ -173,11 +174,6 @@ class Mirror:
         paths = sorted((self.out / "tracked").glob("*"))
         paths = [path for path in paths if path.suffix in _TRACKED and not path.name.startswith(".")]
         return {path: ((stat := path.stat()).st_mtime_ns, stat.st_size) for path in paths}
-
-    def _pull_tracked(self) -> None:
-        there = [name for name in self.place.files("tracked") if name.endswith(_TRACKED) and "/" not in name]
-        missing = [name for name in there if not (self.out / "tracked" / name).exists()]
-        each(partial(self.place.fetch, f"tracked/{name}", self.out / "tracked" / name) for name in missing)
 
     def _push_tracked(self) -> int:
         """Push the tracked files that the mirror lacks, has with less in them, or that were written anew meanwhile."""

@@ -26,7 +26,6 @@ from leaderboards import Store
 
 MANIFEST = "manifest.json"
 _KEY = re.compile("[0-9a-f]{64}")
-_ATTEMPTS = 3  # at a state that is saved anew while it is copied
 
 
 class States:
@@ -70,7 +69,7 @@ class States:
         pushed = 0
         with suppress(Timeout), FileLock(self._folder.with_name("mirror.lock"), timeout=0):  # else another sweep does
             there, here = self._there(), self._here()
-            pushed = sum(any(self._push(key, there.get(key, {})) for _ in range(_ATTEMPTS)) for key in here)
+            pushed = sum(self._push(key, there.get(key, {})) for key in here)
             for key in there.keys() - set(here) & set(stored):
                 self._remove(key, there[key])
         return pushed
@@ -89,7 +88,7 @@ class States:
         return states
 
     def _push(self, key: str, there: dict[str, int]) -> bool:
-        """Write one state; False if it is there already, or cannot be read: damaged, or saved anew meanwhile."""
+        """Write one state; False if it is there already, or cannot be read: damaged, or saved anew."""
         target = f"{self._writer}/{MANIFEST}"
         try:
             manifest = (self._folder / key / MANIFEST).read_bytes()

@@ -49,11 +49,10 @@ def fit(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
     if table.schema.equals(schema):
         return table
-    names = set(table.column_names)
-    columns = [
-        _cast(table[field.name], field.type) if field.name in names else pa.nulls(table.num_rows, field.type)
-        for field in schema
-    ]
+    columns = []
+    for field in schema:
+        column = table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
+        columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -96,10 +95,6 @@ def _dicts(column: pa.ChunkedArray) -> list[dict[Any, Any] | None]:
             dict(zip(keys[begin:end], values[begin:end], strict=True)) if valid else None for begin, end, valid in parts
         ]
     return found
-
-
-def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    return column if column.type == kind else column.cast(kind)
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
