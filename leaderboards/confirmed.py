@@ -28,7 +28,7 @@ def chosen(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any]) ->
 
     Returns:
         One row for each algorithm and model variant in each cell that has a selected configuration, with a column
-            `configurations`: how many it was chosen from.
+        `configurations`: how many it was chosen from.
     """
     searched = current(runs[runs["seed"] == SEARCH_SEED])
     known = {text: _is_at(text, at) for text in searched["setting_json"].unique()}
@@ -45,7 +45,7 @@ def confirmed(runs: pd.DataFrame, tuned: Collection[str], at: Mapping[str, Any])
 
     Returns:
         Some rows of `runs`, with two more columns, which a leaderboard of them has as well: `configurations`, how
-            many the row's was chosen from, and `chosen_on`, where that was: `seed 0 at participation=0.2`.
+        many the row's was chosen from, and `chosen_on`, where that was: `seed 0 at participation=0.2`.
     """
     winners = _elsewhere(chosen(runs, tuned, at), at)[[*_SAME, "configurations"]]
     others = _elsewhere(runs[runs["seed"] != SEARCH_SEED], at)

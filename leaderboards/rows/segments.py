@@ -302,7 +302,7 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
 
     Returns:
         The columns of `CURVE_COLUMNS`, and `file`, texts as dictionaries; and the missing files, each with its
-            number of rows.
+        number of rows.
 
     Raises:
         FileNotFoundError: rows of the index are elsewhere by now.

@@ -45,11 +45,15 @@ class Store:
         self._swept = False
 
     def write(self, row: Mapping[str, Any], curve: Iterable[CurvePoint], replace: bool = False) -> Path:
-        """Store one run, a checked `row` and its points `(round, metric, value)`: its curve first, then its row.
+        """Store one run: its curve first, then its row.
 
         Nothing is written if its key and environment have a finished row already, and this one is not finished, or has
         equal results and no more tracked. Unlike results of one environment are both kept, which `validate` reports.
-        With `replace` a finished row takes the place of whatever this environment stored for the key before.
+
+        Args:
+            row: every column of `leaderboards.COLUMNS`; see `check_row`.
+            curve: points `(round, metric, value)`.
+            replace: a finished row takes the place of whatever this environment stored for the key before.
 
         Returns:
             The file that holds the run's row.
@@ -95,8 +99,12 @@ class Store:
     def runs(self, replicates: bool = False, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """Read all runs, one row per run key: the first finished one, or the latest if none is finished.
 
-        With `replicates` each environment of a run key has a row instead. `columns` of `leaderboards.COLUMNS` are read,
-        None for all. Integers and booleans are pandas' nullable types, maps are dicts.
+        Args:
+            replicates: give a row for each environment of a run key instead.
+            columns: names to read, of `leaderboards.COLUMNS`; None is all.
+
+        Returns:
+            `columns`, or all of them. Integers and booleans are pandas' nullable types, maps are dicts.
 
         Raises:
             StoreError: a file is broken, foreign, or of a newer schema, or a row does not say who it is; the
