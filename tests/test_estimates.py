@@ -148,13 +148,17 @@ def test_a_dry_run_measures_each_program_once(
         assert len(asked) == 5 + number, "a damaged pace is measured anew"
 
 
-def test_recorded_rates_win(tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    estimated = dry_run(tmp_path / "none", capsys)["trials"][0]
-    run = RunSpec("fedavg", {}, Setting(**estimated["setting"]), 5)
-    Store(tmp_path).write(make_row() | identity_columns(*run.identity(entry("fedavg"))), CURVE)
-    asked.clear()
-    planned = dry_run(tmp_path, capsys)
-    assert not asked
+def test_an_algorithms_recorded_rate_wins(tmp_path: Path, asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    estimated = dry_run(tmp_path / "none", capsys)["trials"]
+    for one in (estimated[0], estimated[-1]):
+        asked.clear()
+        run = RunSpec(one["algorithm"], one["hyperparameters"], Setting(**one["setting"]), 5)
+        identity = identity_columns(*run.identity(entry(run.algorithm)))
+        Store(tmp_path).write(make_row(run.algorithm) | identity, CURVE)
+        for kept in paces.cache_dir().rglob("*.json"):
+            kept.unlink()
+        planned = dry_run(tmp_path, capsys)
+        assert asked == (["fedprox"] if one is estimated[0] else [])
     assert not planned["estimated"]
     assert planned["seconds_at_least"] == pytest.approx(planned["seconds"]) == planned["seconds_at_most"]
 

@@ -128,15 +128,19 @@ class RecordedRates:
             self._rates |= {str(name): float(rate) for name, rate in medians.items()}
 
     def seconds(self, algorithm: str, setting: Setting) -> float:
-        """Of a run; the algorithm's own rate is preferred to its problem's. NaN if neither was recorded."""
-        return samples_of(setting)[0] / self._rate(algorithm, setting)
+        """Of a run, at the algorithm's own rate on this data set and model. NaN if none was recorded."""
+        return samples_of(setting)[0] / self._rates.get(f"{_problem(setting)} {algorithm}", math.nan)
+
+    def seconds_of_any(self, setting: Setting) -> float:
+        """Of a run of whichever algorithm, at the median rate of all. NaN if none was recorded."""
+        return samples_of(setting)[0] / self._rates.get(_problem(setting), math.nan)
 
     def work(self, algorithm: str, setting: Setting) -> float:
-        """A number to compare runs by: its seconds, at the typical rate if none of its problem was recorded."""
-        rate = self._rate(algorithm, setting)
-        typical = median(self._rates.values()) if self._rates else 1.0
-        return samples_of(setting)[0] / (typical if math.isnan(rate) else rate)
+        """A number to compare runs by: its seconds at its own rate, else at its problem's, else at the typical one."""
+        problem = _problem(setting)
+        rates = [self._rates[name] for name in (f"{problem} {algorithm}", problem) if name in self._rates]
+        return samples_of(setting)[0] / (rates[0] if rates else median(list(self._rates.values()) or [1.0]))
 
-    def _rate(self, algorithm: str, setting: Setting) -> float:
-        problem = f"{setting.dataset} {setting.model}"
-        return self._rates.get(f"{problem} {algorithm}", self._rates.get(problem, math.nan))
+
+def _problem(setting: Setting) -> str:
+    return f"{setting.dataset} {setting.model}"

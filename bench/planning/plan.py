@@ -41,6 +41,10 @@ def make_plan(request: Request) -> Plan:
     rates = _tuned_rates(request, fields)
     settings, origins = settings_of(base, fields, entries, request, notes)
     tuned = dict.fromkeys(TUNED if request.budget else ())
+    origins = {
+        **origins,
+        **{name: request.origins.get(name, "command line") for name in tuned if name in request.values},
+    }
     given = {*fields, *tuned}
     units: list[RunSpec] = []
     searches: list[Search] = []

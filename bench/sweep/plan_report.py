@@ -196,14 +196,19 @@ def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[RunSpec]) -
 
 
 def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]) -> dict[str, Time]:
-    """Run key -> time of each missing run: at the rate of stored runs, else by a measurement of this machine's CPU."""
+    """Run key -> time of each missing run: at its algorithm's rate in stored runs, else by a measurement of this CPU.
+
+    Where nothing can be measured, the stored runs of other algorithms on the same data set and model must do.
+    """
     rates = RecordedRates(Store(resolved.out), resolved.device)
     times = {unit.key: Time(*[rates.seconds(unit.algorithm, unit.setting)] * 2) for unit in missing}
-    if resolved.device != "cpu" or options.backend == "stacked" or options.address:
-        return times
     unknown = [unit for unit in missing if not times[unit.key].known]
-    paces = measured_paces(unknown, options.cpus_per_trial)
-    return times | {unit.key: estimated_time(unit, pace) for unit in unknown if (pace := paces.get(program_of(unit)))}
+    measurable = resolved.device == "cpu" and options.backend != "stacked" and not options.address
+    paces = measured_paces(unknown, options.cpus_per_trial) if measurable else {}
+    for unit in unknown:
+        pace = paces.get(program_of(unit))
+        times[unit.key] = estimated_time(unit, pace) if pace else Time(*[rates.seconds_of_any(unit.setting)] * 2)
+    return times
 
 
 def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) -> list[Configuration]:
@@ -402,7 +407,9 @@ def _print_tables(out: Console, plan: Plan, report: PlanReport) -> None:
     table = Table("setting", "value", "from")
     preset = f"preset {plan.paper}" if plan.paper else "default"
     for name in plan.settings[0].as_dict():
-        values = dict.fromkeys(typed(setting.as_dict()[name]) for setting in plan.settings)
+        own = [unit.setting for unit in plan.units] if name in plan.tuned else plan.settings
+        values = dict.fromkeys(typed(getattr(setting, name)) for setting in own)
+        values |= dict.fromkeys(str(search.tuned[name]) for search in plan.searches if name in search.tuned)
         table.add_row(name, ", ".join(values), plan.origins.get(name, preset))
     out.print(table)
     given: dict[tuple[str, str], dict[str, None]] = {}
