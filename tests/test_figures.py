@@ -245,6 +245,45 @@ def test_colours_are_those_of_the_report_whatever_is_left_out(tmp_path):
     assert LIGHT[place["fedprox"]] not in svg
 
 
+# Boards
+
+
+def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_either_side(tmp_path):
+    finals = {"fedavg": (0.5, 0.2), "fedprox": (0.6, 0.4), "fedgkd": (0.7, 0.3)}
+    cells = [(name, alpha, final) for name, own in finals.items() for alpha, final in zip((0.1, 1.0), own, strict=True)]
+    pairs = [pair(name, final=final, fields={"alpha": alpha}) for name, alpha, final in cells]
+    left_out = [pair("fednova", final=0.9, fields={"alpha": 1.0}), pair("local", final=0.9, fields={"alpha": 1.0})]
+    write(tmp_path, [*pairs, *left_out])
+    ((name, spec),) = of(tmp_path, "board-ranks").items()
+    assert name == "board-ranks-digits-participation1"
+    half = 2.343 * np.sqrt(3 * 4 / (6 * 2)) / 2  # Demšar 2006, table 5 (a)
+    for panel in panels(spec)[0]:
+        averages = {row["algorithm"]: row["rank"] for row in rows(panel)}
+        assert averages == {"fedgkd": 1.5, "fedprox": 1.5, "fedavg": 3.0}
+        assert list(averages)[-1] == "fedavg"
+        lowest = [row["low"] for row in rows(panel)]
+        assert lowest == pytest.approx([max(1, at - half) for at in averages.values()], abs=2e-3)
+    assert "Not shown: fednova, local (not ranked in every cell)" in words(spec)
+
+
+def test_one_cell_gives_no_average_rank(tmp_path):
+    assert not of(write(tmp_path, [pair(), pair("fedgkd")]), "board-ranks")
+
+
+def test_the_front_goes_through_what_none_surpasses_at_no_more_cost(tmp_path):
+    costs = {"fedavg": (10, 0.5), "fedprox": (10, 0.6), "scaffold": (20, 0.55), "fedgkd": (30, 0.7)}
+    pairs = [
+        pair(name, seed=seed, final=final + seed / 100, bytes_down=cost * 10**6, bytes_up=0, seconds=float(cost + seed))
+        for name, (cost, final) in costs.items()
+        for seed in (0, 1)
+    ]
+    (spec,) = of(write(tmp_path, pairs), "board-costs").values()
+    for (panel,) in panels(spec):
+        assert {row["algorithm"]: row["x"] for row in rows(panel)} == {name: cost for name, (cost, _) in costs.items()}
+        front = [row["algorithm"] for row in panel["layer"][0]["data"]["values"]]
+        assert front == ["fedprox", "fedgkd", "fedgkd"]
+
+
 # Partitions, and accuracy over them
 
 
@@ -425,9 +464,12 @@ def drawn_of_digits(runs_of_digits: Path, tmp_path_factory: pytest.TempPathFacto
 def test_all_is_drawn_whole_in_both_forms(drawn_of_digits):
     names = [path.stem for path in drawn_of_digits]
     cell = [f"digits-alpha0.1-participation{share}" for share in (0.3, 0.5)]
-    both = ("fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedgkd-drift", "fedkf-3")
+    both = ("board-costs", "fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedgkd-drift", "fedkf-3")
     expected = [f"{figure}-{own}" for figure in both for own in cell]
-    expected += [f"{figure}-digits-alpha0.1" for figure in ("fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")]
+    expected += [
+        f"{figure}-digits-alpha0.1"
+        for figure in ("board-ranks", "fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")
+    ]
     assert names == sorted(expected)
     for svg in drawn_of_digits:
         root = ElementTree.parse(svg).getroot()
@@ -479,7 +521,7 @@ def test_the_list_says_what_can_be_drawn_and_what_makes_the_others(tmp_path, cap
     assert main(["--out", str(out)]) == 0
     said = capsys.readouterr().out
     able, _, lacking = said.partition("the others lack runs")
-    assert able.startswith(f"4 of 16 figures can be drawn from {out}\n")
+    assert able.startswith(f"4 of 18 figures can be drawn from {out}\n")
     assert "fedgkd-4-digits-alpha0.5-participation1" in able
     assert f"python -m bench.sweep --paper fedgkd --table fig2 --track local,features --out {out}" in lacking
     assert "--track classes" in lacking
@@ -515,7 +557,7 @@ def test_paths_are_printed_and_a_dry_run_writes_nothing(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fedcat-1"], "known: fedcad-1"),
+        (["fedcat-1"], "known: board-costs"),
         (["--paper", "fedgkd", "--figure", "9"], "2, 3, 4, 5, drift"),
         (["--figure", "2"], "--paper"),
         (["fedgkd-4", "--format", "pdf"], "'pdf'"),

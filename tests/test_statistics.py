@@ -12,7 +12,7 @@ from scipy import stats
 
 from leaderboards.board import leaderboard
 from leaderboards.rows.frames import concatenate, run_table, to_pandas
-from leaderboards.stats.aggregate import Improvement, improvement, iqm_interval, pooled
+from leaderboards.stats.aggregate import Improvement, critical_difference, improvement, iqm_interval, pooled
 from leaderboards.stats.intervals import Interval, finite, t_limits
 from leaderboards.stats.paired import Seeds, compared, corrected, holm, paired, rankable, shared_ranks
 
@@ -150,6 +150,13 @@ def test_only_seeds_are_resampled_not_cells() -> None:
 def test_too_few_seeds_in_a_cell_leave_no_interval() -> None:
     assert iqm_interval([np.array([0.2, 0.3, 0.4]), np.array([0.5, 0.6])]) is None
     assert iqm_interval([]) is None
+
+
+@pytest.mark.parametrize(("algorithms", "q"), [(2, 1.960), (3, 2.343), (5, 2.728), (10, 3.164)])
+def test_critical_difference_has_the_published_quantiles(algorithms: int, q: float) -> None:
+    """Demšar 2006, table 5 (a)."""
+    expected = q * math.sqrt(algorithms * (algorithms + 1) / (6 * 14))
+    assert critical_difference(algorithms, 14) == pytest.approx(expected, rel=5e-4)
 
 
 # How often one beats the other

@@ -1,4 +1,4 @@
-"""Lines with a band over seeds: any quantity against any other, for still pictures and for the page."""
+"""Lines and points with their spread over seeds: any quantity against any other, for pictures and for the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.charts.panels import SIDE, panel
-from bench.charts.theme import HIDDEN, SHOWN, TICKS, Spec, colour, dash, shape, whole, whole_numbers
+from bench.charts.theme import FAINT, HIDDEN, SHOWN, TICKS, Spec, colour, dash, shape, whole, whole_numbers
 
 MARKED = 24  # points of a line up to which each has its sign
 _EXACT = ".6~g"  # left to itself Vega rounds single numbers: 9.6 to 10
@@ -67,6 +67,34 @@ def lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "", width: i
     along = _across([row["x"] for row in rows], x)
     encoding = {"x": {"field": "x", **along}, "color": _named(colour, keys)}
     return panel(rows, title, width, _HEIGHT, transform=_scaled(y), encoding=encoding, layer=layers)
+
+
+def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec:
+    """Draw one panel of a still picture: a sign per algorithm, its spread, and the front from cheap to good.
+
+    `rows` are as for `lines`, one for each algorithm; on the front are those that none with less `x` has more `mean`
+    than.
+    """
+    front: list[Mapping[str, Any]] = []
+    for row in sorted(rows, key=lambda row: (row["x"], -row["mean"])):
+        if not front or row["mean"] > front[-1]["mean"]:
+            front.append(row)
+    ends = [{**front[-1], "x": max(row["x"] for row in rows)}]  # the best stays so at any higher cost
+    along = {"x": {"field": "x", **_across([row["x"] for row in rows], x)}}
+    steps = {
+        "data": {"values": [*map(dict, front), *ends]},
+        "transform": _scaled(y),
+        "mark": {"type": "line", "interpolate": "step-after", "color": FAINT[0], "opacity": 0.5},
+        "encoding": {"y": _up(y), "color": None, "order": {"field": "x", "type": "quantitative"}},
+    }
+    spread = {
+        "transform": [{"filter": "isValid(datum.low)"}],
+        "mark": {"type": "rule", "opacity": 0.35},
+        "encoding": {"y": _up(y, "lowest"), "y2": {"field": "highest"}},
+    }
+    layers = [steps, spread, _signs(keys, y, {"size": 60, "opacity": 1})]
+    encoding = {**along, "color": _named(colour, keys)}
+    return panel(rows, title, SIDE, _HEIGHT, transform=_scaled(y), encoding=encoding, layer=layers)
 
 
 def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, joined: bool = True) -> Spec:

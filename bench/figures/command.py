@@ -1,4 +1,4 @@
-"""`python -m bench.figures`: the papers' figures from stored runs, as SVG and PNG.
+"""`python -m bench.figures`: the papers' figures and two of any board, from stored runs, as SVG and PNG.
 
 The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 where the request is
 wrong, or the runs lack what a figure needs; 3 where a file cannot be read or written, or a package is missing.
@@ -50,13 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="python -m bench.figures",
-        description="Draw the papers' figures from stored runs, of whatever settings. Without a figure, say what these "
-        "runs\ncan draw, and what makes the runs of the others.",
+        description="Draw the papers' figures, or a board's, from stored runs of whatever settings. Without a figure,\n"
+        "say what these runs can draw, and what makes the runs of the others.",
         epilog="\n".join(["figures:", *(f"  {f.name:<13}{f.shows}" for f in FIGURES.values()), "", _EPILOG]),
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")
-    add("--paper", metavar="NAME", help="only figures of this paper")
+    add("--paper", metavar="NAME", help="only figures of this paper, or of `board`")
     add("--figure", nargs="+", metavar="N", help="of --paper, as printed")
     add("--all", action="store_true", help="whatever can be drawn")
     add("--out", nargs="+", metavar="DIR", help=OUTS)

@@ -1,4 +1,4 @@
-"""The papers' figures: the subject of each, and the command that makes its runs.
+"""The figures, the papers' and those of any board: the subject of each, and the command that makes its runs.
 
 Imports neither torch nor ray, so that `--help` and a misspelt name are answered at once.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a paper."""
+    """A figure of a paper, or of any board."""
 
-    paper: str
+    paper: str  # or `board`
     number: str  # as printed; a word for what the paper's analysis has and no figure of it shows
     shows: str
     arguments: str  # of `python -m bench.sweep`, for the runs that the paper draws
@@ -34,7 +34,7 @@ class Figure:
         return f"{self.paper}-{self.number}"
 
     def command(self, out: Path) -> str:
-        """Return the command that makes the paper's runs, in a result folder."""
+        """Return the command that makes the paper's or the board's runs, in a result folder."""
         return shell_command("bench.sweep", *self.arguments.split(), "--out", out)
 
     def find(self, runs: Runs) -> Found:
@@ -44,6 +44,7 @@ class Figure:
         return finder(runs, self.name)
 
 
+_BOARD = "--config docs/reference.toml"
 _GKD_3 = "--paper fedgkd --algo fedavg,fedgkd --dataset cifar10 --alpha 0.1 0.5 1 --participation 0.1 0.2 0.3 0.4"
 _GKD_DRIFT = "--paper fedgkd --algo fedavg,fedprox,fedgkd --dataset cifar10 --track drift"
 _DRIFT = "distance of local models and dissimilarity of their gradients by round (section 4.1)"
@@ -56,6 +57,14 @@ _KF_2 = "--paper fedkf --table 3 --algo fedavg --rounds 1 --track classes"
 
 # Paper -> number -> what it shows, the arguments that make its runs, its finder.
 _ALL = {
+    "board": {
+        "ranks": (
+            "average ranks over alphas and participations, with their critical difference",
+            _BOARD,
+            "board:ranks",
+        ),
+        "costs": ("final accuracy against traffic and against time, for each alpha", _BOARD, "board:costs"),
+    },
     "fedgkd": {
         "2": (
             "t-SNE of the features of global and local models",

@@ -9,12 +9,12 @@ from typing import Any
 
 from bench.charts.page import winners
 from bench.report.charts import Charts, Column
-from bench.stored.groups import Cell, Group, is_reference, label_of
+from bench.stored.groups import Cell, Group, values_of
 from bench.terminal.words import counted
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.stats.aggregate import pooled
 from leaderboards.stats.intervals import INTERVAL_FROM
-from leaderboards.stats.paired import Ranked, Seeds, rankable, shared_ranks
+from leaderboards.stats.paired import Ranked, rankable, shared_ranks
 
 # The three accuracies of the page: which round's model is meant. All are of the global model on the test set.
 SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
@@ -60,16 +60,6 @@ class Winner:
         margin, least = self.margin * metric.scale, 10.0**-metric.decimals
         more = f"under {least:g} points" if margin < least / 2 else f"{margin:+.{metric.decimals}f} points"
         return f"{text}, {more}"
-
-
-def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
-    """Return label -> seed -> value of every algorithm that is ranked: selected, not diverged, no reference."""
-    values: dict[str, Seeds] = {}
-    for record in cell.selected:
-        seeds = {seed: run[metric.name] for seed, run in record["run_of_seed"].items() if run[metric.name] is not None}
-        if seeds and not record["diverged"] and not is_reference(record):
-            values[label_of(record)] = seeds
-    return values
 
 
 def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:

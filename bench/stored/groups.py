@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from algorithms import ALGORITHMS
-from bench.stored.results import Record
+from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
+from leaderboards.metrics import Metric
 from leaderboards.problems import BY, REFERENCES
 from leaderboards.shell_text import typed
+from leaderboards.stats.paired import Seeds
 from leaderboards.tables.captions import local_training
 
 
@@ -106,6 +108,24 @@ def label_of(record: Record) -> str:
 def is_reference(record: Record) -> bool:
     """Whether it is a bound to read the others against, not a competitor."""
     return record["algorithm"] in REFERENCES
+
+
+def ranked_runs(cell: problems.Cell) -> dict[str, Mapping[int, Run]]:
+    """Return label -> seed -> run of every algorithm that is ranked: selected, not diverged, no reference."""
+    return {
+        label_of(record): record["run_of_seed"]
+        for record in cell.selected
+        if record["run_of_seed"] and not record["diverged"] and not is_reference(record)
+    }
+
+
+def values_of(cell: problems.Cell, metric: Metric) -> dict[str, Seeds]:
+    """Return label -> seed -> value of every algorithm that is ranked and has one."""
+    values = {
+        name: {seed: run[metric.name] for seed, run in runs.items() if run[metric.name] is not None}
+        for name, runs in ranked_runs(cell).items()
+    }
+    return {name: seeds for name, seeds in values.items() if seeds}
 
 
 def labels_of(records: Sequence[Record]) -> tuple[str, ...]:

@@ -112,6 +112,18 @@ def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = Tr
     return Pooled(tuple(standings), dict(sorted(left_out.items())), len(scores))
 
 
+def critical_difference(algorithms: int, cells: int) -> float:
+    """Compute from which difference on two average ranks are told apart by the Nemenyi test at 5 %.
+
+    For k algorithms in N cells it is q √(k (k + 1) / (6 N)), with q the 95 % point of the studentized range of k values
+    at infinite degrees of freedom, over √2 (Demšar 2006, section 3.2.2).
+    """
+    from scipy.stats import studentized_range
+
+    q = float(studentized_range.ppf(0.95, algorithms, math.inf)) / math.sqrt(2)
+    return q * math.sqrt(algorithms * (algorithms + 1) / (6 * cells))
+
+
 def iqm(values: np.ndarray) -> np.ndarray:
     """Compute interquartile means along the last axis: of what is left without the lowest and the highest quarter.
 

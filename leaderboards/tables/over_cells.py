@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from leaderboards.metrics import Metric
 from leaderboards.rows.identity import canonical_json
-from leaderboards.stats.aggregate import Improvement, Standing, improvement, pooled
+from leaderboards.stats.aggregate import Improvement, Standing, critical_difference, improvement, pooled
 from leaderboards.tables.differences import named
 from leaderboards.tables.model import Sheet, Table, limits, number, sheet
 
@@ -36,7 +36,8 @@ def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = 
     for name in names:
         if label and name != label and (one := improvement(values, name, label, metric.higher_is_better)) is not None:
             better[name] = one
-    notes = [_IQM]
+    critical = critical_difference(len(names), result.cells)
+    notes = [_IQM, f"average ranks less than {critical:.2f} apart are not told apart (Nemenyi, 5 %)"]
     notes += ["P: probability that a run is better than one of the reference in the same cell"] * bool(better)
     notes += result.remarks
     if reference and not better:
