@@ -121,6 +121,15 @@ def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
     assert "(3)*" not in shown
 
 
+def test_a_number_that_a_search_drew_is_rounded_in_tables_alone(tmp_path, capsys):
+    mu = 0.12520653814499466
+    Store(tmp_path).write(make_row("fedprox", {"mu": mu}), CURVE)
+    assert compare(tmp_path) == 0
+    assert " mu=0.1252 " in capsys.readouterr().out
+    assert compare(tmp_path, "--format", "json") == 0
+    assert {record["hyperparameters"]["mu"] for record in json.loads(capsys.readouterr().out)} == {mu}
+
+
 @pytest.mark.parametrize("width", [1, 80])
 def test_no_width_cuts_a_number(out, terminal, monkeypatch, capsys, width):
     monkeypatch.setenv("COLUMNS", str(width))

@@ -179,15 +179,21 @@ def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
 def _hyperparameters(values: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     """Print `names`: `mu=0.1`, or `mu=0.1|1` if the places, from left to right, have different values.
 
-    Switches that are off everywhere, and empty values, are left out; 0 is neither.
+    Switches that are off everywhere, and empty values, are left out; 0 is neither. Of a number with more than six
+    digits, such as a search draws, four are printed.
     """
     parts = []
     for name in names:
         own = [value[name] for value in values if name in value]
         if any(value is not None and value is not False for value in own):
-            texts = [typed(value) for value in own]
+            texts = [_short(value) for value in own]
             parts.append(f"{name}={texts[0] if len(set(texts)) == 1 else '|'.join(texts)}")
     return " ".join(parts)
+
+
+def _short(value: Any) -> str:
+    long = isinstance(value, float) and float(f"{value:.6g}") != value
+    return f"{value:.4g}" if long else typed(value)
 
 
 def _worth_showing(records: Sequence[Record], defaults: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
