@@ -127,7 +127,8 @@ def test_a_number_that_a_search_drew_is_rounded_in_tables_alone(tmp_path, capsys
     assert compare(tmp_path) == 0
     assert " mu=0.1252 " in capsys.readouterr().out
     assert compare(tmp_path, "--format", "json") == 0
-    assert {record["hyperparameters"]["mu"] for record in json.loads(capsys.readouterr().out)} == {mu}
+    (table,) = json.loads(capsys.readouterr().out)["tables"]
+    assert {cell["hyperparameters"]["mu"] for cell in table["cells"]} == {mu}
 
 
 @pytest.mark.parametrize("width", [1, 80])

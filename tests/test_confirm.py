@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from rows import CURVE, failed_row, make_row
+from rows import CURVE, failed_row, make_row, write
 
 from algorithms import entry
 from bench.compare import main as compare
@@ -233,6 +233,17 @@ def test_tables_and_page_show_the_confirming_seeds(swept, capsys, tmp_path):
     assert {json.loads(record["hp_json"])["lr"] for record in results.records} == {0.1}
     assert report([*select, "--to", str(tmp_path / "page.html")]) == 0
     assert "participation=0.5" in (tmp_path / "page.html").read_text()
+
+
+def test_the_page_tells_a_methods_own_lr_from_that_of_local_training(tmp_path):
+    rows = [
+        make_row("feddkd", {"lr": own, "steps": 1}, {"lr": lr}) for own, lr in ((0.05, 0.1), (0.2, 0.1), (0.2, 0.3))
+    ]
+    write(tmp_path, [(row, CURVE) for row in rows])
+    assert report(["--tuned", "lr", "--out", str(tmp_path), "--to", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    for own, lr in ((0.05, 0.1), (0.2, 0.1), (0.2, 0.3)):
+        assert f"feddkd.lr={own} lr={lr}" in page
 
 
 def test_a_filter_does_not_take_the_search_away(swept, capsys):

@@ -40,7 +40,12 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         rows: with the columns `algorithm`, `setting_json`, `hp_json` and `seed`.
     """
     settings = {row["setting_json"]: json.loads(row["setting_json"]) for row in rows}
-    values = {(row["algorithm"], row["hp_json"]): json.loads(row["hp_json"]) for row in rows}
+    values = {
+        (row["algorithm"], row["hp_json"]): {
+            own_name(row["algorithm"], name): value for name, value in json.loads(row["hp_json"]).items()
+        }
+        for row in rows
+    }
     fields = differing((setting["dataset"], setting) for setting in settings.values())
     names = differing((algorithm, own) for (algorithm, _), own in values.items())
     for row in rows:
@@ -48,7 +53,7 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         worth = worth_saying(row["algorithm"], own, names)
         told = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
         told += [(name, setting[name]) for name in setting if name in fields[setting["dataset"]] and name not in _SAID]
-        told += [(own_name(row["algorithm"], name), own[name]) for name in own if name in worth]
+        told += [(name, own[name]) for name in own if name in worth]
         place = [str(setting[name]) for name in _PLACE]
         words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in told)]
         order = (*place, row["algorithm"], [in_order(value) for _, value in told], row["seed"])
@@ -56,7 +61,7 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
 
 
 def worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]) -> set[str]:
-    """The hyper-parameters in which runs of an algorithm differ, or that are not at their default."""
+    """Select the hyper-parameters, by `own_name`, in which an algorithm's runs differ or that are off their default."""
     known = ALGORITHMS.get(algorithm)
-    defaults = known.defaults() if known else {}
+    defaults = {own_name(algorithm, name): value for name, value in known.defaults().items()} if known else {}
     return {*differing[algorithm], *(name for name, value in own.items() if defaults.get(name) != value)}

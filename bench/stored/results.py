@@ -13,7 +13,7 @@ from bench.errors import UsageError
 from bench.stored.saved_states import no_results
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.identity import canonical_json
-from leaderboards.rows.schema import hyperparameter_columns
+from leaderboards.rows.schema import hyperparameter_columns, own_name
 from leaderboards.shell_text import typed
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
     Args:
         outs: the folders.
         tuned: fields of the setting over which configurations are selected: records have them among their
-            hyper-parameters (`hp_json`), not in their setting (`setting_json`).
+            hyper-parameters (`hp_json`, by `own_name`), not in their setting (`setting_json`).
         confirmed_at: as for `source_of`.
 
     Raises:
@@ -105,9 +105,8 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
 
 
 def _with_tuned(record: Record, tuned: Sequence[str]) -> Record:
-    if not tuned:
-        return record
-    setting, values = json.loads(record["setting_json"]), json.loads(record["hp_json"])
+    setting, own = json.loads(record["setting_json"]), json.loads(record["hp_json"])
+    values = {own_name(record["algorithm"], name): value for name, value in own.items()}
     values |= {name: setting.pop(name) for name in tuned}
     return {**record, "hp_json": canonical_json(values), "setting_json": canonical_json(setting)}
 
