@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from rows import CURVE, failed_row, make_row
 
-from bench.compare import command, main
+from bench.compare import filters as command_filters
+from bench.compare import main
 from bench.terminal.render import print_leaderboard
 from leaderboards import Store
 
@@ -240,9 +241,9 @@ def test_the_folder_comes_from_the_environment(out, monkeypatch, capsys):
 
 def test_a_board_of_the_package_is_read_with_its_own_options(out, tmp_path, monkeypatch, capsys):
     shutil.copytree(out, tmp_path / "reference")
-    (tmp_path / "reference" / "board.toml").write_text('compare = ["--dataset", "cifar10", "--format", "csv"]\n')
+    (tmp_path / "reference" / "board.toml").write_text('options = ["--dataset=cifar10", "--format=csv"]\n')
     shutil.copytree(out, tmp_path / "plain")
-    monkeypatch.setattr(command, "BOARDS", tmp_path)
+    monkeypatch.setattr(command_filters, "BOARDS", tmp_path)
     printed = []
     for arguments in (["reference"], ["reference", "--alpha", "0.5"], ["reference", "--dataset", "digits"], ["plain"]):
         assert main(["--board", *arguments]) == 0
@@ -258,7 +259,7 @@ def test_a_board_of_the_package_is_read_with_its_own_options(out, tmp_path, monk
 @pytest.mark.parametrize("arguments", [["--board", "other"], ["--board", "reference", "--out", "elsewhere"]])
 def test_a_board_that_there_is_not_ends_with_2_and_lists_those_there_are(tmp_path, monkeypatch, capsys, arguments):
     (tmp_path / "reference" / "runs").mkdir(parents=True)
-    monkeypatch.setattr(command, "BOARDS", tmp_path)
+    monkeypatch.setattr(command_filters, "BOARDS", tmp_path)
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert ("reference" in error) == ("other" in arguments)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import leaderboards
-from bench.compare.filters import chosen, filters, layout, selection, selection_options
+from bench.compare.filters import chosen, filters, layout, selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.terminal.values import folders_of, split_list, unknown
+from bench.terminal.values import folders_of, split_list
 from bench.terminal.words import OUTS, counted
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from leaderboards.rows.folders import Results
     from leaderboards.tables import Sheet, Table
 
-BOARDS = Path(leaderboards.__file__).parent  # in which the result folders lie that ship with the package
 _EPILOG = """\
 examples:
   python -m bench.compare                                        every table of ./leaderboards
@@ -57,24 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return diff(argv[1:])
     parser = _parser()
     arguments = parser.parse_args(argv)
-    if arguments.board is None:
-        return exit_status(lambda: _compare(arguments))
-    return exit_status(lambda: _compare(parser.parse_args([*_board_options(arguments), *argv])))
-
-
-def _board_options(arguments: argparse.Namespace) -> list[str]:
-    """List the options that `--board` stands for: its folder, and those of `compare` in its `board.toml`."""
-    if arguments.out:
-        raise UsageError("--board and --out both name result folders: leave one of them out")
-    folder = BOARDS / arguments.board
-    boards = [path.parent.name for path in BOARDS.glob("*/runs")]
-    if not boards:
-        raise UsageError("no results ship with this package: name a result folder by --out")
-    if arguments.board not in boards:
-        raise unknown("board", arguments.board, boards)
-    facts = folder / "board.toml"
-    options = tomllib.loads(facts.read_text(encoding="utf-8")).get("compare", []) if facts.exists() else []
-    return ["--out", str(folder), *options]
+    return exit_status(lambda: _compare(with_board(parser, arguments, argv)))
 
 
 def _parser() -> Parser:
@@ -86,7 +66,6 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
-    add("--board", metavar="NAME", help="results that ship with this package, instead of --out, and their options")
     add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
     add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
     add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")

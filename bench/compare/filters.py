@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import sys
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import leaderboards
 from bench.errors import UsageError
-from bench.terminal.values import split_list
+from bench.terminal.values import split_list, unknown
 from bench.terminal.words import run_keys
 from leaderboards.shell_text import shell_command, typed
 from search_spaces.setting import Setting
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TUNABLE = ("lr", "lr_decay", "momentum", "weight_decay", "clip_norm", "batch_size", "optimizer", "nesterov")
+BOARDS = Path(leaderboards.__file__).parent  # in which the result folders lie that ship with the package
 SETTING_FIELDS = tuple(field.name for field in fields(Setting))
 
 
@@ -57,8 +61,9 @@ def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:
-    """Add `--tuned` and `--confirmed`, which say how configurations are selected and what is reported of them."""
+    """Add `--tuned` and `--confirmed`, how configurations are selected and what is reported of them, and `--board`."""
     add = parser.add_argument
+    add("--board", metavar="NAME", help="results that ship with this package, instead of --out, and their options")
     add("--tuned", nargs="+", metavar="FIELD", help="setting fields selected over on validation, such as lr")
     add(
         "--confirmed",
@@ -67,6 +72,25 @@ def selection_options(parser: argparse.ArgumentParser) -> None:
         help="select on seed 0 alone and show the other seeds alone (sweep --confirm), in cells that differ from the "
         "tuned ones in FIELD, too: V is its value where it was tuned",
     )
+
+
+def with_board(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, argv: Sequence[str] | None
+) -> argparse.Namespace:
+    """Put a board's folder, and the options that its `board.toml` lists, before those of the command line."""
+    if arguments.board is None:
+        return arguments
+    if arguments.out:
+        raise UsageError("--board and --out both name result folders: leave one of them out")
+    boards = {path.parent.name: path.parent for path in BOARDS.glob("*/runs")}
+    if not boards:
+        raise UsageError("no results ship with this package: name a result folder by --out")
+    if arguments.board not in boards:
+        raise unknown("board", arguments.board, boards)
+    folder = boards[arguments.board]
+    facts = folder / "board.toml"
+    options = tomllib.loads(facts.read_text(encoding="utf-8")).get("options", []) if facts.exists() else []
+    return parser.parse_args([f"--out={folder}", *options, *(sys.argv[1:] if argv is None else argv)])
 
 
 def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str, Any] | None]:

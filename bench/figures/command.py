@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from algorithms.entry_points import names_of_rows
 from bench.atomic_write import atomic_file
 from bench.charts.panels import drawn, renderer
-from bench.compare.filters import filters, selection, selection_options
+from bench.compare.filters import filters, selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.table import FIGURES, Figure
@@ -42,9 +42,10 @@ FORMATS = ("svg", "png")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
     with names_of_rows(split_list(arguments.imports)):
-        return exit_status(lambda: _figures(arguments))
+        return exit_status(lambda: _figures(with_board(parser, arguments, argv)))
 
 
 def _parser() -> Parser:

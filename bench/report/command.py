@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.atomic_write import atomic_file
 from bench.charts.panels import renderer
-from bench.compare.filters import selection, selection_options
+from bench.compare.filters import selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.values import folders_of
@@ -32,8 +32,9 @@ The page needs no network and no other file. It needs the package vl-convert-pyt
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. `argv`: arguments, None for those of the process. Returns the exit status."""
-    arguments = _parser().parse_args(argv)
-    return exit_status(lambda: _report(arguments))
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    return exit_status(lambda: _report(with_board(parser, arguments, argv)))
 
 
 def _parser() -> Parser:
