@@ -141,7 +141,7 @@ def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, run
 
 
 def packs_train_together(device: str, backend: str) -> bool:
-    """Whether the runs of a trial share a program, not only a process."""
+    """Tell whether the runs of a trial share a program, not only a process."""
     return backend == "stacked" or (backend == "auto" and device == "cuda")
 
 

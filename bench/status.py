@@ -161,7 +161,7 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
 
 
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Why runs failed or diverged, equal reasons once with all their runs."""
+    """List why runs failed or diverged, equal reasons once with all their runs."""
     alike: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         if row["error"]:

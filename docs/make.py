@@ -215,7 +215,7 @@ def _overview() -> str:
 
 
 def _section(entry: Entry, documented: dict[type[Algorithm], str]) -> str:
-    """One algorithm; what its classes say stands where they come up first."""
+    """Write the section of one algorithm; what its classes say stands where they come up first."""
     source = f"{_escaped(_paper(entry))}, {_escaped(entry.equations)} · [{_file(entry)}](../{_file(entry)})"
     lines = [f"## {entry.name}", "", source, "", *_published(entry)]
     lines += [_capital(_escaped(entry.summary)) + ".", ""]

@@ -176,7 +176,7 @@ def _statistics(finished: pd.DataFrame, metrics: Mapping[str, Metric]) -> list[p
 
 
 def _may_lack(metrics: Iterable[str]) -> list[str]:
-    """Those of the metrics that a finished run may be without: what is read off curves, and what few runs measure."""
+    """Select the metrics that a finished run may lack: those read off curves, and those that few runs measure."""
     always = {column.name for column in COLUMNS if not column.nullable}
     return [name for name in metrics if name not in always]
 

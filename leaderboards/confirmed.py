@@ -63,11 +63,11 @@ class Confirmed:
     at: Mapping[str, Any] = field(default_factory=dict)
 
     def runs(self) -> pd.DataFrame:
-        """As `confirmed` gives them."""
+        """Read the runs that confirm, as `confirmed` gives them."""
         return self._runs
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """As `Store.curves` gives them, of the rows that `runs` gives."""
+        """Read the curves of the rows that `runs` gives, as `Store.curves` does."""
         own = set(self._runs["run_key"])
         return self.source.curves(own if keys is None else own & set(keys))
 
@@ -77,7 +77,7 @@ class Confirmed:
 
 
 def _is_at(setting_json: str, at: Mapping[str, Any]) -> bool:
-    """Whether a setting has the values of `at`, whatever the variant of its model."""
+    """Tell whether a setting has the values of `at`, whatever the variant of its model."""
     setting = setting_of(setting_json)
     return all(setting.get(name) == (base_model(value) if name == "model" else value) for name, value in at.items())
 

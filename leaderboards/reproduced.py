@@ -84,7 +84,7 @@ def _anonymous(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _others(path: Path, kind: str, keys: Collection[str]) -> list[pa.Table]:
-    """What the file holds of other keys."""
+    """Return what the file holds of other keys."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -35,7 +35,7 @@ class Bounds:
         return f"in {'(' if self.open_low else '['}{self.low:g}, {self.high:g}{')' if self.open_high else ']'}"
 
     def allows(self, value: Value) -> bool:
-        """Whether `value` lies inside; NaN and infinities never do."""
+        """Tell whether `value` lies inside; NaN and infinities never do."""
         if self.choices:
             return value in self.choices
         if not isinstance(value, int | float):
@@ -119,7 +119,7 @@ def names_in(relation: str) -> set[str]:
 
 
 def holds(relation: str, values: Mapping[str, Any]) -> bool:
-    """Whether a relation `name op name` holds; raises ValueError if it is not of that form."""
+    """Tell whether a relation `name op name` holds; raises ValueError if it is not of that form."""
     left, sign, right = _parts(relation)
     return _RELATIONS[sign](values[left], values[right])
 

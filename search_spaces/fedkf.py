@@ -67,7 +67,7 @@ _LAMBDA_1 = {"cifar10": 0.1, "cifar100": 0.01, "emnist_letters": 0.01}
 
 
 def _baselines(setting: Setting) -> tuple[Space, ...]:
-    """Each with its T1 form, which is the same run: T1 changes the evaluated model."""
+    """List each baseline with its T1 form, which is the same run: T1 changes the evaluated model."""
     name = setting.dataset
     mu: dict[str, Value] = {"mu": _PROX_MU[name]}
     gamma: dict[str, Value] = {"gamma": _GKD_GAMMA[name]}

@@ -94,7 +94,7 @@ def rectangles(grid: Classes, xs: Edges, ys: Edges) -> Iterator[dict[str, float]
 
 
 def _is_one(runs: Runs, run: Run) -> bool:
-    """Whether a run keeps one model, not one of each client."""
+    """Tell whether a run keeps one model, not one of each client."""
     from safetensors import SafetensorError, safe_open
 
     path = artifacts.path_of(runs.model_folder(run), run["run_key"], "safetensors")

@@ -120,7 +120,7 @@ def seeds_said(counts: Collection[int]) -> str:
 
 
 def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
-    """What a field is in a picture; nothing if its settings do not have it."""
+    """Yield the values of a field in a picture; nothing if its settings do not have it."""
     for one in shown_here:
         if name in one.by:
             yield from (place[one.by.index(name)] for place in one.places)

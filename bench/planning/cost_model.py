@@ -68,7 +68,7 @@ def samples_of(setting: Setting) -> tuple[float, float]:
 
 
 def _training_samples(setting: Setting) -> float:
-    """Of all clients together."""
+    """Count the samples that all clients together train on."""
     data = info(setting.dataset)
     kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
     return (kept - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
@@ -86,7 +86,7 @@ def estimated_time(unit: RunSpec, pace: Pace) -> Time:
 
 
 def _seconds(unit: RunSpec, pace: Pace) -> float:
-    """All but the server's own steps."""
+    """Estimate the time of all but the server's own steps."""
     setting = unit.setting
     clients, sharing = (1, 1) if "pooled" in entry(unit.algorithm).needs else (setting.cohort_size, setting.num_clients)
     samples = _training_samples(setting) / sharing
@@ -128,11 +128,11 @@ class RecordedRates:
             self._rates |= {str(name): float(rate) for name, rate in medians.items()}
 
     def seconds(self, algorithm: str, setting: Setting) -> float:
-        """Of a run, at the algorithm's own rate on this data set and model. NaN if none was recorded."""
+        """Estimate a run's time at its algorithm's rate on this data set and model; NaN if none was recorded."""
         return samples_of(setting)[0] / self._rates.get(f"{_problem(setting)} {algorithm}", math.nan)
 
     def seconds_of_any(self, setting: Setting) -> float:
-        """Of a run of whichever algorithm, at the median rate of all. NaN if none was recorded."""
+        """Estimate a run's time at the median rate of all algorithms on its data set and model; NaN without one."""
         return samples_of(setting)[0] / self._rates.get(_problem(setting), math.nan)
 
     def work(self, algorithm: str, setting: Setting) -> float:

@@ -21,7 +21,7 @@ class Varied:
 
 
 def varied_names(units: Sequence[RunSpec]) -> dict[str, Varied]:
-    """By algorithm, the names in which its runs differ; the model, too, if most runs have another."""
+    """Find, by algorithm, the names in which its runs differ; the model, too, if most runs have another."""
     usual = Counter(unit.setting.model for unit in units).most_common(1)
     by_algorithm: dict[str, list[RunSpec]] = {}
     for unit in units:

@@ -73,5 +73,5 @@ def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> 
 
 
 def shortened(setting: Setting, base: Setting) -> bool:
-    """Whether a run has fewer rounds, fewer epochs or less data than the paper's."""
+    """Tell whether a run has fewer rounds, fewer epochs or less data than the paper's."""
     return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)

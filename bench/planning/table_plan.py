@@ -101,7 +101,7 @@ def _narrowed(cells: Sequence[Cell], fields: Mapping[str, tuple[str, ...]]) -> t
 
 
 def _varies_epochs(cells: Sequence[Cell], values: Grid) -> bool:
-    """Whether the cells of one data set differ in their local epochs, and have those given."""
+    """Tell whether the cells of one data set differ in their local epochs, and have those given."""
     printed: dict[str, set[int]] = {}
     for cell in cells:
         printed.setdefault(cell.printed.dataset, set()).add(cell.printed.local_epochs)

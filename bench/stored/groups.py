@@ -101,12 +101,12 @@ def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
 
 
 def label_of(record: Record) -> str:
-    """As `problems.label_of`."""
+    """Return the record's label, as `problems.label_of` makes it."""
     return problems.label_of(record["algorithm"], record["model"])
 
 
 def is_reference(record: Record) -> bool:
-    """Whether it is a bound to read the others against, not a competitor."""
+    """Tell whether it is a bound to read the others against, not a competitor."""
     return record["algorithm"] in REFERENCES
 
 
@@ -141,6 +141,6 @@ def number(value: Any) -> str:
 
 
 def hyperparameters(record: Record) -> dict[str, Any]:
-    """By name."""
+    """Return the hyper-parameters of a record, and the fields that were tuned, by name."""
     values: dict[str, Any] = json.loads(record["hp_json"])
     return values

@@ -55,7 +55,7 @@ class UnderWay:
     running: frozenset[str]
 
     def standing(self, key: str, status: str) -> Standing:
-        """How a run stands whose row says `status`; `missing` where it has none."""
+        """Tell how a run stands whose row says `status`; `missing` where it has none."""
         manifest = self.manifests.get(key)
         if status == "finished" or (manifest is None and key not in self.running):
             return Standing(status)
@@ -129,7 +129,7 @@ def _round(manifest: Any) -> int | None:
 
 
 def _held(file: Path) -> bool:
-    """Whether a sweep has claimed the run: its process holds the lock while it lives, the file may stay behind."""
+    """Tell whether a sweep has claimed the run: its process holds the lock while it lives, the file may stay behind."""
     from filelock import FileLock, Timeout
 
     try:
@@ -142,7 +142,7 @@ def _held(file: Path) -> bool:
 
 
 def _ours(key: str, manifest: Any) -> bool:
-    """Whether the version that is installed here makes this run under this key, and reads its state.
+    """Tell whether the version that is installed here makes this run under this key, and reads its state.
 
     Of an algorithm or a data set that is not installed here nothing is known: it may be elsewhere.
     """

@@ -234,7 +234,7 @@ class SweepParser(Parser):
     """A parser that knows how a field of the setting is given."""
 
     def nearest(self, option: str) -> str:
-        """As `Parser.nearest`."""
+        """Return the nearest option, as `Parser.nearest` does."""
         name = option.lstrip("-").replace("-", "_")
         return f"--set {name}=VALUE" if name in setting_fields() else super().nearest(option)
 
@@ -353,7 +353,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _values_of(layer: Mapping[str, Any]) -> dict[str, Texts]:
-    """One layer's setting fields and hyper-parameters, by name."""
+    """Return one layer's setting fields and hyper-parameters, by name."""
     given = {name: item.metadata.get("setting") for name, item in OPTIONS.items() if name in layer}
     options: dict[str, str] = {setting: name for name, setting in given.items() if setting}
     values: dict[str, Texts] = {name: layer[option] for name, option in options.items()}

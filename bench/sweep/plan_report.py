@@ -108,7 +108,7 @@ class PlanReport:
     table: dict[str, Any]  # figures of a printed table, by name
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it by name, the figures of a printed table beside the others."""
+        """Return all of it by name, the figures of a printed table beside the others."""
         everything = asdict(self)
         return {**everything.pop("table"), **everything}
 

@@ -156,7 +156,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def _empty(value: Any) -> bool:
-    """Whether a cell is missing, in any of pandas' spellings."""
+    """Tell whether a cell is missing, in any of pandas' spellings."""
     import pandas as pd
 
     return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))

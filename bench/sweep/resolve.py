@@ -45,7 +45,7 @@ def resolve(options: SweepOptions, plan: Plan) -> Resolved:
 
 
 def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
-    """One trial at a time leaves nothing to compare, unless it holds several configurations."""
+    """Refuse ASHA where one trial at a time, of one configuration, leaves nothing to compare."""
     if options.scheduler != "none" and 1 < pack < 2 * seeds and options.search != "optuna":
         raise UsageError(
             f"--scheduler {options.scheduler} with --pack {pack} and {counted(seeds, 'seed')}: a configuration's "

@@ -79,7 +79,7 @@ class States:
         return [key for key in keys if _KEY.fullmatch(key)]
 
     def _there(self) -> dict[str, dict[str, int]]:
-        """Run key -> file below its folder -> bytes."""
+        """List the mirror's states: run key -> file below its folder -> bytes."""
         states: dict[str, dict[str, int]] = {}
         for name, size in self._place.files("state").items():
             key, _, rest = name.partition("/")

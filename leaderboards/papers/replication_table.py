@@ -84,7 +84,7 @@ def _place(printed: PrintedCell) -> tuple[Any, ...]:
 
 
 def _label(place: Sequence[Any], varying: Sequence[int]) -> str:
-    """What tells a place from the table's others; its metric, if nothing does."""
+    """Name what tells a place from the table's others; its metric, if nothing does."""
     parts = []
     for i in varying or [len(_PLACE) - 1]:
         name, value = _PLACE[i], place[i]

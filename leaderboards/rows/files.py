@@ -179,7 +179,7 @@ def read_table(
 
 
 def read_groups(path: Path, kind: str) -> Iterator[pa.Table]:
-    """As `read_table`, but one row group at a time; of a file without any, one table without rows."""
+    """Read like `read_table`, but one row group at a time; of a file without any, one table without rows."""
     with _opened(path, kind) as file:
         for groups in [[group] for group in range(file.num_row_groups)] or [[]]:
             yield file.read_row_groups(groups, use_threads=False)

@@ -20,10 +20,10 @@ class Results(Protocol):
     """Where runs and curves are read from: a `Store`, or several."""
 
     def runs(self) -> pd.DataFrame:
-        """As `Store.runs` gives them."""
+        """Read the runs, as `Store.runs` does."""
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """As `Store.curves` gives them."""
+        """Read the curves, as `Store.curves` does."""
 
 
 class RowFile:
@@ -34,7 +34,7 @@ class RowFile:
         self._curves = path.with_name(f"{path.stem}_curves.parquet")
 
     def runs(self) -> pd.DataFrame:
-        """As `Store.runs`.
+        """Read the runs, as `Store.runs` does.
 
         Raises:
             StoreError: the file is broken, foreign, or of a newer schema.
@@ -48,7 +48,7 @@ class RowFile:
             raise BrokenFileError(self.out, error.problem, "name a result folder, or a file of rows") from error
 
     def curves(self, keys: Collection[str] | None = None) -> pd.DataFrame:
-        """As `Store.curves`; no points where there is no file of curves."""
+        """Read the curves, as `Store.curves` does; no points where there is no file of curves."""
         table = read_table(self._curves, "curves") if self._curves.exists() else curves_schema().empty_table()
         frame = to_pandas(table)
         return frame if keys is None else frame[frame["run_key"].isin(set(keys))].reset_index(drop=True)
@@ -64,7 +64,7 @@ class Folders:
         self.stores = [RowFile(path) if path.is_file() else Store(path) for path in dict.fromkeys(folders)]
 
     def runs(self) -> pd.DataFrame:
-        """As `Store.runs` gives them, and a column `out`: the folder of each.
+        """Read the runs, as `Store.runs` does, with a column `out`: the folder of each.
 
         Raises:
             StoreError: a file is broken, foreign, or of a newer schema.

@@ -78,7 +78,7 @@ def examine(out: Path) -> Checked:
 
 
 def disagreements(judged: Judged) -> list[Finding]:
-    """One finding for each run key and environment that has finished rows of unlike results, naming all of them."""
+    """Return a finding for each run key and environment with finished rows of unlike results, naming all of them."""
     return [_disagreement(rows) for rows in judged.disagreeing]
 
 
@@ -119,7 +119,7 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
 
 
 def _examined(folder: Folder) -> tuple[Checked, set[str]]:
-    """What is read of rows and of the schemas of curves; and the names of broken files of curves."""
+    """Read all rows and the schemas of curves; also return the names of broken files of curves."""
     checked, broken = Checked(), {"runs": set[str](), "curves": set[str]()}
     for kind, names in broken.items():
         for path in sorted((folder.out / kind).glob("*.parquet")):
@@ -154,7 +154,7 @@ def _file_problem(path: Path, kind: str) -> Finding | None:
 
 
 def _hash_problems(path: Path) -> Iterator[Finding]:
-    """Whether a readable file of rows and its curves are what they were when they were written."""
+    """Find what differs in a readable file of rows, or its curves, from what was written."""
     stated = read_metadata(path, "runs").get(CURVES_HASH, b"").decode()  # earlier versions stated none
     if not HASHED_NAME.fullmatch(path.name):
         return
@@ -200,7 +200,7 @@ def _curves_without_rows(folder: Folder, broken: Collection[str]) -> Iterator[Fi
 
 
 def _check_curves(index: pa.Table, broken: Collection[str], checked: Checked, summarise: Summary | None) -> None:
-    """Whether finished rows have curves, and whether the curves lead to the rows' results."""
+    """Find finished rows without curves, and curves that do not lead to their rows' results."""
     import pyarrow as pa
 
     sound = [at for at, holder in enumerate(index["holder"].to_pylist()) if Path(holder).name not in broken]

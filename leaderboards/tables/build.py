@@ -167,7 +167,7 @@ def _score(cell: Cell) -> float | None:
 
 
 def _standing(rows: Sequence[Row]) -> tuple[bool, int, float, float, str]:
-    """What algorithms are sorted by: competitors first, few unranked columns before many, mean rank, mean score."""
+    """Return the key that sorts algorithms: competitors first, few unranked columns, mean rank, mean score."""
     columns = list(zip(*(row.cells for row in rows), strict=True))
     best = [min((cell.rank for cell in cells if cell.rank is not None), default=None) for cells in columns]
     ranks = [rank for rank in best if rank is not None]
@@ -227,7 +227,7 @@ def _grouped(records: Iterable[Record], key: Callable[[Record], K]) -> dict[K, l
 
 
 def _chosen(record: Record, tuned: Sequence[str]) -> dict[str, Any]:
-    """What was chosen for a record: its hyper-parameters, and the tuned fields of its setting."""
+    """Return what was chosen for a record: its hyper-parameters, and the tuned fields of its setting."""
     setting = setting_of(record["setting_json"])
     own = {own_name(record["algorithm"], name): value for name, value in json.loads(record["hp_json"]).items()}
     return own | {name: setting[name] for name in tuned}
