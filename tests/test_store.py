@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -279,6 +280,26 @@ def test_a_file_that_cannot_be_used_is_named_with_what_to_do(store, damage):
             read()
         assert error.value.path == path
         assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("folder", ["runs", "curves"])
+def test_a_changed_bit_is_refused_or_changes_nothing(store, folder):
+    store.write(make_row(), CURVE)
+    runs, curves = store.runs(), store.curves()
+    (path,) = (store.out / folder).glob("*.parquet")
+    content, refused = path.read_bytes(), 0
+    pages = range(4, len(content) - pq.read_metadata(path).serialized_size, 19)
+    for at in pages:
+        changed = bytearray(content)
+        changed[at] ^= 1 << at % 8
+        path.write_bytes(changed)
+        fresh = Store(store.out)
+        try:
+            pd.testing.assert_frame_equal(fresh.runs(), runs)
+            pd.testing.assert_frame_equal(fresh.curves(), curves)
+        except StoreError:
+            refused += 1
+    assert refused > len(pages) / 2
 
 
 def test_a_damaged_segment_is_not_to_be_deleted(store):

@@ -175,14 +175,20 @@ def read_table(
     with _opened(path, kind, dictionaries) as file:
         groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
         names = None if columns is None else [*columns]
-        return file.read_row_groups([*groups], columns=names, use_threads=False)
+        return _valid(file.read_row_groups([*groups], columns=names, use_threads=False))
 
 
 def read_groups(path: Path, kind: str) -> Iterator[pa.Table]:
     """Read like `read_table`, but one row group at a time; of a file without any, one table without rows."""
     with _opened(path, kind) as file:
         for groups in [[group] for group in range(file.num_row_groups)] or [[]]:
-            yield file.read_row_groups(groups, use_threads=False)
+            yield _valid(file.read_row_groups(groups, use_threads=False))
+
+
+def _valid(table: pa.Table) -> pa.Table:
+    """Refuse text that is none: files of earlier versions have no checksums."""
+    table.validate(full=True)
+    return table
 
 
 def read_metadata(path: Path, kind: str) -> dict[bytes, bytes]:
@@ -203,10 +209,14 @@ def _opened(path: Path, kind: str, dictionaries: Sequence[str] = ()) -> Iterator
     try:
         metadata = pq.read_metadata(source)
         encoded = [name for name in dictionaries if name in metadata.schema.names]
-        with pq.ParquetFile(source, metadata=metadata, read_dictionary=encoded) as file:
+        with pq.ParquetFile(
+            source, metadata=metadata, read_dictionary=encoded, page_checksum_verification=True
+        ) as file:
             _check(path, kind, file)
             yield file
-    except (pa.ArrowException, OSError) as error:
+    except StoreError:
+        raise
+    except (pa.ArrowException, ValueError, OSError) as error:
         if getattr(error, "errno", None):  # such as EIO of a network's: the file may be sound
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -247,6 +257,8 @@ def _check(path: Path, kind: str, file: Any) -> None:
         )
     # Files of other units are not read as ours; the first ones of version 1 did not state theirs.
     units = json.loads(metadata.get(b"fedkd_units", b"{}"))
+    if not isinstance(units, dict):
+        raise BrokenFileError(path, f"{path} states no units by name")
     wrong = [
         f"{name} in {units[name]}, not {unit}" for name, unit in _units(kind).items() if units.get(name, unit) != unit
     ]
@@ -271,6 +283,7 @@ def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
     # A file of few rows is mostly footer: plain pages make it a third smaller and faster to read.
     large = len(start) > 1 or any(part.num_rows >= 100 for part in start)
     how = {"compression": "zstd" if large else "none", "use_dictionary": large, "write_statistics": large}
+    how["write_page_checksum"] = True  # a changed byte is then an error to every reader
     with path.open("xb") as file:
         with pq.ParquetWriter(file, schema, **how) as writer:
             for part in chain(start, parts):
