@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from leaderboards.tables.model import Head, Row
 
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}
 
+_MANY = 4  # algorithms that are named one by one, however alike
 _UNREACHED = "k of n: only so many seeds reached it, were evaluated at that round or tracked it, and no mean is taken"
 _IN_TITLE = {"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "optimizer", "lr", "batch_size"}
 _LOCAL = (  # fields of local training, how they are said, and the value that goes without saying
@@ -87,7 +89,7 @@ def captions(
     ]
     if gaps:
         said = "validation minus test accuracy in the round of the best validation accuracy, points"
-        lines.append(f"{said}: {_ranges(gaps, ' to ')}")
+        lines.append(f"{said}: {_extremes(gaps)}")
     lines += [f"all runs: {flag.meaning}" for key, flag in FLAGS.items() if key in common_marks]
     return tuple(line[0].upper() + line[1:] for line in lines)
 
@@ -170,11 +172,20 @@ def _selection(records: Sequence[Record]) -> str:
     return "; ".join(text for rule, text in texts.items() if rule in rules)
 
 
-def _ranges(values: Iterable[tuple[str, float]], to: str = "-") -> str:
-    """`fedavg 4, fedcad 3-6`: by algorithm the least and the largest value."""
+def _ranges(values: Iterable[tuple[str, float]]) -> str:
+    """Write `fedavg 4, fedcad 3-6`, by algorithm the least and the largest value; of many equal ones `6 of each`."""
     groups: dict[str, set[float]] = {}
     for name, value in values:
         groups.setdefault(name, set()).add(value)
-    return ", ".join(
-        f"{name} {to.join(map(str, sorted({min(own), max(own)})))}" for name, own in sorted(groups.items())
-    )
+    texts = {name: "-".join(map(str, sorted({min(own), max(own)}))) for name, own in sorted(groups.items())}
+    (usual, count), *_ = Counter(texts.values()).most_common(1)
+    if count <= _MANY:
+        return ", ".join(f"{name} {text}" for name, text in texts.items())
+    others = [f"{name} {text}" for name, text in texts.items() if text != usual]
+    return f"{usual} of each algorithm" + f", but {', '.join(others)}" * bool(others)
+
+
+def _extremes(values: Sequence[tuple[str, float]]) -> str:
+    """Write `-0.12 (fedavg) to 0.84 (fedcad)`: the least and the largest of all values."""
+    low, high = (min(values, key=lambda pair: pair[::-1]), max(values, key=lambda pair: pair[::-1]))
+    return " to ".join(dict.fromkeys(f"{value} ({name})" for name, value in (low, high)))
