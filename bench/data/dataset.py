@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     Groups = NDArray[np.int64]
 
 
+PAD = 0  # the token id that texts are filled up with: [PAD], the vocabulary's first piece
+
+
 class MissingData(EnvironmentProblem):
     """Files of a data set are not in the folder looked in; fetching them mends it."""
 

@@ -20,12 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.data import parquet
-from bench.data.dataset import Dataset
+from bench.data.dataset import PAD, Dataset
 from bench.data.download import DISTILBERT, Original, hub_file
 from bench.data.files import FileSource
 from bench.data.table import DATASETS, TOKENS
 
-PAD = 0  # the id of [PAD], the vocabulary's first piece
 LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
 TREE = re.compile(r"\(\d .*\)$")
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}  # which trees need for themselves

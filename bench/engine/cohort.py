@@ -18,7 +18,6 @@ from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
 from bench.engine.pytree import each, num_bytes, stack, tree_map
 from bench.engine.rng import stream
-from bench.engine.stacked.batched_layers import BatchedLayers
 
 
 @dataclass
@@ -135,6 +134,8 @@ class ClientCohort:
 
     def _together(self, requests: list[_Request], loss: Any, params: Params) -> list[Params]:
         """All clients' gradients as few programs: one for each size of batch, because padding would move BatchNorm."""
+        from bench.engine.stacked.batched_layers import BatchedLayers
+
         grads: dict[int, Params] = {}
         sizes = [tuple(request.batch[0].shape) for request in requests]
         for size in dict.fromkeys(sizes):

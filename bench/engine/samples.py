@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bench.data import Dataset, DatasetInfo
-from bench.data.text import PAD
+from bench.data.dataset import PAD
 from bench.engine.crops import Crops
 
 KEPT_PARTS = 4  # training and test parts of two data sets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,8 +12,10 @@ from torch import Tensor
 from algorithms.base import Algorithm, Net, ServerStep
 from bench.engine.process import give_back_gpu_memory
 from bench.engine.pytree import detached_copy, leaves, moves, shapes, tensors, tree_map, unstack
-from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.errors import Slower
+
+if TYPE_CHECKING:
+    from bench.engine.stacked.step_executors import StepExecutor
 
 
 class ServerSteps:
@@ -37,6 +39,8 @@ class ServerSteps:
         if make is not None and step not in self._executors:
             self._executors[step] = make()
         if make is not None and (executor := self._executors[step]) is not None:
+            from bench.engine.stacked.step_executors import NotCapturable
+
             try:
                 return self._replayed(executor, step, state, inputs, given, count)
             except (NotCapturable, torch.OutOfMemoryError) as problem:

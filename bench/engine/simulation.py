@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -27,11 +28,13 @@ from bench.engine.pytree import num_bytes, stack, tensors, to
 from bench.engine.rng import stream
 from bench.engine.server_context import FedView
 from bench.engine.server_steps import ServerSteps
-from bench.engine.stacked.backend import Stacked
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
 from bench.execution import BACKENDS
 from search_spaces.setting import Setting
+
+if TYPE_CHECKING:
+    from bench.engine.stacked.backend import Stacked
 
 Point = tuple[int, str, float]
 
@@ -286,7 +289,11 @@ class Simulation:
 
 def trainer_of(backend: str, device: torch.device) -> Loop | Stacked:
     """Make the trainer of a round's clients, by the name of a backend."""
-    return Loop() if backend == "loop" else Stacked.on(device)
+    if backend == "loop":
+        return Loop()
+    from bench.engine.stacked.backend import Stacked
+
+    return Stacked.on(device)
 
 
 def choose_backend(backend: str, device: torch.device) -> str:

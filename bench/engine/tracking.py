@@ -26,7 +26,6 @@ from algorithms.forward import Answers, chunk_size
 from algorithms.losses import cross_entropy, kl
 from bench import artifacts
 from bench.engine.client_round import ClientResult, RoundWork
-from bench.engine.drift import drift
 from bench.engine.evaluate import Complete, Score, mean_measures, on_test
 from bench.engine.federation import Federation
 from bench.engine.network import Network
@@ -63,6 +62,8 @@ class Tracker:
             if "message" in self.what:
                 self._keep_message(job)
             if "drift" in self.what:
+                from bench.engine.drift import drift
+
                 measures = drift(self._net, self._federation, job, trained)
                 _append(self._shared, {f"drift/{name}": value for name, value in measures.items()})
             if last and "features" in self.what:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bench.data.text import PAD
+from bench.data.dataset import PAD
 from bench.errors import EnvironmentProblem
 from bench.models.table import TOKENS, WORDS
 from bench.models.weights import DISTILBERT

@@ -61,7 +61,6 @@ def print_leaderboard(
     """
     from leaderboards import METRICS, Store
     from leaderboards.board import leaderboard, matching, with_seeds
-    from leaderboards.confirmed import confirmed
     from leaderboards.tables import tables_of
 
     metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
@@ -69,6 +68,8 @@ def print_leaderboard(
     algorithms = (where or {}).get("algorithm")
     note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)], own)
     if confirmed_at is not None:
+        from leaderboards.confirmed import confirmed
+
         runs = confirmed(runs, tuned, confirmed_at)
     board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, metrics)
     render(tables_of(board, metrics, defaults=defaults(known), tuned=tuned), style, file or sys.stdout)
