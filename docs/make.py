@@ -3,7 +3,9 @@
 docs/columns.md comes from the leaderboards' schema, docs/algorithms.md from the registry, the search spaces and the
 docstrings of the algorithms, the README's table of algorithms and its names of data sets, partitions and models from
 the registries, and its reproduced results from leaderboards/reproduced.parquet and the printed numbers; the hooks in
-docs/extending.md come from algorithms/base.py. leaderboards/published.parquet is made of published.csv beside it.
+docs/extending.md come from algorithms/base.py. The tables of leaderboards/reference, in the README and in
+docs/reference.md, are what `python -m bench.compare` prints, given the words in the marks around them.
+leaderboards/published.parquet is made of published.csv beside it.
 """
 
 from __future__ import annotations
@@ -12,18 +14,23 @@ import dataclasses
 import importlib
 import inspect
 import json
+import os
 import pkgutil
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import algorithms
 from algorithms import ALGORITHMS, INDEX, Entry, build
 from algorithms.base import NEEDS, Algorithm, layers
 from algorithms.entry import About, as_json, from_json
 from algorithms.plugins import read_entry
+from bench.compare import main as compare
 from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
 from bench.models.table import MODELS
@@ -104,12 +111,29 @@ def algorithms_page() -> str:
 
 
 def readme() -> str:
-    """README.md with its table of algorithms, its names and its reproduced results."""
+    """README.md with its leaderboard, its table of algorithms, its names and its reproduced results."""
     rows = [_readme_row(entry) for entry in ALGORITHMS.values()]
     table = "\n".join(["| name | paper | idea |", "|---|---|---|", *rows, ""])
-    text = _between(README.read_text(encoding="utf-8"), "algorithms", table)
+    text = _between(_with_boards(README.read_text(encoding="utf-8")), "algorithms", table)
     text = _between(text, "names", _names())
     return _between(text, "reproduced", _reproduced())
+
+
+def reference_page() -> str:
+    """docs/reference.md with its tables."""
+    return _with_boards((DOCS / "reference.md").read_text(encoding="utf-8"))
+
+
+def _with_boards(text: str) -> str:
+    """`text` with what each command prints, between the marks `<!-- compare WORDS:begin -->` and `:end`."""
+    for words in re.findall(r"<!-- compare (.*):begin -->", text):
+        printed = StringIO()
+        with redirect_stdout(printed), redirect_stderr(StringIO()), patch.dict(os.environ, COLUMNS="120"):
+            status = compare(words.split())
+        if status:
+            raise ValueError(f"bench.compare {words} ends with {status}")
+        text = _between(text, f"compare {words}", f"```\n{printed.getvalue()}```\n")
+    return text
 
 
 def extending_page() -> str:
@@ -306,3 +330,4 @@ if __name__ == "__main__":
     README.write_text(readme(), encoding="utf-8")
     (DOCS / "algorithms.md").write_text(algorithms_page(), encoding="utf-8")
     (DOCS / "extending.md").write_text(extending_page(), encoding="utf-8")
+    (DOCS / "reference.md").write_text(reference_page(), encoding="utf-8")

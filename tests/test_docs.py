@@ -36,6 +36,7 @@ def test_generated_pages_are_up_to_date() -> None:
     assert (ROOT / "docs" / "columns.md").read_text() == pages.columns_page()
     assert (ROOT / "docs" / "algorithms.md").read_text() == pages.algorithms_page()
     assert (ROOT / "docs" / "extending.md").read_text() == pages.extending_page()
+    assert (ROOT / "docs" / "reference.md").read_text() == pages.reference_page()
     assert pages.readme() == README
 
 
