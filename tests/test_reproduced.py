@@ -119,8 +119,9 @@ def test_the_reference_board_reports_other_seeds_of_what_was_chosen_on_seed_0(
     """The choices and means of the tracked board by pandas alone, against `bench.compare`."""
     runs = pd.concat(map(pd.read_parquet, (REPRODUCED.parent / "reference" / "runs").glob("*.parquet")))
     runs = runs[runs["status"] == "finished"].drop_duplicates("run_key")
-    search = runs[(runs["seed"] == 0) & (runs["participation"] == 0.2)].sort_values("best_val_accuracy")
-    chosen = search.drop_duplicates(["alpha", "algorithm"], keep="last")[["alpha", "algorithm", "hp_json", "lr"]]
+    search = runs[(runs["seed"] == 0) & (runs["participation"] == 0.2)].sort_values(["hp_json", "setting_json"])
+    best = search.sort_values("best_val_accuracy", ascending=False, kind="stable")  # of equals the first by name
+    chosen = best.drop_duplicates(["alpha", "algorithm"])[["alpha", "algorithm", "hp_json", "lr"]]
     confirming = runs[runs["seed"] > 0].merge(chosen)
     means = confirming.groupby(["algorithm", "alpha", "participation"])["best_accuracy"].agg(["mean", "size"])
     assert compare(["--board", "reference", "--metric", "best", "--format", "csv"]) == 0
