@@ -31,7 +31,6 @@ from search_spaces import (
 )
 
 PRINTED = {key: space for key, space in SPACES.items() if key[0] != "fedkd"}
-MOST_ON_DIGITS = 55
 
 
 def configurations(space: Space) -> list[dict]:
@@ -95,11 +94,11 @@ def test_a_sweep_of_a_paper_runs_its_grids_and_nothing_else(key: tuple[str, str]
             assert unit.setting.as_dict().items() >= fields.items()
 
 
-def test_all_algorithms_on_the_embedded_data_are_some_fifty_runs() -> None:
+def test_all_algorithms_on_the_embedded_data_are_few_runs() -> None:
     sizes = {name: len(configurations(SPACES["fedkd", "digits", name])) for name in ALGORITHMS}
     assert max(sizes[name] for name in ("fedgen", "fedkf", "feddf", "feddkd", "feddkd_max", "feddkd_bn")) <= 2
     plan = make_plan(Request(("all",)))
-    assert len(ALGORITHMS) <= len(plan.units) <= MOST_ON_DIGITS
+    assert len(ALGORITHMS) <= len(plan.units) <= 2 * len(ALGORITHMS)
     assert {suffixed for unit in plan.units for suffixed in ALGORITHMS[unit.algorithm].rows.values()} == set(ALGORITHMS)
 
 
