@@ -194,6 +194,14 @@ def test_latex(out, capsys):
     assert not re.search(r"(?<!\\)[%_#]", shown.split("\n", 1)[1])  # after the comment of the first line
 
 
+def test_latex_sets_many_hyperparameters_below_each_other(tmp_path, capsys):
+    Store(tmp_path).write(make_row("fedgkd", {"gamma": 0.25, "buffer": 7, "temperature": 3.0, "lr_decay": 0.9}), CURVE)
+    assert compare(tmp_path, "--format", "latex") == 0
+    cell = line_of(capsys.readouterr().out, "fedgkd ").split(" & ")[1]
+    assert re.fullmatch(r"\\shortstack\[l\]\{buffer=7 [^\\]+ \\\\ .*\}", cell)
+    assert "temperature=3" in cell
+
+
 def test_csv_carries_fractions_and_says_what_is_missing(out, capsys):
     assert compare(out, "--format", "csv") == 0
     records = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))

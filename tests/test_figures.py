@@ -267,7 +267,7 @@ def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_eith
 
 
 def test_a_board_of_the_package_is_drawn_with_its_own_options(tmp_path, capsys):
-    assert main(["board-costs", "--board", "reference", "--participation", "0.2", "--dry-run"]) == 0
+    assert main(["board-costs", "--board", "reference", "--alpha", "0.1", "--participation", "0.2", "--dry-run"]) == 0
     assert "board-costs-cifar10-alpha0.1-participation0.2.svg" in capsys.readouterr().out, "whatever lr was chosen"
     assert main(["board-costs", "--board", "refrence"]) == 2
     assert "reference" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from bench.terminal.words import folded
 from leaderboards.tables import flat
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _latex(table: Table) -> str:
     body = [
         [
             _latex_text(row.label),
-            *[_latex_text(row.hyperparameters)] * tuned,
+            *[_stacked(folded(row.hyperparameters))] * tuned,
             *(_emphasised(cell, r"\textbf{{}}", "{}$^=$", r"\underline{{}}", _latex_text) for cell in row.cells),
         ]
         for row in table.rows
@@ -110,6 +111,12 @@ def _latex_groups(table: Table, before: int) -> list[str]:
         rules.append(rf"\cmidrule(lr){{{first}-{first + width - 1}}}")
         first += width
     return [" & ".join(cells) + r" \\", " ".join(rules)]
+
+
+def _stacked(lines: Sequence[str]) -> str:
+    """Set lines below each other in one cell: a long one would shrink the whole table."""
+    text = r" \\ ".join(map(_latex_text, lines))
+    return text if len(lines) == 1 else rf"\shortstack[l]{{{text}}}"
 
 
 def _latex_text(text: str) -> str:

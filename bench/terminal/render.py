@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from algorithms import ALGORITHMS, entry
 from bench.terminal.console import say
-from bench.terminal.words import counted
+from bench.terminal.words import FOLDED_WIDTH, counted, folded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 STYLES = ("table", "md", "latex", "csv", "json")
 PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
-_HYPERPARAMETER_WIDTH = 28
 _ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "¶": "?", "✓": "<"}
 
 
@@ -194,29 +193,14 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
     tuned = table.shows_hyperparameters
     grid.add_column(line + "algorithm", no_wrap=True)
     if tuned:
-        grid.add_column(line + "hyper-parameters", max_width=_HYPERPARAMETER_WIDTH, overflow="fold")
+        grid.add_column(line + "hyper-parameters", max_width=FOLDED_WIDTH, overflow="fold")
     for at, column in enumerate(columns):
         label = labels[at] if at == 0 or labels[at] != labels[at - 1] else ""
         grid.add_column(Text.assemble((label, "bold"), line, table.heads[column].metric.short), no_wrap=True)
     cells = [_aligned([row.cells[column] for row in table.rows], console) for column in columns]
     for row, texts in zip(table.rows, zip(*cells, strict=True), strict=True):
-        grid.add_row(row.label, *[_folded(row.hyperparameters)] * tuned, *texts)
+        grid.add_row(row.label, *["\n".join(folded(row.hyperparameters))] * tuned, *texts)
     return grid
-
-
-def _folded(hyperparameters: str) -> str:
-    """Lines that fit the column, no value cut: values that differ between columns part behind a bar."""
-    lines = [""]
-    for word in hyperparameters.split():
-        pieces = [word] if len(word) <= _HYPERPARAMETER_WIDTH else [f"{value}|" for value in word.split("|")]
-        pieces[-1] = pieces[-1].removesuffix("|")
-        for at, piece in enumerate(pieces):
-            space = " " * bool(lines[-1] and not at)
-            if len(lines[-1]) + len(space) + len(piece) > _HYPERPARAMETER_WIDTH and lines[-1]:
-                lines.append(piece)
-            else:
-                lines[-1] += space + piece
-    return "\n".join(lines)
 
 
 def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:

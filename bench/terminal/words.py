@@ -18,6 +18,7 @@ KEY_SHOWN = 16  # characters of a run key, which tell it from all others of a fo
 
 _LISTED = 3  # values up to which each is named
 _KEYS_LISTED = 5
+FOLDED_WIDTH = 28  # characters of the column of hyper-parameters
 
 
 def counted(count: int, noun: str) -> str:
@@ -65,3 +66,18 @@ def in_order(value: Any) -> tuple[bool, float, str]:
     """A key that sorts numbers by size, then everything else by its text."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return not plain, float(value) if plain else 0.0, str(value)
+
+
+def folded(hyperparameters: str) -> list[str]:
+    """Break hyper-parameters into lines, no value cut: those that differ between columns part behind a bar."""
+    lines = [""]
+    for word in hyperparameters.split():
+        pieces = [word] if len(word) <= FOLDED_WIDTH else [f"{value}|" for value in word.split("|")]
+        pieces[-1] = pieces[-1].removesuffix("|")
+        for at, piece in enumerate(pieces):
+            space = " " * bool(lines[-1] and not at)
+            if len(lines[-1]) + len(space) + len(piece) > FOLDED_WIDTH and lines[-1]:
+                lines.append(piece)
+            else:
+                lines[-1] += space + piece
+    return lines
