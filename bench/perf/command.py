@@ -9,21 +9,21 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithms import ALGORITHMS, entry
+from algorithms import ALGORITHMS
 from bench import provenance
 from bench.atomic_write import atomic_file
 from bench.data import data_dir, info
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, cpu_count, resolve_device
-from bench.models import MODELS, check_model
+from bench.models import check_model
 from bench.perf.measure import Record, Say, message_of
+from bench.planning.request import find_algorithm
 from bench.terminal import words
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.values import split_list
+from bench.terminal.values import split_list, unknown
 from bench.trial.results import now
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
@@ -32,16 +32,13 @@ if TYPE_CHECKING:
     from bench.perf.workload import Workload
 
 PARTS = ("startup", "data", "training", "throughput", "tune")
-ON_REQUEST = ("settings", "profile", "boards")  # parts that are measured only if asked for
+ON_REQUEST = "boards"  # a part that is measured only if asked for
 USUAL = ("fedprox", "fedgkd", "fedlsd", "fedcad")
-ROUNDS, SAMPLES = 7, 640  # unless given
-SETTINGS = ("fedgkd", "fedcad", "pfl")  # of `bench.perf.settings`
 BUSY = 0.5  # load average from which other processes disturb
 DESCRIPTION = """\
 Measure this suite: the start-up of its commands, preparing data and sharing them out, local training beside a bare
-PyTorch loop and other libraries, rates of a device, what Ray Tune adds and, on request, known settings against the
-clock, a profile, and large result folders. A table on stdout, progress on stderr; targets are shown beside the figures
-and never decide the exit status."""
+PyTorch loop and other libraries, rates of a device, what Ray Tune adds and, on request, large result folders. A table
+on stdout, progress on stderr; targets are shown beside the figures and never decide the exit status."""
 EPILOG = """\
 examples:
   python -m bench.perf                                            everything usual, some ten minutes
@@ -50,11 +47,9 @@ examples:
   python -m bench.perf --part training --algo all --model cnn_cifar   every algorithm, about ten minutes
   python -m bench.perf --part training throughput --json perf.json --compare peers.jsonl
   python -m bench.perf --part throughput --device cuda --precision tf32 bf16 --pack 1 8 64 --json h100.json
-  python -m bench.perf --part settings --device cuda --precision bf16 --pack 3
-  python -m bench.perf --profile --model resnet8                  the operators of a round
-  python -m bench.perf --boards                                   100,000 runs' leaderboard and a page, minutes
+  python -m bench.perf --part boards                              100,000 runs' leaderboard and a page, minutes
 
-Lists take spaces or commas.
+Lists of names take spaces or commas.
 exit status: 0 measured; 1 something failed; 2 usage or value; 3 environment; 130 interrupted"""
 
 
@@ -62,10 +57,8 @@ def make_parser() -> Parser:
     """Declare all options."""
     parser = Parser(prog="python -m bench.perf", description=DESCRIPTION, epilog=EPILOG)
     add = parser.add_argument
-    parts = f"of {', '.join(PARTS)} (all of these), {', '.join(ON_REQUEST)}"
+    parts = f"of {', '.join(PARTS)} (all of these), {ON_REQUEST}"
     add("--part", nargs="+", default=list(PARTS), metavar="NAME", help=parts)
-    add("--boards", dest="part", action="store_const", const=["boards"], help="short for --part boards")
-    add("--profile", dest="part", action="store_const", const=["profile"], help="short for --part profile")
     add("--json", nargs="?", const="-", metavar="FILE", help="the record in a file, or on stdout instead of tables")
     add("--compare", nargs="+", default=[], metavar="FILE", help="JSON lines of peers: peer, model, samples_per_s")
     add("--threads", type=int, default=1, metavar="N", help="of training and of each trial (1)")
@@ -74,23 +67,29 @@ def make_parser() -> Parser:
     add("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
     add("--data-dir", metavar="DIR", help=words.DATA_DIR)
     add("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
-    add = parser.add_argument_group("training, throughput, profile, settings").add_argument
+    add = parser.add_argument_group("training, throughput").add_argument
     add("--model", nargs="+", default=["cnn_cifar", "resnet8"], metavar="NAME", help="models (cnn_cifar resnet8)")
     changes = "of the engine (none flip_crop); only training takes several"
     add("--augmentation", nargs="+", default=["none", "flip_crop"], metavar="NAME", help=changes)
-    beside = f"algorithms beside FedAvg, all, or none ({' '.join(USUAL)}); settings and profile take the first"
-    add("--algo", nargs="+", metavar="NAME", help=beside)
-    add("--rounds", type=int, metavar="N", help=f"timed rounds ({ROUNDS}; of settings all: fewer give an estimate)")
+    beside = f"algorithms beside FedAvg, all, or none ({' '.join(USUAL)})"
+    add("--algo", nargs="+", default=list(USUAL), metavar="NAME", help=beside)
+    add("--rounds", type=int, default=7, metavar="N", help="timed rounds (7)")
     add("--clients", type=int, default=10, metavar="K", help="number of clients (10)")
     add("--cohort", type=int, metavar="N", help="clients that train in a round; few make it short (all)")
-    add("--samples", type=int, metavar="N", help=f"of each client ({SAMPLES}; of settings their own)")
+    add("--samples", type=int, default=640, metavar="N", help="of each client (640)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to train (auto)")
-    several = "throughput and settings take several, other parts the first"
+    several = "only throughput takes several"
     add("--backend", nargs="+", default=["auto"], metavar="NAME", help=f"of {', '.join(BACKENDS)} (auto); {several}")
     precisions = f"of {', '.join(PRECISIONS)} (fp32); {several}"
     add("--precision", nargs="+", default=["fp32"], metavar="NAME", help=precisions)
-    add("--pack", nargs="+", default=["1"], metavar="N", help="runs side by side in one program (1); several likewise")
-    add("--setting", nargs="+", default=list(SETTINGS), metavar="NAME", help=f"of {', '.join(SETTINGS)}")
+    add(
+        "--pack",
+        nargs="+",
+        type=int,
+        default=[1],
+        metavar="N",
+        help="runs side by side in one program (1); throughput's",
+    )
     add = parser.add_argument_group("tune").add_argument
     add("--trials", type=int, default=12, metavar="N", help="small trials (12)")
     add("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
@@ -109,78 +108,49 @@ def check(options: argparse.Namespace) -> None:
 
     Raises UsageError for an unknown name, or a value out of range.
     """
-    allowed = {
-        "part": (*PARTS, *ON_REQUEST),
-        "model": MODELS,
-        "augmentation": AUGMENTATIONS,
-        "backend": BACKENDS,
-        "precision": PRECISIONS,
-        "setting": SETTINGS,
-    }
-    for option, names in allowed.items():
-        values = list(dict.fromkeys(split_list(getattr(options, option))))
-        setattr(options, option, values)
-        wrong = [] if option == "model" else [name for name in values if name not in names]
-        if wrong or not values:
-            raise UsageError(f"--{option} takes {', '.join(names)}, got {', '.join(wrong) or 'nothing'}")
+    known = {"part": (*PARTS, ON_REQUEST), "augmentation": AUGMENTATIONS, "backend": BACKENDS, "precision": PRECISIONS}
+    for option in (*known, "model", "algo"):
+        setattr(options, option, list(dict.fromkeys(split_list(getattr(options, option)))))
+    for option, names in known.items():
+        for name in getattr(options, option):
+            if name not in names:
+                raise unknown(option, name, names)
     for model in options.model:
         check_model(model, info("cifar10").input_shape)
-    packs = list(dict.fromkeys(split_list(options.pack)))
-    if not packs or not all(text.isdecimal() and int(text) for text in packs):
-        raise UsageError(f"--pack takes whole numbers >= 1, got {' '.join(packs) or 'nothing'}")
-    options.pack = [int(text) for text in packs]
-    given = options.algo
-    options.algo = list(USUAL) if given is None else _algorithms(list(dict.fromkeys(split_list(given))))
-    options.first_algo = options.algo[0] if given and options.algo else ""
+    if options.algo in (["all"], ["none"]):
+        options.algo = [name for name in ALGORITHMS if name != "fedavg"] if options.algo == ["all"] else []
+    for name in options.algo:
+        find_algorithm(name)
     options.device = resolve_device(options.device, None, remote=False)[0]
     options.cohort = options.clients if options.cohort is None else options.cohort
-    _check_ranges(options)
+    _check_numbers(options)
 
 
-def _check_ranges(options: argparse.Namespace) -> None:
-    """Raise UsageError for a number out of range, or options that do not go together."""
+def _check_numbers(options: argparse.Namespace) -> None:
+    """Raise UsageError for a number out of range."""
     least = {"trials": 2, "steps": 2, "runs": 10}
     least |= dict.fromkeys(("threads", "repetitions", "rounds", "clients", "cohort", "samples"), 1)
     for option, lowest in least.items():
-        value = getattr(options, option)
-        if value is not None and value < lowest:
-            raise UsageError(f"--{option} must be >= {lowest}, got {value}")
+        if getattr(options, option) < lowest:
+            raise UsageError(f"--{option} must be >= {lowest}, got {getattr(options, option)}")
+    if min(options.pack) < 1:
+        raise UsageError(f"--pack takes whole numbers >= 1, got {min(options.pack)}")
     if options.cohort > options.clients:
         raise UsageError(f"--cohort must be <= --clients, got {options.cohort} and {options.clients}")
-    if options.threads > cpu_count():
-        raise UsageError(f"--threads must be <= {cpu_count()}, the cores here, got {options.threads}")
-    if options.compare and not {"training", "throughput"} & set(options.part):
-        raise UsageError(f"--compare needs the part training or throughput, got --part {' '.join(options.part)}")
-    if "settings" in options.part and options.device == "cpu" and options.rounds is None:
-        raise UsageError("--part settings takes hours on a CPU: --rounds 1 gives an estimate")
-    file = Path(options.json) if options.json not in (None, "-") else None
-    if file and (file.is_dir() or not os.access(file.absolute().parent, os.W_OK | os.X_OK)):
-        raise UsageError(f"--json {file}: no file can be written there; name another")
-
-
-def _algorithms(names: Sequence[str]) -> list[str]:
-    """Return registry names; `all` and `none` stand alone. Raises UsageError for an unknown name, or nothing."""
-    if names in (["all"], ["none"]):
-        return [name for name in ALGORITHMS if name != "fedavg"] if names == ["all"] else []
-    if not names or {"all", "none"} & set(names):
-        raise UsageError(f"--algo takes names, or all or none, which stand alone; got {', '.join(names) or 'nothing'}")
-    try:
-        return [entry(name).name for name in names]
-    except KeyError as error:
-        raise UsageError(str(error.args[0])) from None
 
 
 def _measure(options: argparse.Namespace, command: str) -> int:
     check(options)
-    from bench.perf.peers import beside_peers, our_rates, read_peers
+    peers = []
+    if options.compare:
+        from bench.perf.training import beside_peers, our_rates, read_peers
 
-    peers = read_peers(options.compare)
+        peers = read_peers(options.compare)
     record = _new_record(command, options)
+    _save(options.json, record)  # before minutes are spent, it fails if it cannot be written
     status = _measure_parts(options, record)
     if peers:
-        record["peers"] = beside_peers(
-            peers, our_rates(record["parts"], options.precision[0]), options.device, options.threads
-        )
+        record["peers"] = beside_peers(peers, our_rates(record["parts"]), options.device, options.threads)
     try:
         _save(options.json, record)
     finally:  # the tables, even if the file cannot be written
@@ -203,7 +173,7 @@ def _new_record(command: str, options: argparse.Namespace) -> Record:
 def _measure_parts(options: argparse.Namespace, record: Record) -> int:
     """Measure part after part into the record, whose file is written again before each case.
 
-    Returns 130 after an interruption, else 0. Raises the first failure, or an interruption, if nothing was measured.
+    Returns 130 after an interruption, else 0.
     """
 
     def say(text: str) -> None:
@@ -211,35 +181,24 @@ def _measure_parts(options: argparse.Namespace, record: Record) -> int:
         sys.stderr.flush()
         _save(options.json, record)
 
-    errors: list[Exception] = []
     for name in options.part:
-        part: Record = {}
+        record["parts"][name] = {}
         try:
-            record["parts"][name] = part
-            _measure_part(name, part, options, say)
+            _measure_part(name, record["parts"][name], options, say)
         except KeyboardInterrupt:
             record["failed"][name] = "interrupted"
-            if not any(record["parts"].values()):
-                raise
             return EXIT_INTERRUPTED
         except Exception as error:
-            errors.append(error)
             record["failed"][name] = message_of(error)
             if options.verbose:
                 traceback.print_exception(error)
-        finally:
-            if not part:
-                del record["parts"][name]
-    if errors and not record["parts"]:
-        raise errors[0]
     return EXIT_OK
 
 
 def _measure_part(name: str, part: Record, options: argparse.Namespace, say: Say) -> None:
     """Fill one part of the record; only here are torch and ray imported."""
-    rounds = options.rounds or ROUNDS
     if name == "startup":
-        from bench.perf.startup import measure_startup
+        from bench.perf.processes import measure_startup
 
         measure_startup(part, data_dir(options.data_dir), options.repetitions, say)
     elif name == "data":
@@ -247,7 +206,7 @@ def _measure_part(name: str, part: Record, options: argparse.Namespace, say: Say
 
         measure_data(part, data_dir(options.data_dir), options.repetitions, say)
     elif name == "boards":
-        from bench.perf.boards import measure_boards
+        from bench.perf.processes import measure_boards
 
         measure_boards(part, options.runs, options.repetitions, say)
     elif name == "tune":
@@ -257,26 +216,13 @@ def _measure_part(name: str, part: Record, options: argparse.Namespace, say: Say
     elif name == "training":
         from bench.perf.training import measure_training
 
-        measure_training(part, _works(options)[0], options.model, options.augmentation, options.algo, rounds, say)
-    elif name == "throughput":
-        from bench.perf.device import cases, measure_throughput
+        work, models, augmentations = _works(options)[0], options.model, options.augmentation
+        measure_training(part, work, models, augmentations, options.algo, options.rounds, say)
+    else:
+        from bench.perf.training import cases, measure_throughput
 
         asked = cases(_works(options), options.backend, options.precision, options.pack)
-        measure_throughput(part, asked, rounds, say)
-    elif name == "profile":
-        from bench.perf.device import measure_profile
-
-        part |= {work.model: measure_profile(work, options.first_algo or "fedavg") for work in _works(options)}
-    else:
-        from bench.engine.process import prepare_process
-        from bench.perf.settings import Manner, measure_settings
-
-        prepare_process(options.threads)
-        manners = [
-            Manner(options.device, *how, options.rounds, options.samples)
-            for how in product(options.backend, options.precision, options.pack)
-        ]
-        measure_settings(part, options.setting, options.first_algo, manners, say)
+        measure_throughput(part, asked, options.rounds, say)
 
 
 def _works(options: argparse.Namespace) -> list[Workload]:
@@ -290,7 +236,7 @@ def _works(options: argparse.Namespace) -> list[Workload]:
         augmentation=options.augmentation[0],
         clients=options.clients,
         cohort=options.cohort,
-        samples=options.samples or SAMPLES,
+        samples=options.samples,
         device=options.device,
         backend=options.backend[0],
         precision=options.precision[0],
@@ -300,7 +246,7 @@ def _works(options: argparse.Namespace) -> list[Workload]:
 
 def _save(target: str | None, record: Record) -> None:
     """Write the record so far, if a file was asked for; raises EnvironmentProblem if it cannot be written."""
-    if target in (None, "-") or not any(record["parts"].values()):
+    if target in (None, "-"):
         return
     try:
         with atomic_file(Path(str(target))) as content:
@@ -331,17 +277,16 @@ def _failures(record: Record) -> Iterator[str]:
 
 
 def print_record(record: Record) -> None:
-    """Print the figures as a table, the operators of a profile, and what is missing with its reason."""
-    from rich.table import Column, Table
-
-    def numbers(*titles: str) -> list[Column]:
-        return [Column(title, justify="right") for title in titles]
+    """Print the figures as a table, and what is missing with its reason."""
+    from rich.table import Table
 
     out = console()
     versions = [f"{name} {record['versions'].get(name) or 'not installed'}" for name in ("torch", "ray")]
     cores = f"{words.counted(record['cores'], 'core')}, {words.counted(record['threads'], 'thread')}"
     out.print(", ".join([record["device"], record["cpu"], cores, *versions]))
-    table = Table("figure", *numbers("median", "quartiles", "target", "met"))
+    table = Table("figure", "median", "quartiles", "target", "met")
+    for column in table.columns[1:]:
+        column.justify = "right"
     shown = {**record["parts"], "peers": record.get("peers", [])}
     for name, figure in figures_of(shown):
         scale, prefix = (1e9, "G") if figure["median"] >= 1e9 else (1.0, "")
@@ -352,11 +297,6 @@ def print_record(record: Record) -> None:
         table.add_row(name, f"{median} {prefix}{figure['unit']}", spread, target, met)
     if table.row_count:
         out.print(table)
-    for model, profile in record["parts"].get("profile", {}).items():
-        operators = Table(f"{model}: operator", *numbers("calls", "own time, ms", "share"))
-        for one in profile["operators"]:
-            operators.add_row(one["name"], f"{one['calls']:,}", _digits(1e3 * one["seconds"]), f"{one['share']:.1%}")
-        out.print(operators)
     notes = [f"{name}: {entry['left_out']}" for name, entry in figures_of(shown, key="left_out")]
     load = (record["load"] or [0.0])[0]
     if load >= BUSY:

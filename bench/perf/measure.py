@@ -1,20 +1,14 @@
-"""Timing two things side by side, whole processes, and figures with their spread. Imports neither torch nor ray."""
+"""Timing two things side by side, and figures with their spread. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import bench
 from bench.errors import EnvironmentProblem, UsageError, with_its_kind
-from bench.execution import largest_resident
 
 Figure = dict[str, Any]
 Record = dict[str, Any]
@@ -23,12 +17,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Spent:
-    """Costs of a call or a process: wall-clock and processor time; of a process also memory and stderr."""
+    """Costs of a call or a process: wall-clock and processor time; of a process also memory."""
 
     seconds: float
     cpu_seconds: float
     memory: int = 0  # bytes, the largest resident size
-    errors: str = ""
 
 
 def message_of(error: Exception) -> str:
@@ -80,27 +73,6 @@ def alternate(
             before = timed(first, synchronise)
             times.append((before, timed(second, synchronise)))
     return times
-
-
-def run_python(arguments: Sequence[str], **environment: str) -> Spent:
-    """Run the interpreter to its end, this source tree importable; its standard output is thrown away.
-
-    `environment` replaces variables of the user's. Raises EnvironmentProblem if it failed.
-    """
-    path = os.pathsep.join(part for part in (str(bench.ROOT), os.environ.get("PYTHONPATH")) if part)
-    names = {**os.environ, "PYTHONPATH": path, **environment}
-    with tempfile.TemporaryFile("w+") as errors:
-        before = time.perf_counter()
-        process = subprocess.Popen([sys.executable, *arguments], env=names, stdout=subprocess.DEVNULL, stderr=errors)
-        _, status, used = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - before
-        process.returncode = os.waitstatus_to_exitcode(status)
-        errors.seek(0)
-        written = errors.read()
-    if process.returncode:
-        last = written.strip().splitlines()[-1:] or ["no message"]
-        raise EnvironmentProblem(f"`python {' '.join(arguments)}` ended with status {process.returncode}: {last[0]}")
-    return Spent(seconds, used.ru_utime + used.ru_stime, largest_resident(used), written)
 
 
 def figure(values: Sequence[float], unit: str, limit: float | None = None, at_least: bool = False) -> Figure:

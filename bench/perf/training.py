@@ -1,24 +1,33 @@
-"""Local training: the engine beside a bare PyTorch loop, and each algorithm beside FedAvg."""
+"""Local training: rates on one device, beside a bare PyTorch loop and other libraries; algorithms beside FedAvg."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.engine.loop import Loop
-from bench.engine.simulation import Simulation
-from bench.perf.measure import Record, Say, Spent, alternate, figure, guarded, synchroniser
-from bench.perf.workload import BareLoop, Workload, one_round, simulation
+from bench.engine.simulation import Simulation, choose_backend
+from bench.errors import UsageError, with_its_kind
+from bench.perf.measure import Record, Say, Spent, alternate, figure, guarded, synchroniser, timed
+from bench.perf.workload import BareLoop, Workload, one_round, simulation, simulations, together
 
 BASELINE = "fedavg"
 SPEED_LIMIT = 0.95  # of the bare loop's samples per second
 OVER_ARITHMETIC = 1.15  # of the ratio that counted operations allow
 SETTLED = 6  # rounds until every algorithm does its usual work (FedGKD-VOTE has its five teachers in round 6)
 MOST_CLIENTS, MOST_SAMPLES = 4, 320  # of a comparison of algorithms, of which there are many
+SYNONYMS = {"cnn": "cnn_cifar"}  # peers' names of models -> ours
+OVER_PLAIN_ON_GPU = 20.0  # target over `plain`, the loop of a script without a library
+AHEAD = 1.0  # target over every other peer
+PREPARING = {"cpu": 1, "cuda": 2}  # rounds: a pack's first measures memory, its second captures what fits
 
 
 def measure_training(
@@ -110,3 +119,106 @@ def operations(run: Simulation) -> int:
     finally:
         run.trainer = trainer
     return int(counter.get_total_flops())
+
+
+def cases(
+    works: Sequence[Workload], backends: Sequence[str], precisions: Sequence[str], packs: Sequence[int]
+) -> list[Workload]:
+    """Return every combination; `auto` and the backend that it stands for are one."""
+    resolved = dict.fromkeys(choose_backend(name, torch.device(works[0].device)) for name in backends)
+    return [
+        replace(work, backend=backend, precision=precision, pack=pack)
+        for work, backend, precision, pack in product(works, resolved, precisions, packs)
+    ]
+
+
+def measure_throughput(record: Record, asked: Sequence[Workload], rounds: int, say: Say) -> None:
+    """Measure FedAvg's samples a second in each case; the record gets `rates`, an entry for each."""
+    record["rates"] = []
+    for work in asked:
+        say(f"throughput: {work.name}")
+        described = {
+            name: getattr(work, name) for name in ("model", "augmentation", "backend", "precision", "pack", "name")
+        }
+        record["rates"].append(described | guarded(partial(rate, work, rounds)))
+
+
+def rate(work: Workload, rounds: int) -> Record:
+    """Time rounds singly after those that prepare; raises UsageError if the device does not compute in the precision.
+
+    Returns `rate`; `flops`, the counted operations a second; on a GPU `memory`, the most that its allocator held; on a
+    CPU with one thread `cpu_rate`, by processor time.
+    """
+    if (work.device, work.precision) == ("cpu", "tf32"):
+        raise UsageError("TF32 is a GPU's: a CPU has none")
+    if work.device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    advance, samples = together(simulations(work, BASELINE, work.pack)), work.pack * work.processed
+    for _ in range(PREPARING[work.device]):
+        advance()
+    times = [timed(advance, synchroniser(work.device)) for _ in range(rounds)]
+    figures = {"rate": figure([samples / spent.seconds for spent in times], "samples/s")}
+    if work.device == "cuda":
+        figures["memory"] = figure([torch.cuda.max_memory_allocated() / 1e6], "MB")
+    elif torch.get_num_threads() == 1:
+        figures["cpu_rate"] = figure([samples / spent.cpu_seconds for spent in times], "samples/s")
+    alone = replace(work, clients=1, cohort=1)
+    per_sample = operations(simulation(alone, BASELINE)) / alone.processed
+    return figures | {"flops": figure([samples * per_sample / spent.seconds for spent in times], "FLOP/s")}
+
+
+def read_peers(files: Sequence[str]) -> list[Record]:
+    """Read the records among what peers printed: every line that begins with `{`; they print progress, too.
+
+    Raises UsageError if a file cannot be read, or a record is damaged or lacks something.
+    """
+    records = []
+    for file in files:
+        try:
+            lines = Path(file).read_text(encoding="utf-8").splitlines()
+            records += [_peer(json.loads(line)) for line in lines if line.lstrip().startswith("{")]
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"--compare {file}: {with_its_kind(error)}") from None
+    return records
+
+
+def _peer(record: Record) -> Record:
+    return record | {"peer": record["peer"], "model": record["model"], "samples_per_s": float(record["samples_per_s"])}
+
+
+def beside_peers(peers: Sequence[Record], ours: Sequence[Record], device: str, threads: int) -> list[Record]:
+    """Put each peer's rate beside each of our rates (`our_rates`) of the same model, measured on `device` by `threads`.
+
+    Returns entries with `name` and `ratio`, ours over theirs; it has a target if the peer was measured on the same
+    device with the same threads.
+    """
+    entries = []
+    for peer, own in product(peers, ours):
+        if SYNONYMS.get(peer["model"], peer["model"]) == own["model"]:
+            alike = (peer.get("device", device), peer.get("threads", threads)) == (device, threads)
+            target = OVER_PLAIN_ON_GPU if (peer["peer"], device) == ("plain", "cuda") else AHEAD
+            ratio = own["rate"]["median"] / peer["samples_per_s"]
+            other = "" if alike else " (another device, or other threads)"
+            entries.append(
+                {
+                    "name": f"{own['name']} over {peer['peer']}{other}",
+                    "ratio": figure([ratio], "x", target if alike else None, at_least=True),
+                }
+            )
+    return entries
+
+
+def our_rates(parts: Mapping[str, Any]) -> list[Record]:
+    """Return the rates of a record's parts that peers do the work of: FedAvg on CIFAR-10, not augmented.
+
+    Returns entries with `model`, `name` and `rate`; those of the part throughput stand for those of the part training.
+    """
+    if "throughput" in parts:
+        rates = parts["throughput"]["rates"]
+        return [entry for entry in rates if "rate" in entry and entry["augmentation"] == "none"]
+    return [
+        {"model": model, "name": f"{model}, {found['none']['backend']}", "rate": found["none"]["engine_rate"]}
+        for model, found in parts.get("training", {}).get("engine", {}).items()
+        if "none" in found
+    ]

@@ -21,7 +21,7 @@ from search_spaces.setting import Setting
 DATASET = "cifar10"  # whose shapes and classes the made-up samples have
 LR, MOMENTUM = 0.01, 0.9
 ROUNDS = 200  # of a whole run, of which few are timed
-VALIDATION = 320  # samples held out, for algorithms that read them
+VALIDATION, TESTS = 320, 10  # samples held out, for algorithms that read them, and of the test set
 # Server work that does not grow with the clients' is kept short beside their few samples.
 SHORT: dict[str, dict[str, int]] = {"feddf": {"max_steps": 20, "check_every": 10}, "fedgen": {"generator_steps": 5}}
 
@@ -40,7 +40,12 @@ class Workload:
     device: str = "cpu"
     backend: str = "auto"
     precision: str = "fp32"
-    tests: int = 10  # samples of the test set
+    pack: int = 1  # runs side by side in one program
+
+    @property
+    def name(self) -> str:
+        """As printed: `resnet8, stacked, bf16, pack 8`."""
+        return f"{self.model}, {self.backend}, {self.precision}, pack {self.pack}"
 
     @property
     def processed(self) -> int:
@@ -84,7 +89,7 @@ def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> l
     setting = supply(entry(algorithm), supply(needing, fitted))
     constants = info(DATASET)
     auxiliary = AUXILIARY_PER_CLASS * constants.num_classes
-    dataset, split = made_up(constants, work.clients, work.samples, auxiliary, VALIDATION, work.tests)
+    dataset, split = made_up(constants, work.clients, work.samples, auxiliary, VALIDATION, TESTS)
     built = build(algorithm, **SHORT.get(algorithm, {}))
     return [
         Simulation(built, setting, seed, dataset, constants, split, device=work.device, backend=work.backend)

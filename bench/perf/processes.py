@@ -1,17 +1,24 @@
-"""Large result folders: the time of a leaderboard of a hundred thousand runs, of `bench.compare`, of `bench.report`.
+"""Whole processes: the start-up of commands that only inform, and leaderboards and pages of large result folders.
 
 The folders are made up: the same columns as real ones, in few files of many rows.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.perf.measure import Record, Say, figure, run_python, seconds_of
+import bench
+from bench.errors import EnvironmentProblem
+from bench.execution import largest_resident
+from bench.perf.measure import Record, Say, Spent, figure, seconds_of
 from bench.trial.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
 from leaderboards.rows.files import write_together
@@ -23,6 +30,13 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+# Arguments of the interpreter, and seconds beyond the bare interpreter that are allowed.
+COMMANDS: dict[str, tuple[tuple[str, ...], float]] = {
+    "help": (("-m", "bench.sweep", "--help"), 0.3),
+    "list": (("-m", "bench.sweep", "--list"), 0.3),
+    "dry_run": (("-m", "bench.sweep", "--algo", "fedcad", "--dataset", "cifar10", "--dry-run"), 2.0),
+    "paper_dry_run": (("-m", "bench.sweep", "--paper", "fedgkd", "--table", "3", "--dry-run"), 2.0),
+}
 LEADERBOARD_SECONDS, LEADERBOARD_MEGABYTES, COMPARE_SECONDS = 5.0, 2_000.0, 3.0  # targets
 REPORT_SECONDS, REPORT_MEGABYTES = 15.0, 5.0  # of the page's time and of its file
 REPORTED = 1_000  # runs of a page
@@ -35,6 +49,47 @@ ALGORITHMS, SEEDS = 25, 5
 CELLS = tuple(product(("cifar10", "cifar100"), (0.05, 0.1, 0.5, 1.0), (0.1, 1.0)))  # data set, alpha, participation
 _TABLE = "from leaderboards import Store; from leaderboards.board import leaderboard; leaderboard(Store({!r}).runs())"
 _BATCH = 5_000  # runs of a file
+
+
+def run_python(arguments: Sequence[str], **environment: str) -> Spent:
+    """Run the interpreter to its end, this source tree importable; its output is thrown away.
+
+    `environment` replaces variables of the user's. Raises EnvironmentProblem if it failed.
+    """
+    path = os.pathsep.join(part for part in (str(bench.ROOT), os.environ.get("PYTHONPATH")) if part)
+    names = {**os.environ, "PYTHONPATH": path, **environment}
+    before = time.perf_counter()
+    nowhere = subprocess.DEVNULL
+    process = subprocess.Popen([sys.executable, *arguments], env=names, stdout=nowhere, stderr=nowhere)
+    _, status, used = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - before
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise EnvironmentProblem(
+            f"`python {' '.join(arguments)}` ended with status {process.returncode}: try it yourself"
+        )
+    return Spent(seconds, used.ru_utime + used.ru_stime, largest_resident(used))
+
+
+def measure_startup(record: Record, folder: Path, repetitions: int, say: Say) -> None:
+    """Time each command, in turn with the bare interpreter; the record gets figures by command.
+
+    `folder` has the data sets whose labels a dry run reads. One more repetition, not counted, warms the file cache.
+    """
+    say(f"start-up: {repetitions} repetitions")
+    commands = {"interpreter": ("-c", "pass"), **{name: arguments for name, (arguments, _) in COMMANDS.items()}}
+    with tempfile.TemporaryDirectory() as out:
+        # An empty result folder, these data sets, and no measurement of the machine, which a dry run makes once.
+        places = {"FEDKD_OUT": out, "FEDKD_DATA": str(folder), "FEDKD_MEASURE_SECONDS": "0"}
+        turns = [
+            {name: run_python(arguments, **places) for name, arguments in commands.items()}
+            for _ in range(repetitions + 1)
+        ][1:]
+    for name in commands:
+        record[name] = seconds_of([turn[name] for turn in turns])
+        if name in COMMANDS:
+            beyond = [turn[name].seconds - turn["interpreter"].seconds for turn in turns]
+            record[name]["beyond_interpreter"] = figure(beyond, "s", COMMANDS[name][1])
 
 
 def measure_boards(record: Record, runs: int, repetitions: int, say: Say) -> None:
