@@ -47,7 +47,6 @@ SLOW = {
     "test_perf.py",
     "test_perf_data.py",
     "test_process.py",
-    "test_reductions.py",
     "test_results_v1.py",
     "test_resume.py",
     "test_start_from.py",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import holds
+from conftest import holds, simulate
 
 from algorithms import ALGORITHMS, build
 from leaderboards.board import REFERENCES
@@ -12,6 +12,19 @@ from leaderboards.board import REFERENCES
 @pytest.mark.parametrize("check", ["contract", "hyperparameters", "learns", "communication", "memory"])
 def test_it_passes_the_check(name: str, check: str) -> None:
     holds(name, check)
+
+
+@pytest.mark.slow
+def test_at_its_limits_it_is_another_algorithm(name: str) -> None:
+    """On every model and both backends; and with its defaults it is not FedAvg."""
+    holds(name, "reductions")
+
+
+def test_fedgkd_of_one_model_distils_from_the_received_one() -> None:
+    simulation = simulate(build("fedgkd", buffer=1))
+    simulation.advance(2)
+    message = simulation.algorithm.broadcast(simulation.fed, simulation.server)
+    assert all(message["teacher"][name] is message["params"][name] for name in message["params"])
 
 
 @pytest.mark.parametrize(

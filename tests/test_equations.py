@@ -20,9 +20,7 @@ from algorithms.base import Algorithm
 from algorithms.losses import cross_entropy, kl
 from bench.selftest.equations import CHECKS, TOLERANCE, Check, Make
 from bench.selftest.equations import formulas as written_anew
-from bench.selftest.equations.distillation import printed_weights
-from bench.selftest.equations.lab import LabNet, model
-from bench.selftest.equations.run import gap
+from bench.selftest.toy import gap
 
 ALL = [pytest.param(name, check, id=f"{name}: {check.title}") for name in CHECKS for check in CHECKS[name]]
 
@@ -37,8 +35,7 @@ def _published_widths(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("name", "check"), ALL)
 def test_an_algorithm_computes_what_its_paper_prints(name: str, check: Check) -> None:
-    outcome = check.outcome(partial(build, name))
-    assert outcome.passed, outcome.reason or f"{check.source}: differs by {outcome.gap:.1e} > {TOLERANCE:g}"
+    assert check.gap(partial(build, name)) <= TOLERANCE, check.source
 
 
 def test_every_algorithm_has_checks_with_titles_of_their_own() -> None:
@@ -49,24 +46,34 @@ def test_every_algorithm_has_checks_with_titles_of_their_own() -> None:
         assert any("gradient" in title for title in titles), name
 
 
-def noticed(name: str, make: Make) -> Check | None:
-    """The first check that an algorithm fails by what it computes, and not by an error."""
-    for check in CHECKS[name]:
-        outcome = check.outcome(make)
-        if outcome.gap > 1e-6 and not outcome.reason:
-            return check
-    return None
+def noticed(check: Check, make: Make) -> bool:
+    """Whether an algorithm fails a check by what it computes, and not by an error."""
+    try:
+        return check.gap(make) > 1e-6
+    except Exception:
+        return False
+
+
+class NotAskedFor(Exception):
+    """A check that gives a hyper-parameter no value."""
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_an_ignored_hyper_parameter_is_noticed(name: str, field: str) -> None:
     def deaf(**options: Any) -> Algorithm:
         if field not in options:
-            raise LookupError("not asked for")  # before the rounds of a check that cannot notice
+            raise NotAskedFor  # before the rounds of a check that cannot notice
         return build(name, **{key: value for key, value in options.items() if key != field})
 
-    outcomes = (check.outcome(deaf) for check in CHECKS[name])
-    assert any(not (outcome.passed or outcome.reason.startswith("LookupError")) for outcome in outcomes)
+    def differs(check: Check) -> bool:
+        try:
+            return not check.gap(deaf) <= TOLERANCE
+        except NotAskedFor:
+            return False
+        except Exception:
+            return True
+
+    assert any(map(differs, CHECKS[name]))
 
 
 def twisted(name: str, **hooks: Callable[..., Any]) -> Make:
@@ -264,16 +271,7 @@ MUTANTS: dict[str, tuple[str, Make]] = {
 
 @pytest.mark.parametrize(("name", "make"), MUTANTS.values(), ids=MUTANTS)
 def test_a_wrong_algorithm_is_noticed(name: str, make: Make) -> None:
-    assert noticed(name, make), f"every check of {name} passes"
-
-
-def test_an_algorithm_that_fails_is_reported_with_its_reason() -> None:
-    def broken(**options: Any) -> Algorithm:
-        raise ValueError("mu must be >= 0, got -1")
-
-    outcome = CHECKS["fedprox"][0].outcome(broken)
-    assert not outcome.passed
-    assert outcome.reason == "ValueError: mu must be >= 0, got -1"
+    assert any(noticed(check, make) for check in CHECKS[name]), f"every check of {name} passes"
 
 
 def test_nothing_is_near_what_cannot_be_compared() -> None:
@@ -306,12 +304,6 @@ def test_the_formulas_have_the_derivatives_of_the_textbook(temperature: float) -
         np.testing.assert_allclose(loss.detach(), value, rtol=0, atol=TOLERANCE)
         found = torch.autograd.grad(loss.sum(), leaf)[0]
         np.testing.assert_allclose(found, slope, rtol=0, atol=TOLERANCE)
-
-
-def test_fedcad_class_weights_lie_between_their_bounds() -> None:
-    weights = printed_weights(model(LabNet(), "any"), 0.2, 0.6, 2.0)
-    assert bool(((weights > 0.2) & (weights < 0.6)).all())
-    assert float(weights.std()) > 0
 
 
 def test_the_engines_mean_is_weighted_by_examples() -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from weight import import_circles
+from weight import import_circle
 
 from bench.cli import COMMANDS
 
@@ -23,20 +23,8 @@ ALLOWED = {
 }
 # Within bench, each imports only from those before it, at whatever level.
 LAYERS = ("errors", "plugins", "atomic_write", "execution", "provenance", "terminal", "artifacts", "charts", "models")
-LAYERS += (
-    "data",
-    "identity",
-    "planning",
-    "engine",
-    "trial",
-    "executors",
-    "sync",
-    "stored",
-    "compare",
-    "figures",
-    "report",
-)
-LAYERS += ("boards", "selftest", "sweep", "status", "perf", "cli")
+LAYERS += ("data", "identity", "planning", "engine", "trial", "executors", "sync", "stored", "compare", "figures")
+LAYERS += ("report", "boards", "selftest", "sweep", "status", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}
 CLAIM = "neither torch nor ray"  # what the docstring of a light module says, some with ", nor numpy" after it
@@ -132,4 +120,4 @@ def test_packages_of_the_users_own_hide_the_suite_from_python_m_aloud_and_not_fr
 def test_no_modules_import_each_other() -> None:
     """Imports within functions and for types alone count."""
     sources = {file: file.read_text() for package in OURS for file in sorted((ROOT / package).rglob("*.py"))}
-    assert import_circles(sources) == []
+    assert import_circle(sources) == []

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -47,7 +48,7 @@ def main() -> None:
         "tests, Python lines": sum(text.count("\n") for text in tests.values()),
         "Python files in bench": len(list(_python(ROOT / "bench"))),
         "files that one inline sweep runs code of": _files_of_a_sweep(),
-        "groups of modules that import each other": len(import_circles(product)),
+        "modules of an import circle": len(import_circle(product)),
         "private helpers named once beyond their definition, engine half": f"{called_once} of {helpers}",
         "asserts on phrases of three words or more": sum(_phrase_asserts(ast.parse(text)) for text in tests.values()),
         "function length, median / 90th percentile": f"{median(lengths):.0f} / {quantiles(lengths, n=10)[-1]:.0f}",
@@ -56,15 +57,15 @@ def main() -> None:
         sys.stdout.write(f"{figure!s:>12}  {name}\n")
 
 
-def import_circles(sources: dict[Path, str]) -> list[list[str]]:
-    """Strongly connected groups of two modules or more; imports in functions and for types alone count."""
+def import_circle(sources: dict[Path, str]) -> list[str]:
+    """Modules that import each other, if any do; imports in functions and for types alone count."""
     names = {_module(file): file for file in sources}
-    graph: dict[str, set[str]] = {}
-    for name, file in names.items():
-        is_package = file.name == "__init__.py"
-        targets = set(_imports(ast.parse(sources[file]), names))
-        graph[name] = {target for target in targets if target != name and not (is_package and target == name)}
-    return sorted(sorted(group) for group in _components(graph) if len(group) > 1)
+    graph = {name: {*_imports(ast.parse(sources[file]), names)} - {name} for name, file in names.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def _python(folder: Path) -> Iterator[Path]:
@@ -86,32 +87,6 @@ def _imports(tree: ast.Module, names: dict[str, Path]) -> Iterator[str]:
                     yield whole
                 elif node.module in names:
                     yield node.module
-
-
-def _components(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Tarjan's strongly connected components."""
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    groups: list[list[str]] = []
-
-    def visit(node: str) -> None:
-        order[node] = low[node] = len(order)
-        stack.append(node)
-        for target in sorted(graph[node]):
-            if target not in order:
-                visit(target)
-            if target in stack:
-                low[node] = min(low[node], low[target])
-        if low[node] == order[node]:
-            at = stack.index(node)
-            groups.append(stack[at:])
-            del stack[at:]
-
-    for node in graph:
-        if node not in order:
-            visit(node)
-    return groups
 
 
 def _function_lengths(tree: ast.Module) -> Iterator[int]:

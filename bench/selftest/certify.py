@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
 import time
 import traceback
 from collections.abc import Iterable, Iterator
@@ -11,76 +10,35 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import chain, describe, own_line
+from bench.errors import describe
 
 if TYPE_CHECKING:
     from bench.selftest.candidate import Candidate
 
-PASSED, FAILED, SAME_ERROR, NOT_APPLICABLE = "passed", "failed", "same error", "not applicable"
-Cause = tuple[str, str, str, int | None]
-
-
-@dataclass(frozen=True)
-class Check:
-    """A property that every algorithm must have.
-
-    Args:
-        module: of this package; its function of the check's name is called with the candidate and a finding.
-        summary: what holds.
-        look: where to look when it does not.
-    """
-
-    module: str
-    summary: str
-    look: str
-
-
+PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
+# Check -> the module of this package whose function of that name is called with the candidate and a finding.
 CHECKS = {
-    "contract": Check(
-        "contract",
-        "the dataclass and every hook are what the contract says",
-        "algorithms/base.py, which describes each hook, and the algorithm's fields",
-    ),
-    "backends": Check(
-        "runs",
-        "clients one by one and stacked give the same models and the same traffic",
-        "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
-    ),
-    "reductions": Check(
-        "runs",
-        "at its limits it is another algorithm, bit for bit where the arithmetic is the same",
-        "what is added when its weight is 0: a term that is not multiplied by it, a draw that moves the data",
-    ),
-    "resume": Check(
-        "runs",
-        "two rounds, a save and two rounds more equal four rounds bit for bit",
-        "state outside server.extra and memories, or draws from anything but `generator` and fed.stream(...)",
-    ),
-    "learns": Check(
-        "runs",
-        "it beats guessing clearly on a toy problem, and stays finite",
-        "the sign and the size of each term of the loss, and the server's step",
-    ),
-    "communication": Check(
-        "communication",
-        "messages, uploads and gradient requests are what `about` states, round by round",
-        "`down` and `up` of `about`; tensors sent twice as copies, where one object would travel once",
-    ),
-    "hyperparameters": Check(
-        "hyperparameters",
-        "each one changes the result, and values out of range are refused in plain words",
-        "whether the field is read at all, and its bounds in `hyper(...)`",
-    ),
-    "memory": Check(
-        "communication",
-        "what is kept and sent is bounded and holds nobody's data",
-        "server.extra and what `upload` returns",
-    ),
-    "equations": Check(
-        "equations",
-        "losses, gradients and server steps equal the printed formulas, written anew",
-        "the formula's source, named with each difference",
-    ),
+    "contract": "contract",
+    "backends": "runs",
+    "reductions": "runs",
+    "resume": "runs",
+    "learns": "runs",
+    "communication": "communication",
+    "hyperparameters": "hyperparameters",
+    "memory": "communication",
+    "equations": "equations",
+}
+# Where to look when it fails.
+LOOK = {
+    "contract": "algorithms/base.py, which describes each hook, and the algorithm's fields",
+    "backends": "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
+    "reductions": "what is added when its weight is 0: a term that is not multiplied by it, a draw that moves the data",
+    "resume": "state outside server.extra and memories, or draws from anything but `generator` and fed.stream(...)",
+    "learns": "the sign and the size of each term of the loss, and the server's step",
+    "communication": "`down` and `up` of `about`; tensors sent twice as copies, where one object would travel once",
+    "hyperparameters": "whether the field is read at all, and its bounds in `hyper(...)`",
+    "memory": "server.extra and what `upload` returns",
+    "equations": "the formula's source, named with each difference",
 }
 # In a second or two: hooks and draws, state that is not saved. What fails these gives no result to be trusted.
 QUICK = ("contract", "resume")
@@ -88,17 +46,11 @@ QUICK = ("contract", "resume")
 
 @dataclass
 class Finding:
-    """Problems and the figure of one check.
+    """Problems and the figure of one check."""
 
-    Args:
-        measured: the figure, such as `largest gap 3.1e-15 <= 1e-10`.
-        problems: in plain words; none is a pass.
-        errors: the exceptions among them, by the problem's words.
-    """
-
-    measured: str = ""
-    problems: list[str] = field(default_factory=list)
-    errors: dict[str, Exception] = field(default_factory=dict)
+    measured: str = ""  # such as `largest gap 3.1e-15 <= 1e-10`
+    problems: list[str] = field(default_factory=list)  # in plain words; none is a pass
+    errors: list[Exception] = field(default_factory=list)  # the exceptions among them
 
     def expect(self, holds: bool, problem: str) -> None:
         """Note a problem unless it holds."""
@@ -107,7 +59,7 @@ class Finding:
 
     def failed(self, error: Exception, problem: str) -> None:
         """Note an error, in these words, as a problem."""
-        self.errors.setdefault(problem, error)
+        self.errors.append(error)
         self.expect(False, problem)
 
     @contextmanager
@@ -125,27 +77,16 @@ class NotApplicable(Exception):
     """A check that says nothing of this algorithm; the message says why."""
 
 
-def cause_of(error: Exception) -> Cause | None:
-    """The first error's type, its words without their numbers, and the algorithm's line; None if it has no part in it.
-
-    One error that is met on different ways has one cause.
-    """
-    line, first = own_line(error), chain(error)[-1]
-    return line and (type(first).__name__, re.sub(r"\d+", "#", str(first)), line.filename, line.lineno)
-
-
 @dataclass(frozen=True)
 class Outcome:
-    """One line of a certificate.
-
-    `measured` is the figure, or why the check is not applicable, or which check failed by the same error.
-    """
+    """One line of a certificate."""
 
     check: str
-    status: str
-    measured: str
+    status: str  # `PASSED`, `FAILED` or `NOT_APPLICABLE`
+    measured: str  # the figure, or why the check is not applicable
     problems: tuple[str, ...] = ()
-    look: str = ""
+    look: str = ""  # where to look when it failed
+    raised: bool = False  # whether an error is among the problems
     seconds: float = 0.0
 
 
@@ -164,52 +105,36 @@ class Certificate:
         """Whether no check failed."""
         return all(outcome.status != FAILED for outcome in self.outcomes)
 
-    @property
-    def seconds(self) -> float:
-        """That all checks took."""
-        return sum(outcome.seconds for outcome in self.outcomes)
-
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {**asdict(self), "passed": self.passed, "seconds": self.seconds}
+        return {**asdict(self), "passed": self.passed, "seconds": sum(outcome.seconds for outcome in self.outcomes)}
 
 
 def certify(candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose: bool = False) -> Certificate:
-    """Run all of these checks, whatever some of them find; `verbose` adds the errors' tracebacks to the problems."""
-    told: dict[Cause, str] = {}
-    outcomes = tuple(run_check(candidate, name, verbose, told) for name in checks)
-    entry = candidate.entry
-    return Certificate(candidate.name, entry.factory, entry.version, candidate.judged_as, outcomes)
+    """Run these checks, whatever some of them find, but none after `contract` met an error: all would meet it.
 
-
-def run_check(candidate: Candidate, name: str, verbose: bool = False, told: dict[Cause, str] | None = None) -> Outcome:
-    """Run one check; an error inside it is a failure that names where it came from.
-
-    Args:
-        candidate: the algorithm.
-        name: in `CHECKS`.
-        verbose: tracebacks of errors among the problems.
-        told: causes of errors, each with the first check that failed by it, which alone tells it. Takes up those of
-            this check.
+    `verbose` adds the errors' tracebacks to the problems.
     """
-    began, finding, told = time.perf_counter(), Finding(), {} if told is None else told
+    outcomes: list[Outcome] = []
+    for name in checks:
+        outcomes.append(run_check(candidate, name, verbose))
+        if name == "contract" and outcomes[-1].raised:
+            break
+    entry = candidate.entry
+    return Certificate(candidate.name, entry.factory, entry.version, candidate.judged_as, tuple(outcomes))
+
+
+def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome:
+    """Run one check of `CHECKS`; an error inside it is a failure that names where it came from."""
+    began, finding = time.perf_counter(), Finding()
     try:
         with finding.case():
-            getattr(importlib.import_module(f"bench.selftest.{CHECKS[name].module}"), name)(candidate, finding)
+            getattr(importlib.import_module(f"bench.selftest.{CHECKS[name]}"), name)(candidate, finding)
     except NotApplicable as reason:
         return Outcome(name, NOT_APPLICABLE, str(reason), seconds=time.perf_counter() - began)
-    seconds = time.perf_counter() - began
-    causes = {problem: cause for problem, error in finding.errors.items() if (cause := cause_of(error))}
-    again = {problem: told[cause] for problem, cause in causes.items() if cause in told}
-    for cause in causes.values():
-        told.setdefault(cause, name)
-    elsewhere = f"that of {' and '.join(dict.fromkeys(again.values()))}, told there" if again else ""
-    problems = [problem for problem in finding.problems if problem not in again]
+    seconds, problems = time.perf_counter() - began, finding.problems
     if not problems:
-        status = SAME_ERROR if again else PASSED
-        return Outcome(name, status, elsewhere or finding.measured, seconds=seconds)
+        return Outcome(name, PASSED, finding.measured, seconds=seconds)
     if verbose:
-        errors = [error for problem, error in finding.errors.items() if problem not in again]
-        problems += ["".join(traceback.format_exception(error)).rstrip() for error in errors]
-    problems += [f"and an error: {elsewhere}"] if elsewhere else []
-    return Outcome(name, FAILED, finding.measured, tuple(problems), CHECKS[name].look, seconds)
+        problems += ["".join(traceback.format_exception(error)).rstrip() for error in finding.errors]
+    return Outcome(name, FAILED, finding.measured, tuple(problems), LOOK[name], bool(finding.errors), seconds)

@@ -1,20 +1,27 @@
-"""The command line of `bench.selftest`. Imports neither torch nor ray before something is checked."""
+"""The command line of `bench.selftest` and its certificates. Imports neither torch nor ray before it checks one."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from algorithms import ALGORITHMS
+from bench import __version__
 from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from bench.planning.request import find_algorithm
-from bench.selftest.certify import CHECKS, Certificate, certify
-from bench.selftest.report import as_json, line_of, print_certificates, print_checks
+from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, Certificate, certify
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.values import split_list, unknown
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES = {PASSED: "green", FAILED: "bold red", NOT_APPLICABLE: "dim"}
 DESCRIPTION = """\
 Certify algorithms: each runs on a federation of four clients that takes milliseconds, and every property that this
 suite relies on is measured. Certificates on stdout, progress on stderr."""
@@ -37,7 +44,6 @@ def make_parser() -> Parser:
     add("--all", action="store_true", help="every registered algorithm")
     add("--as", dest="judged_as", metavar="NAME", help="hold one algorithm to this built-in's formulas and limits")
     add("--only", nargs="+", default=[], metavar="CHECK", help=f"of {', '.join(CHECKS)}")
-    add("--list", action="store_true", help="the checks, and what each one shows")
     add("--json", action="store_true", help="machine-readable output")
     add("-v", "--verbose", action="store_true", help="tracebacks of errors")
     return parser
@@ -50,22 +56,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _selftest(given: argparse.Namespace) -> int:
-    # As wide as the terminal; a certificate that is piped or kept has lines of 80 characters.
-    screen = console(None if sys.stdout.isatty() else 80)
-    if given.list:
-        print_checks(screen, given.json)
-        return EXIT_OK
     asked = split_list(given.only)
     for name in asked:
         if name not in CHECKS:
             raise unknown("check", name, CHECKS)
-    checks = [name for name in CHECKS if name in asked or not asked]
-    certificates = _certify(_names(given), checks, given)
+    certificates = _certify(_names(given), [name for name in CHECKS if name in asked or not asked], given)
+    passed = all(certificate.passed for certificate in certificates)
     if given.json:
-        sys.stdout.write(json.dumps(as_json(certificates), indent=2) + "\n")
+        about = {"package_version": __version__, "torch": version("torch"), "passed": passed}
+        whole = {**about, "certificates": [certificate.as_dict() for certificate in certificates]}
+        sys.stdout.write(json.dumps(whole, indent=2) + "\n")
     else:
-        print_certificates(certificates, screen)
-    return EXIT_OK if all(certificate.passed for certificate in certificates) else EXIT_FAILED
+        # As wide as the terminal; a certificate that is piped or kept has lines of 80 characters.
+        print_certificates(certificates, console(None if sys.stdout.isatty() else 80))
+    return EXIT_OK if passed else EXIT_FAILED
 
 
 def _names(given: argparse.Namespace) -> list[str]:
@@ -96,8 +100,41 @@ def _certify(names: Sequence[str], checks: Sequence[str], given: argparse.Namesp
     torch.set_num_threads(1)  # bit-equality holds at equal threads, and toys gain nothing from more
     certificates: list[Certificate] = []
     for number, name in enumerate(names, 1):
+        sys.stderr.write(f"[{number}/{len(names)}] {name}\n")
         tested = Candidate.of(name, given.judged_as) if given.judged_as else candidate(name)
         certificates.append(certify(tested, checks, given.verbose))
-        sys.stderr.write(f"[{number}/{len(names)}] {line_of(certificates[-1])}\n")
-        sys.stderr.flush()
     return certificates
+
+
+def print_certificates(certificates: Sequence[Certificate], screen: Console) -> None:
+    """Print a certificate as a table; several as a line each, with what failed, and the sum of all."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    for certificate in certificates:
+        counts = ", ".join(_counts(outcome.status for outcome in certificate.outcomes))
+        judged = certificate.judged_as
+        held = f", held to {judged}" if judged and judged != certificate.algorithm else ""
+        origin = f"{certificate.factory}, version {certificate.version}{held}"
+        screen.print(Text(f"{certificate.algorithm} ({origin}): {counts}", "bold"))
+        if len(certificates) == 1:
+            table = Table("check", "result", "measured", "s", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+            for outcome in certificate.outcomes:
+                result = Text(outcome.status, STYLES[outcome.status])
+                table.add_row(outcome.check, result, Text(outcome.measured), f"{outcome.seconds:.1f}")
+            screen.print(table)
+        for outcome in certificate.outcomes:
+            if outcome.status == FAILED:
+                screen.print(Text(f"{outcome.check} failed:", STYLES[FAILED]))
+                for problem in (*outcome.problems, f"look at: {outcome.look}"):
+                    screen.print(Text(f"  {problem}"))
+    failed = [certificate.algorithm for certificate in certificates if not certificate.passed]
+    counts = ", ".join(_counts(outcome.status for certificate in certificates for outcome in certificate.outcomes))
+    verdict = f"NOT certified: {', '.join(failed)}" if failed else "Certified"
+    screen.print(Text(f"{verdict} ({counts}; fedkd-bench {__version__}, torch {version('torch')}, CPU)"))
+
+
+def _counts(statuses: Iterable[str]) -> list[str]:
+    counts = Counter(statuses)
+    return [f"{counts[status]} {status}" for status in STYLES if counts[status]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from algorithms import Field
@@ -19,7 +19,10 @@ ROUNDS = 4
 SMALLEST_EFFECT = 1e-9
 # Some fields act only with BatchNorm, only on clients that are left out, only when all take part, or on augmentation.
 SETTINGS: tuple[dict[str, Any], ...] = (
-    *({}, {"model": "mlp+bn"}, {"participation": 0.5}, {"participation": 1.0}),
+    {},
+    {"model": "mlp+bn"},
+    {"participation": 0.5},
+    {"participation": 1.0},
     {"augmentation": "flip_crop"},
 )
 
@@ -30,31 +33,38 @@ def hyperparameters(candidate: Candidate, finding: Finding) -> None:
     Raises:
         NotApplicable: there is none.
     """
-    fields = candidate.entry.fields
-    _is_refused("build", candidate.build, {"no_such_field": 1}, ["no_such_field"], finding)
-    if not fields and not finding.problems:
+    entry = candidate.entry
+    _refuses(candidate, {"no_such_field": 1}, finding)
+    if not entry.fields and not finding.problems:
         raise NotApplicable("it has no hyper-parameters")
     acting = refused = 0
-    bounded = {
-        item.name
-        for layer in layers(candidate.build())
-        for item in dataclasses.fields(layer)
-        if "bounds" in item.metadata
-    }
-    for item in fields:
+    for item in entry.fields:
         problem = _effect(candidate, item, finding)
         acting += not problem
         finding.expect(not problem, problem)
-        for value in forbidden(item):
-            words = [item.name, str(value).removesuffix(".0")]  # a message may write 2 or 2.0
-            refused += _is_refused_everywhere(candidate, {item.name: value}, words, item.name in bounded, finding)
-    defaults = candidate.entry.defaults()
-    for relation in candidate.entry.where:
-        with finding.case():
-            left, right = sorted(names_in(relation))
-            swapped = {left: defaults[right], right: defaults[left]}
-            _is_refused_everywhere(candidate, swapped, [left, right], True, finding)
-    finding.measured = f"{acting} of {len(fields)} change the result; {refused} values out of range are refused"
+        refused += sum(_refuses(candidate, {item.name: value}, finding) for value in forbidden(item))
+    defaults = entry.defaults()
+    for relation in entry.where:
+        left, right = sorted(names_in(relation))
+        _refuses(candidate, {left: defaults[right], right: defaults[left]}, finding)
+    finding.measured = f"{acting} of {len(entry.fields)} change the result; {refused} values out of range are refused"
+
+
+def _refuses(candidate: Candidate, values: Values, finding: Finding) -> bool:
+    """Whether the registry and, if its field has a range, the class itself answer these values with a ValueError."""
+    layered = [item for layer in layers(candidate.build()) for item in dataclasses.fields(layer)]
+    bounded = {item.name for item in layered if "bounds" in item.metadata}
+    ways = {"build": candidate.build} | ({"the class itself": candidate.factory} if bounded & values.keys() else {})
+    refused = True
+    for way, make in ways.items():
+        try:
+            make(**values)
+        except ValueError:
+            continue
+        refused = False
+        shown = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        finding.expect(False, f"{way} takes {shown}, which is not allowed")
+    return refused
 
 
 def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
@@ -99,28 +109,6 @@ def _losses(simulation: Simulation) -> list[float]:
         for _, metric, value in curve
         if metric == "loss"
     ]
-
-
-def _is_refused_everywhere(
-    candidate: Candidate, values: Values, words: list[str], checked: bool, finding: Finding
-) -> bool:
-    """Whether the registry refuses these values, and the class itself if its field has a range."""
-    by_registry = _is_refused("build", candidate.build, values, words, finding)
-    by_class = not checked or _is_refused("the class itself", candidate.factory, values, words, finding)
-    return by_registry and by_class
-
-
-def _is_refused(way: str, make: Callable[..., Any], values: Values, words: list[str], finding: Finding) -> bool:
-    """Whether it answers with a ValueError that has these words."""
-    shown = ", ".join(f"{name}={value!r}" for name, value in values.items())
-    try:
-        make(**values)
-    except ValueError as error:
-        lacking = [word for word in words if word not in str(error)]
-        finding.expect(not lacking, f"{way} refuses {shown} without naming {', '.join(lacking)}: {error}")
-        return not lacking
-    finding.expect(False, f"{way} takes {shown}, which is not allowed")
-    return False
 
 
 def alternatives(candidate: Candidate, item: Field) -> Iterator[dict[str, Value]]:

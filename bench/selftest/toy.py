@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,6 @@ from algorithms.base import Algorithm, Params
 from bench.data import DatasetInfo
 from bench.data.dataset import Dataset
 from bench.data.splits import Split
-from bench.engine.pytree import leaves
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from search_spaces import Setting
@@ -137,28 +137,48 @@ def largest_gap(left: Simulation, right: Simulation) -> float:
     return max(gap(a, b) for a, b in pairs)
 
 
-def gap(left: Params, right: Params) -> float:
-    """The largest difference between two models of the same names; infinite if a value is not finite."""
-    gaps = [float((value.double().cpu() - right[name].double().cpu()).abs().max()) for name, value in left.items()]
-    return max(gaps, default=0.0) if np.isfinite(gaps).all() else float("inf")
+def gap(got: Any, expected: Any) -> float:
+    """The largest absolute difference between two trees of tensors; inf for NaN and for unlike names or shapes."""
+    if isinstance(expected, Mapping):
+        if not isinstance(got, Mapping) or set(got) != set(expected):
+            return math.inf
+        return max((gap(got[key], expected[key]) for key in expected), default=0.0)
+    if isinstance(expected, list | tuple):
+        return gap(dict(enumerate(got)), dict(enumerate(expected)))
+    if not isinstance(got, torch.Tensor) or got.shape != expected.shape:
+        return math.inf
+    largest = float((got.detach().double().cpu() - expected.detach().double().cpu()).abs().max())
+    return math.inf if math.isnan(largest) else largest
 
 
-def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Whether two tensors are equal bit for bit, a NaN in the same place being equal to itself."""
+def items(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, leaf) of every leaf, tensors or not."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from items(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(tree, list | tuple):
+        for index, value in enumerate(tree):
+            yield from items(value, f"{path}[{index}]")
+    else:
+        yield path or "the root", tree
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two trees have the same places and, bit for bit, the same values, NaN being equal to itself."""
+    one, two = dict(items(left)), dict(items(right))
+    return one.keys() == two.keys() and all(_same_leaf(leaf, two[path]) for path, leaf in one.items())
+
+
+def _same_leaf(left: Any, right: Any) -> bool:
+    if not (isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
+        return bool(left == right)
     return torch.equal(left, right) or (left.shape == right.shape and bool(((left == right) | (left != left)).all()))
 
 
 def identical(left: Simulation, right: Simulation) -> bool:
     """Whether models, further state, memories, counters and curves are equal, bit for bit."""
-    pairs = [
-        (left.server.params, right.server.params),
-        (left.server.extra, right.server.extra),
-        *((memory, right.memories.get(client, {})) for client, memory in left.memories.items()),
-    ]
-    trees = [(list(leaves(one)), list(leaves(two))) for one, two in pairs]
-    progress = left.progress.traffic == right.progress.traffic and left.progress.curves == right.progress.curves
-    return (
-        progress
-        and left.round == right.round
-        and all(len(one) == len(two) and all(map(_equal, one, two)) for one, two in trees)
+    one, two = (
+        {"params": run.server.params, "extra": run.server.extra, "memories": run.memories} for run in (left, right)
     )
+    progress = left.progress.traffic == right.progress.traffic and left.progress.curves == right.progress.curves
+    return progress and left.round == right.round and same(one, two)

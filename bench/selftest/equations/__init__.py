@@ -4,7 +4,7 @@ A comparison sees an algorithm through the hooks of the contract alone. It drive
 whose every number is known (`lab.py`), and compares losses, gradients, broadcast and evaluated models with plain tensor
 arithmetic in float64 (`formulas.py`), which shares no code with `algorithms/` but the contract's types.
 
-Each module here may have `CHECKS` and `LIMITS`, by registered name: `CHECKS["fedprox"][0].outcome(make)` for a factory
+Each module here may have `CHECKS` and `LIMITS`, by registered name: `CHECKS["fedprox"][0].gap(make)` for a factory
 `make(**hyperparameters)`.
 """
 
@@ -15,7 +15,7 @@ import pkgutil
 
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding, NotApplicable
-from bench.selftest.equations.checks import TOLERANCE, Check, Limit, Outcome
+from bench.selftest.equations.checks import TOLERANCE, Check, Limit
 from bench.selftest.equations.run import Make
 
 CHECKS: dict[str, tuple[Check, ...]] = {}
@@ -40,13 +40,14 @@ def equations(candidate: Candidate, finding: Finding) -> None:
         if missing := candidate.lacks(item.options):
             lacking |= missing
             continue
-        outcome = item.outcome(candidate.build)
-        compared, largest = compared + 1, max(largest, outcome.gap)
-        wrong = outcome.reason or f"differs by {outcome.gap:.1e} > {TOLERANCE:g}"
-        finding.expect(outcome.passed, f"{item.title} ({item.source}): {wrong}")
+        compared, where = compared + 1, f"{item.title} ({item.source})"
+        with finding.case(where):
+            apart = item.gap(candidate.build)
+            largest = max(largest, apart)
+            finding.expect(apart <= TOLERANCE, f"{where}: differs by {apart:.1e} > {TOLERANCE:g}")
     finding.expect(bool(compared), f"nothing could be compared with {candidate.judged_as}")
     left_out = f"; left out what asks for {', '.join(sorted(lacking))}" if lacking else ""
     finding.measured = f"largest gap {largest:.1e} <= {TOLERANCE:g}; {compared} compared{left_out}"
 
 
-__all__ = ["CHECKS", "LIMITS", "TOLERANCE", "Check", "Limit", "Make", "Outcome", "equations"]
+__all__ = ["CHECKS", "LIMITS", "TOLERANCE", "Check", "Limit", "Make", "equations"]

@@ -28,7 +28,8 @@ from bench.selftest.equations.checks import (
 from bench.selftest.equations.fedgkd import EQ_4, fedgkd_checks, fedgkd_loss
 from bench.selftest.equations.formulas import cross_entropy, log_softmax, softmax, sum_of, weighted
 from bench.selftest.equations.lab import CLASSES, FEATURES, NORM, ONE, SHAPES, SIZES, TWO, forward
-from bench.selftest.equations.run import Loss, Past, Run, ce, drive, fedavg_loss, gap, look
+from bench.selftest.equations.run import Loss, Past, Run, ce, drive, fedavg_loss, look
+from bench.selftest.toy import gap
 
 TRAINED = (*SHAPES, *NORM)  # of the network with BatchNorm
 FEDPROX, FEDPROX_CODE = "Li et al. 2020 (FedProx), Algorithm 2", "Chen et al. 2020, code"

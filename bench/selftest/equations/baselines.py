@@ -17,7 +17,8 @@ from bench.selftest.equations.averaging import TRAINED
 from bench.selftest.equations.checks import ROUNDING, Check, Limit, loss_check
 from bench.selftest.equations.formulas import cross_entropy, masked, plain, sum_of, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, batch, forward, model
-from bench.selftest.equations.run import Past, Run, ce, fedavg_loss, gap, look, slope_of
+from bench.selftest.equations.run import Past, Run, ce, fedavg_loss, look, slope_of
+from bench.selftest.toy import gap
 
 STEPS = {0: 3.0, 1: 4.0, 2: 7.0, 3: 2.0, 4: 5.0}  # tau_k
 RATES = (0.1, 0.04, 0.07)  # eta of rounds 1, 2, 3
@@ -165,28 +166,9 @@ NOVA = "server step, unequal step counts, momentum"
 FEDAVG_LOSS = loss_check("loss and gradient, round 1", "the cross entropy", fedavg_loss)
 
 
-def fedadam_check(server_lr: float, beta1: float, beta2: float, tau: float) -> Check:
-    """Three rounds."""
-    options = {"server_lr": server_lr, "beta1": beta1, "beta2": beta2, "tau": tau}
-    return Check(f"server step, 3 rounds, server_lr={server_lr}, tau={tau}", REDDI, fedadam, options)
-
-
-def fedavgm_check(server_lr: float, server_momentum: float) -> Check:
-    """Three rounds."""
-    options = {"server_lr": server_lr, "server_momentum": server_momentum}
-    title = ", ".join(["server step, 3 rounds", *(f"{name}={value}" for name, value in options.items())])
-    return Check(title, HSU, fedavgm, options)
-
-
 CHECKS: dict[str, tuple[Check, ...]] = {
     "scaffold": (
-        Check(
-            f"corrected gradient of {CLIENTS_AND_SERVER}, server_lr=0.7",
-            KARIMIREDDY,
-            scaffold,
-            {"server_lr": 0.7},
-            lrs=RATES,
-        ),
+        Check(f"corrected gradient of {CLIENTS_AND_SERVER}", KARIMIREDDY, scaffold, {"server_lr": 0.7}, lrs=RATES),
     ),
     "fednova": (
         Check(f"{NOVA}=0.0, 2 rounds", WANG, fednova),
@@ -194,8 +176,16 @@ CHECKS: dict[str, tuple[Check, ...]] = {
         FEDAVG_LOSS,
     ),
     "feddyn": (Check(f"loss and gradient of {CLIENTS_AND_SERVER}, alpha_dyn=0.3", ACAR, feddyn, {"alpha_dyn": 0.3}),),
-    "fedavgm": (fedavgm_check(0.7, 0.9), fedavgm_check(1.0, 0.0), FEDAVG_LOSS),
-    "fedadam": (fedadam_check(0.01, 0.9, 0.99, 1e-3), fedadam_check(0.3, 0.5, 0.8, 0.1), FEDAVG_LOSS),
+    "fedavgm": (
+        Check("server step, 3 rounds", HSU, fedavgm, {"server_lr": 0.7, "server_momentum": 0.9}),
+        Check("server step without momentum", HSU, fedavgm, {"server_lr": 1.0, "server_momentum": 0.0}),
+        FEDAVG_LOSS,
+    ),
+    "fedadam": (
+        Check("server step, 3 rounds", REDDI, fedadam, {"server_lr": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3}),
+        Check("with a large tau", REDDI, fedadam, {"server_lr": 0.3, "beta1": 0.5, "beta2": 0.8, "tau": 0.1}),
+        FEDAVG_LOSS,
+    ),
     "qffl": (
         Check("server step, 2 rounds, q=1.0", f"{QFFL}Algorithm 2", qffl, {"q": 1.0}, lrs=RATES),
         Check("server step, 2 rounds, q=0.3", f"{QFFL}Algorithm 2", qffl, {"q": 0.3}, lrs=RATES),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,78 +26,37 @@ MEAN_SOURCE = "McMahan et al. 2017, Algorithm 1"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Result of a check: the largest absolute difference from the formula, inf if there is no comparison."""
-
-    gap: float
-    reason: str = ""  # the algorithm's own error
-
-    @property
-    def passed(self) -> bool:
-        """Whether the algorithm computes what is printed."""
-        return self.gap <= TOLERANCE
-
-
-@dataclass(frozen=True)
 class Check:
-    """One comparison of an algorithm, seen through its hooks alone, with a formula.
+    """One comparison of an algorithm, seen through its hooks alone, with a formula."""
 
-    Args:
-        title: what is compared, unique within an algorithm.
-        source: where the formula is printed.
-        gaps: drives a run, called as `gaps(run, **options)`; yields absolute gaps, of which the largest counts.
-        options: hyper-parameters of the run.
-        norm: whether the network has BatchNorm.
-        lrs: local learning rate of each round, the last one repeated.
-        momentum: of the local optimiser.
-    """
+    title: str  # what is compared, unique within an algorithm
+    source: str  # where the formula is printed
+    gaps: Callable[..., Iterable[float]]  # drives a run, as `gaps(run, **options)`; yields absolute gaps
+    options: Options = field(default_factory=dict)  # hyper-parameters of the run
+    norm: bool = True  # whether the network has BatchNorm
+    lrs: tuple[float, ...] = (0.1,)  # local learning rate of each round, the last one repeated
+    momentum: float = 0.0  # of the local optimiser
 
-    title: str
-    source: str
-    gaps: Callable[..., Iterable[float]]
-    options: Options = field(default_factory=dict)
-    norm: bool = True
-    lrs: tuple[float, ...] = (0.1,)
-    momentum: float = 0.0
-
-    def outcome(self, make: Make) -> Outcome:
-        """The gap of the algorithm that `make(**hyperparameters)` gives, or the reason why there is none."""
-        try:
-            run = Run(make, self.options, self.norm, self.lrs, self.momentum)
-            return Outcome(max(self.gaps(run, **self.options)))
-        except Exception as error:
-            return Outcome(math.inf, f"{type(error).__name__}: {error}")
+    def gap(self, make: Make) -> float:
+        """The largest absolute difference of the algorithm that `make(**hyperparameters)` gives from the formula."""
+        return max(self.gaps(Run(make, self.options, self.norm, self.lrs, self.momentum), **self.options))
 
 
 @dataclass(frozen=True)
 class Limit:
-    """One equality of two algorithms: what a formula becomes when a weight is 0 or a buffer holds one model.
+    """One equality of two algorithms: what a formula becomes when a weight is 0 or a buffer holds one model."""
 
-    Args:
-        values: hyper-parameters at the limit.
-        other: the algorithm that it then is.
-        other_values: that one's hyper-parameters.
-        rows: the suffix of the row that is compared, of either.
-        tolerance: 0 if both do the same arithmetic, which is then compared in float32, bit for bit.
-        rounds: how long they are equal.
-        models: on which they are.
-        exact_models: these models as they are, even if the algorithm needs another form.
-        sizes: samples of each client of the algorithm.
-        other_sizes: of the other one.
-        fields: of the setting.
-    """
-
-    values: Options
-    other: str = "fedavg"
+    values: Options  # hyper-parameters at the limit
+    other: str = "fedavg"  # the algorithm that it then is
     other_values: Options = field(default_factory=dict)
-    rows: tuple[str, str] = ("", "")
-    tolerance: float = 0.0
-    rounds: int = 3
-    models: tuple[str, ...] = MODELS
-    exact_models: bool = False
-    sizes: tuple[int, ...] = TOY_SIZES
-    other_sizes: tuple[int, ...] = TOY_SIZES
-    fields: Options = field(default_factory=dict)
+    rows: tuple[str, str] = ("", "")  # the suffix of the row that is compared, of either
+    tolerance: float = 0.0  # 0 if both do the same arithmetic, which is then compared in float32, bit for bit
+    rounds: int = 3  # how long they are equal
+    models: tuple[str, ...] = MODELS  # on which they are
+    exact_models: bool = False  # these models as they are, even if the algorithm needs another form
+    sizes: tuple[int, ...] = TOY_SIZES  # samples of each client
+    other_sizes: tuple[int, ...] = TOY_SIZES  # of the other algorithm's
+    fields: Options = field(default_factory=dict)  # of the setting
 
     @staticmethod
     def of_equal_clients(rounds: int = 3, **values: Any) -> Limit:
@@ -126,17 +84,7 @@ def loss_check(
     norm: bool = True,
     **options: Any,
 ) -> Check:
-    """A client's start, loss and gradient.
-
-    Args:
-        title: what is compared.
-        source: of the formula.
-        loss: the printed objective as a function of the hyper-parameters.
-        cohorts: the clients of each round before.
-        client: which is looked at.
-        norm: whether the network has BatchNorm.
-        **options: hyper-parameters.
-    """
+    """A client's start, loss and gradient after the rounds of `cohorts`, against the printed `loss(**options)`."""
 
     def gaps(run: Run, **options: Any) -> Iterator[float]:
         yield look(run, drive(run, cohorts), client, loss(**options))

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -36,8 +36,9 @@ from bench.selftest.equations.lab import (
     forward,
     model,
 )
-from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, gap, slope_gap, slope_of
+from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, slope_of
 from bench.selftest.equations.watch import Adam, Draws, Sight, bare, shapes_gap, sight
+from bench.selftest.toy import gap
 
 SOURCE, CODE = "Zhu et al. 2021, Eqs. 3-5 and Algorithm 1", "Zhu et al. 2021, code"
 EQ_4 = "Zhu et al. 2021, Eq. 4"
@@ -45,6 +46,7 @@ NOISE = 7  # unlike any other width here, so that the noise is known by its shap
 SMALL: Mapping[str, Any] = {"noise_dim": NOISE, "hidden_dim": 8, "generator_steps": 1}
 LABELLINGS = torch.tensor(list(itertools.product(range(CLASSES), repeat=BATCH_SIZE)))  # (C^B, B)
 BATCH = 3  # of the server
+Weights = tuple[float, float]  # of the printed term, and of the code's
 SERVER_LABELLINGS = tuple(itertools.product(range(CLASSES), repeat=BATCH))
 
 
@@ -70,41 +72,26 @@ def listening(net: LabNet) -> Iterator[list[Tensor]]:
         net.heard = None
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The weights of mean CE(head(g(y~)), y~), the printed term, and of mean KL( softmax(head(g(y))) || p(x) ).
-
-    The latter, with g(y) made for the batch's own labels, is in the code alone.
-    """
-
-    hard: float
-    soft: float = 0.0
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A client's step on generated features, understood: the labels (B,) y~, and the gap of loss and gradient."""
-
-    labels: Tensor
-    gap: float
-
-
 def understand(
-    net: LabNet, params: Params, given: Batch, slope: Slope, terms: Terms, hard: Tensor, soft: Tensor
-) -> Asked:
-    """The labels that fit best, if the blocks `hard` and `soft` of features serve the two terms."""
+    net: LabNet, params: Params, given: Batch, slope: Slope, weights: Weights, hard: Tensor, soft: Tensor
+) -> tuple[Tensor, float]:
+    """The labels (B,) y~ that fit a client's step best, and the gap of its loss and gradient.
+
+    The two terms are mean CE(head(g(y~)), y~), as printed, on the block `hard` of features, and in the code alone mean
+    KL( softmax(head(g(y))) || p(x) ) on the block `soft`, made for the batch's own labels.
+    """
 
     def rest(w: Params) -> Tensor:
         term = kl(head(w, soft), forward(w, given.x).logits)
-        return ce(w, given).mean() + terms.soft * term.mean()
+        return ce(w, given).mean() + weights[1] * term.mean()
 
     losses = -log_softmax(head(params, hard))[torch.arange(BATCH_SIZE), LABELLINGS].mean(1)
-    labels = LABELLINGS[(rest(params) + terms.hard * losses - slope.loss).abs().argmin()]
-    whole = slope_of(net, lambda w: rest(w) + terms.hard * cross_entropy(head(w, hard), labels).mean(), params)
-    return Asked(labels, slope_gap(slope, whole))
+    labels = LABELLINGS[(rest(params) + weights[0] * losses - slope.loss).abs().argmin()]
+    whole = slope_of(net, lambda w: rest(w) + weights[0] * cross_entropy(head(w, hard), labels).mean(), params)
+    return labels, gap(slope, whole)
 
 
-def ask(run: Run, terms: Terms, steps: int) -> list[Asked]:
+def ask(run: Run, weights: Weights, steps: int) -> list[tuple[Tensor, float]]:
     """A client's steps in the coming round, each with its own noise; the best reading of which features serve what."""
     visit, params, asked = run.visit(CLIENT), model(run.net, "look"), []
     for i in range(steps):
@@ -116,16 +103,16 @@ def ask(run: Run, terms: Terms, steps: int) -> list[Asked]:
         readings: Iterable[tuple[Tensor, ...]] = itertools.permutations(blocks, 2)
         if len(blocks) == 1:
             readings = [(blocks[0], blocks[0])]
-        fits = (understand(run.net, params, given, slope, terms, *reading) for reading in readings)
-        asked.append(min(fits, key=lambda fit: fit.gap))
+        fits = (understand(run.net, params, given, slope, weights, *reading) for reading in readings)
+        asked.append(min(fits, key=lambda fit: fit[1]))
     return asked
 
 
-def on_generated(run: Run, cohorts: Cohorts, terms: Terms, **options: Any) -> Iterator[float]:
+def on_generated(run: Run, cohorts: Cohorts, weights: Weights, **options: Any) -> Iterator[float]:
     """A client's loss and gradient in the round after `cohorts`."""
     drive(run, cohorts)
-    for asked in ask(run, terms, steps=3):
-        yield asked.gap
+    for _, apart in ask(run, weights, steps=3):
+        yield apart
 
 
 def labels_of_the_last_round(run: Run, hard_weight: float, **options: Any) -> Iterator[float]:
@@ -134,8 +121,8 @@ def labels_of_the_last_round(run: Run, hard_weight: float, **options: Any) -> It
         for client in clients:
             run.clients[client].y.fill_(label)
         drive(run, (clients,))
-        for asked in ask(run, Terms(hard_weight), steps=4):
-            yield asked.gap if bool((asked.labels == label).all()) else math.inf
+        for labels, apart in ask(run, (hard_weight, 0.0), steps=4):
+            yield apart if bool((labels == label).all()) else math.inf
 
 
 def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) -> Iterator[float]:
@@ -146,7 +133,7 @@ def proportions(run: Run, shares: Tensor, hard_weight: float, **options: Any) ->
     held = torch.arange(CLASSES).repeat_interleave(torch.tensor([6, 3, 3, 0]))
     run.clients[3].y[: len(held)] = held  # the rows behind them are padding
     drive(run, ((3,),))
-    labels = torch.cat([asked.labels for asked in ask(run, Terms(hard_weight), steps=40)])
+    labels = torch.cat([labels for labels, _ in ask(run, (hard_weight, 0.0), steps=40)])
     frequencies = labels.bincount(minlength=CLASSES) / len(labels)
     deviation = (shares * (1 - shares) / len(labels)).sqrt()
     yield 0.0 if bool(((frequencies - shares).abs() <= 5 * deviation + 1e-6).all()) else math.inf
@@ -164,17 +151,6 @@ def soft_features_follow_the_batch(run: Run, **options: Any) -> Iterator[float]:
         heard.append(blocks)
     moved = sorted([not torch.equal(*rows) for rows in zip(*pair, strict=True)] for pair in zip(*heard, strict=True))
     yield 0.0 if moved == [[False] * 5, [False, False, True, True, True]] else math.inf
-
-
-@dataclass(frozen=True)
-class Training:
-    """Hyper-parameters of the generator's training; a learning rate this small keeps rounding below the tolerance."""
-
-    generator_lr: float = 0.005
-    generator_lr_decay: float = 0.5
-    generator_weight_decay: float = 0.1
-    diversity_weight: float = 0.0
-    generator_steps: int = 3
 
 
 @dataclass(frozen=True)
@@ -242,31 +218,30 @@ def one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Sigh
     return sights, noises
 
 
-def two_rounds(run: Run, training: Training, objective: str) -> list[Step]:
+def two_rounds(run: Run, training: Mapping[str, Any], objective: str) -> list[Step]:
     """Two rounds of different clients, every generator step seen."""
     run.fed.batch_size, steps = BATCH, []
     for clients in TWO:
         counts = {k: run.fed_of(k).client.label_counts for k in clients}
         total = sum_of(counts.values()).clamp(min=1)  # a class that nobody has is shared by nobody
         shares = {k: count / total for k, count in counts.items()}
-        lr = training.generator_lr * training.generator_lr_decay**run.server.round
+        lr = training["generator_lr"] * training["generator_lr_decay"] ** run.server.round
         heads = {k: run.local(k) for k in clients}
-        pairs = zip(*one_round(run, heads, training.generator_steps), strict=True)
+        pairs = zip(*one_round(run, heads, training["generator_steps"]), strict=True)
         steps += [Step(seen, noise, lr, heads, shares, objective) for seen, noise in pairs]
     return steps
 
 
 def on_heads(run: Run, label: int | None, objective: str = "intended", **options: Any) -> Iterator[float]:
     """Every generator step of two rounds; all clients hold the class `label` alone, if there is one."""
-    training = Training(**{item.name: options[item.name] for item in fields(Training)})
     labellings = SERVER_LABELLINGS if label is None else ((label,) * BATCH,)
     if label is not None:
         for data in run.clients.values():
             data.y.fill_(label)
-    adam = Adam(training.generator_lr, training.generator_weight_decay)
-    for step, after in itertools.pairwise(two_rounds(run, training, objective)):
+    adam = Adam(options["generator_lr"], options["generator_weight_decay"])
+    for step, after in itertools.pairwise(two_rounds(run, options, objective)):
         adam.lr, leaves, wanted = step.lr, step.seen.leaves, after.seen.leaves
-        gradients = step.gradients(labellings, training.diversity_weight)
+        gradients = step.gradients(labellings, options["diversity_weight"])
         best = min(gradients, key=lambda grads: gap(wanted, adam.glimpse(leaves, grads)))
         yield gap(wanted, adam.step(leaves, best))
 
@@ -281,9 +256,9 @@ def layers(run: Run, hidden_dim: int, label_embedding: bool, **options: Any) -> 
     yield shapes_gap(sights[0].leaves, shapes)
 
 
-def client_check(title: str, source: str, cohorts: Cohorts, terms: Terms, **options: Any) -> Check:
+def client_check(title: str, source: str, cohorts: Cohorts, weights: Weights, **options: Any) -> Check:
     """Where a client's terms have these weights."""
-    return Check(title, source, partial(on_generated, cohorts=cohorts, terms=terms), {**SMALL, **options})
+    return Check(title, source, partial(on_generated, cohorts=cohorts, weights=weights), {**SMALL, **options})
 
 
 def proportion_check(prior: str, source: str, *shares: float) -> Check:
@@ -295,11 +270,20 @@ def proportion_check(prior: str, source: str, *shares: float) -> Check:
 
 
 def server_check(title: str, source: str = SOURCE, label: int | None = None, **options: Any) -> Check:
-    """With Adam's rate so small that rounding stays below the tolerance."""
-    options = {**vars(Training()), **options, "noise_dim": NOISE, "hidden_dim": 8}
+    """Every step of two rounds."""
+    options = {**TRAINING, **options}
     return Check(f"generator's steps, 2 rounds, {title}", source, partial(on_heads, label=label), options)
 
 
+# With a learning rate so small that rounding stays below the tolerance.
+TRAINING: Any = {
+    **SMALL,
+    "generator_lr": 0.005,
+    "generator_lr_decay": 0.5,
+    "generator_weight_decay": 0.1,
+    "diversity_weight": 0.0,
+    "generator_steps": 3,
+}
 BOTH: Any = {"hard_weight": 0.8, "soft_weight": 0.6}
 FADING: Any = {"hard_weight": 1e-3, "soft_weight": 2e-3, "annealing": 0.1}
 LAST: Any = {**SMALL, "hard_weight": 0.8, "label_prior": "counts"}
@@ -309,16 +293,16 @@ UNDECAYED: Any = {"generator_weight_decay": 0.0, "generator_lr": 1e-3}
 CHECKS: dict[str, tuple[Check, ...]] = {
     "fedgen": (
         loss_check("round 1 is without generated features", SOURCE, fedavg_loss, **SMALL, **BOTH),
-        client_check("loss and gradient, round 2, hard_weight=0.8", SOURCE, ONE, Terms(0.8), hard_weight=0.8),
-        client_check("both terms, round 2", CODE, ONE, Terms(0.8, 0.6), **BOTH),
-        client_check("both terms, round 3, annealing=0.5", CODE, TWO, Terms(0.2, 0.15), **BOTH, annealing=0.5),
-        client_check("the weights' floor of 1e-4, round 3", CODE, TWO, Terms(1e-4, 1e-4), **FADING),
+        client_check("loss and gradient, round 2, hard_weight=0.8", SOURCE, ONE, (0.8, 0.0), hard_weight=0.8),
+        client_check("both terms, round 2", CODE, ONE, (0.8, 0.6), **BOTH),
+        client_check("both terms, round 3, annealing=0.5", CODE, TWO, (0.2, 0.15), **BOTH, annealing=0.5),
+        client_check("the weights' floor of 1e-4, round 3", CODE, TWO, (1e-4, 1e-4), **FADING),
         Check("labels come from what the last round's clients hold", SOURCE, labels_of_the_last_round, LAST),
         client_check(
             "objective=printed: generated features in round 1",
             SOURCE,
             (),
-            Terms(0.8),
+            (0.8, 0.0),
             hard_weight=0.8,
             objective="printed",
         ),

@@ -32,8 +32,9 @@ from bench.selftest.equations.lab import (
     forward,
     model,
 )
-from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, gap, slope_gap, slope_of
+from bench.selftest.equations.run import Run, Slope, ce, drive, fedavg_loss, slope_of
 from bench.selftest.equations.watch import Adam, Sight, bare, shapes_gap, sight
+from bench.selftest.toy import gap
 
 SOURCE, CODE = "FedKF, Eqs. 1-7 and Algorithm 1", "FedKF, the authors' code"
 LEAST_CONTRAST = 0.15  # std of the first images' pixels: 0.25 to 0.43 over 40 seeds, 0.01 with torch's default weights
@@ -144,7 +145,7 @@ class Story:
                 visit.act(given)  # makes images of the same noise again, before a step that is thrown away
             expected = adam.step(eye.first.leaves, eye.first.pulls[0])
             gaps += [gap(later.first.leaves, expected), gap(eye.images[-1], later.first.output)]
-            gaps.append(slope_gap(got, self.student_slope(params, given, eye.images[-1])))
+            gaps.append(gap(got, self.student_slope(params, given, eye.images[-1])))
         return max(gaps)
 
     def first_generator(self, client: int) -> tuple[Tensor, ...]:
@@ -191,7 +192,7 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
                 with story.watched(params) as eye:
                     got = visit.loss(params, given)
                 images = eye.images[-1]
-                yield slope_gap(got, story.student_slope(params, given, images))
+                yield gap(got, story.student_slope(params, given, images))
         yield story.add({CLIENT: ended})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from algorithms.base import Batch, Client, Cohort, Data, Outputs, Params, ServerStep
+from algorithms.base import Batch, Cohort, Data, Outputs, Params, ServerStep
 from bench.engine.pytree import tree_map
 from bench.engine.rng import stream
 from bench.engine.server_steps import ServerSteps
@@ -181,19 +181,8 @@ class LabFed:
     input_shape: tuple[int, ...] = LabNet.input_shape
     batch_size: int = BATCH_SIZE
     seed: int = SEED
-    member: Client | None = None
+    client: Any = None  # the `Client` whose hook is called, if it is a client's
     handed: list[Params] = field(default_factory=list)
-
-    @property
-    def client(self) -> Client:
-        """The client whose hook is called.
-
-        Raises:
-            AttributeError: the hook is the server's.
-        """
-        if self.member is None:
-            raise AttributeError("fed.client is known in init_client and start alone")
-        return self.member
 
     def initialised(self, *keys: str | int) -> Params:
         """A network of its own for these keys."""

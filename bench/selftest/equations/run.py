@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Batch, Client, Data, Local, Memory, Message, Params, Plan, Server, Upload
-from bench.engine.pytree import detached_copy, leaves, stack, tensors, tree_map
+from bench.engine.pytree import detached_copy, stack, tensors, tree_map
 from bench.selftest.equations import lab
 from bench.selftest.equations.formulas import cross_entropy, masked, weighted
 from bench.selftest.equations.lab import SIZES, LabCohort, LabFed, LabNet, batch, draw, forward, model
+from bench.selftest.toy import gap
 
 CPU = torch.device("cpu")
 Make = Callable[..., Algorithm]
 Objective = Callable[[Params], Tensor]
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(NamedTuple):
     """A loss in nats, a scalar, and its gradient by trainable name."""
 
     loss: Tensor
@@ -76,7 +75,7 @@ class Run:
         """What a client's own hooks see."""
         data = self.clients[client]
         counts = data.y[data.weight > 0].bincount(minlength=lab.CLASSES).double()
-        return replace(self.fed, member=Client(client, counts.sum(), counts))
+        return replace(self.fed, client=Client(client, counts.sum(), counts))
 
     def visit(self, client: int, steps: float = 1.0) -> Visit:
         """A client at the start of the coming round, in which it will take `steps` local steps."""
@@ -105,8 +104,6 @@ class Run:
         self.server, self._sent = self.algorithm.server_step(self.fed, self.server, uploads, self.cohort), None
         if self.server.round != number:
             raise ValueError(f"server_step must return server.next(...): round {self.server.round} after {number}")
-        if any(value.requires_grad for value in leaves(self.server.params)):
-            raise ValueError("server_step must return tensors without a gradient")
         return models
 
     def model_gap(self, expected: Params) -> float:
@@ -152,8 +149,6 @@ class Visit:
         run = self.run
         self._arrive(params)
         loss = run.algorithm.local_loss(run.net, self.local, given, self.message, self.memory, self.plan)
-        if loss.shape not in {(), given.y.shape}:
-            raise ValueError(f"local_loss must return shape {tuple(given.y.shape)} or (), got {tuple(loss.shape)}")
         mean = loss if loss.dim() == 0 else masked(loss, given.weight)
         names = run.net.trainable
         grad = torch.autograd.grad(mean, [self.local["params"][n] for n in names], materialize_grads=True)
@@ -183,11 +178,6 @@ def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
     loss = objective(leaves)
     grad = torch.autograd.grad(loss, [leaves[name] for name in net.trainable], materialize_grads=True)
     return Slope(loss.detach(), dict(zip(net.trainable, grad, strict=True)))
-
-
-def slope_gap(got: Slope, expected: Slope) -> float:
-    """The largest gap of two losses and two gradients."""
-    return max(gap(got.loss, expected.loss), gap(got.grad, expected.grad))
 
 
 @dataclass(frozen=True)
@@ -240,18 +230,4 @@ def look(run: Run, past: Past, client: int, loss: Loss, params: Params | None = 
         value = loss(w, given, past)
         return value if value.dim() == 0 else masked(value, given.weight)
 
-    return max(started, slope_gap(visit.slope(params, given), slope_of(run.net, objective, params)))
-
-
-def gap(got: Any, expected: Any) -> float:
-    """The largest absolute difference between two trees of tensors; inf if keys, lengths or shapes differ."""
-    if isinstance(expected, Mapping):
-        if not isinstance(got, Mapping) or set(got) != set(expected):
-            return math.inf
-        return max((gap(got[key], expected[key]) for key in expected), default=0.0)
-    if isinstance(expected, list | tuple):
-        return gap(dict(enumerate(got)), dict(enumerate(expected)))
-    if not isinstance(got, Tensor) or got.shape != expected.shape:
-        return math.inf
-    largest = float((got.detach() - expected.detach()).abs().max())
-    return math.inf if math.isnan(largest) else largest  # nothing is near what is not a number
+    return max(started, gap(visit.slope(params, given), slope_of(run.net, objective, params)))

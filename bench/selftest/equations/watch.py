@@ -6,10 +6,9 @@ network (`head`, `normalise`); from there autograd's graph leads back to the ten
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -90,26 +89,28 @@ class Draws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return [block.double() for drawn in fitting for block in drawn.reshape(-1, rows, width)]
 
 
+@dataclass
 class Adam:
-    """`torch.optim.Adam` on values that are handed over step by step; `lr` may be set between steps."""
+    """Adam (Kingma and Ba 2015, Algorithm 1) with betas of 0.9 and 0.999 and eps 1e-8; weight decay as an L2 term."""
 
-    def __init__(self, lr: float, weight_decay: float = 0.0) -> None:
-        self.lr, self._weight_decay = lr, weight_decay
-        self._leaves: list[Tensor] = []
-        self._optimizer: torch.optim.Adam | None = None
+    lr: float
+    weight_decay: float = 0.0
+    steps: int = 0
+    moments: Sequence[tuple[Tensor, Tensor]] = ()
 
     def step(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The values after one step."""
-        if self._optimizer is None:
-            self._leaves = [value.clone() for value in values]
-            self._optimizer = torch.optim.Adam(self._leaves, betas=(0.9, 0.999), weight_decay=self._weight_decay)
-        self._optimizer.param_groups[0]["lr"] = self.lr
-        for leaf, value, grad in zip(self._leaves, values, grads, strict=True):
-            leaf.copy_(value)
-            leaf.grad = grad.clone()
-        self._optimizer.step()
-        return tuple(leaf.clone() for leaf in self._leaves)
+        self.steps, after = self.steps + 1, []
+        zeros = [(torch.zeros_like(value), torch.zeros_like(value)) for value in values]
+        moments, self.moments = self.moments or zeros, []
+        for value, grad, (m, v) in zip(values, grads, moments, strict=True):
+            g = grad + self.weight_decay * value
+            m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+            m_hat, v_hat = m / (1 - 0.9**self.steps), v / (1 - 0.999**self.steps)
+            after.append(value - self.lr * m_hat / (v_hat.sqrt() + 1e-8))
+            self.moments.append((m, v))
+        return tuple(after)
 
     def glimpse(self, values: Sequence[Tensor], grads: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """What `step` would return; the state stays as it is."""
-        return copy.deepcopy(self).step(values, grads)
+        return replace(self).step(values, grads)
