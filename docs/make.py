@@ -112,7 +112,10 @@ def algorithms_page() -> str:
 
 def readme() -> str:
     """README.md with its leaderboard, its table of algorithms, its names and its reproduced results."""
-    rows = [_readme_row(entry) for entry in ALGORITHMS.values()]
+    rows = [
+        f"| [`{entry.name}`]({_file(entry)}) | {_cells((_paper(entry), entry.summary))} |"
+        for entry in ALGORITHMS.values()
+    ]
     table = "\n".join(["| name | paper | idea |", "|---|---|---|", *rows, ""])
     text = _between(_with_boards(README.read_text(encoding="utf-8")), "algorithms", table)
     text = _between(text, "names", _names())
@@ -168,17 +171,14 @@ def _names() -> str:
     others = [f"`{name}`" for name, found in PARTITIONS.items() if not found.needs_alpha]
     papers = {name: re.match(r"(Fed\w+(?:, Fed\w+)*): ", found.summary) for name, found in MODELS.items()}
     models = [f"`{name}`" + (f" ({paper[1]})" if paper else "") for name, paper in papers.items()]
+    datasets = [f"of {kind}: {', '.join(names)}" for kind, names in kinds.items()]
     lines = [
-        f"- Data sets, {'; '.join(f'of {kind}: {_listed(names)}' for kind, names in kinds.items())}.",
-        f"- Partitions, with an alpha: {_listed(skewed)}; without one: {_listed(others)}.",
-        f"- Models: {_listed(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm.",
+        f"- Data sets, {'; '.join(datasets)}.",
+        f"- Partitions, with an alpha: {', '.join(skewed)}; without one: {', '.join(others)}.",
+        f"- Models: {', '.join(models)}; `+head` adds a projection head, `+bn` is the form with BatchNorm.",
     ]
     wrapped = (textwrap.fill(line, 120, subsequent_indent="  ", break_on_hyphens=False) for line in lines)
     return "\n".join(wrapped) + "\n"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)
 
 
 def _reproduced() -> str:
@@ -212,11 +212,6 @@ def _printed(run: Mapping[str, Any]) -> float:
     raise LookupError(f"nothing printed for {run['paper']} {run['dataset']} {run['algorithm']}")
 
 
-def _readme_row(entry: Entry) -> str:
-    file = _file(entry)
-    return f"| [`{entry.name}`]({file}) | {_escaped(_paper(entry))} | {_escaped(entry.summary)} |"
-
-
 _HEAD = """# Algorithms
 
 Made by `python docs/make.py` from the registry, the search spaces and the docstrings in `algorithms/`. *Defaults* says
@@ -242,7 +237,8 @@ def _section(entry: Entry, documented: dict[type[Algorithm], str]) -> str:
     """Write the section of one algorithm; what its classes say stands where they come up first."""
     source = f"{_escaped(_paper(entry))}, {_escaped(entry.equations)} · [{_file(entry)}](../{_file(entry)})"
     lines = [f"## {entry.name}", "", source, "", *_published(entry)]
-    lines += [_capital(_escaped(entry.summary)) + ".", ""]
+    summary = _escaped(entry.summary)
+    lines += [f"{summary[:1].upper()}{summary[1:]}.", ""]
     for kind in map(type, layers(build(entry.name))):
         if kind in documented:
             lines += [f"{kind.__name__}: see [`{documented[kind]}`](#{documented[kind]}).", ""]
@@ -309,10 +305,6 @@ def _cells(texts: Iterable[str]) -> str:
 def _joined(text: str) -> str:
     """Paragraphs of one line each."""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _escaped(text: str) -> str:

@@ -14,18 +14,17 @@ _GKD_VISION = {
     "normalization": "fedgkd",
     "validation_fraction": 0.1,
 }
+_GKD_TEXT = {"adam_eps": 1e-3, "clip_norm": 10, "normalization": "none"}
 # Problem; training; fields in which code or resolution differ from a setting's defaults.
 _SETTINGS = {
-    ("fedgkd", "cifar10"): (
-        ("resnet8", "fedgkd_groups", 0.5, 20, 0.2, 100, 20, 64),
-        ("sgd", 0.05, 1, 0.9, 1e-5),
-        _GKD_VISION | {"validation_rule": "last"},
-    ),
-    ("fedgkd", "cifar100"): (
-        ("resnet8", "fedgkd_groups", 0.5, 20, 0.2, 100, 20, 64),
-        ("sgd", 0.05, 1, 0.9, 1e-5),
-        _GKD_VISION | {"validation_rule": "last"},
-    ),
+    **{
+        ("fedgkd", dataset): (
+            ("resnet8", "fedgkd_groups", 0.5, 20, 0.2, 100, 20, 64),
+            ("sgd", 0.05, 1, 0.9, 1e-5),
+            _GKD_VISION | {"validation_rule": "last"},
+        )
+        for dataset in ("cifar10", "cifar100")
+    },
     ("fedgkd", "tiny_imagenet"): (
         ("resnet50", "fedgkd_groups", 0.5, 20, 0.2, 30, 20, 64),
         ("sgd", 0.05, 1, 0.9, 1e-5),
@@ -34,24 +33,12 @@ _SETTINGS = {
     ("fedgkd", "ag_news"): (
         ("distilbert", "fedgkd_groups", 0.1, 20, 0.2, 10, 1, 64),
         ("adam", 1e-5, 1, 0, 0),
-        {
-            "adam_eps": 1e-3,
-            "clip_norm": 10,
-            "normalization": "none",
-            "fraction": 0.55,
-            "validation_fraction": 6_000 / 66_000,
-        },
+        _GKD_TEXT | {"fraction": 0.55, "validation_fraction": 6_000 / 66_000},
     ),
     ("fedgkd", "sst5"): (
         ("distilbert", "fedgkd_groups", 0.1, 10, 0.4, 10, 3, 64),
         ("adam", 1e-5, 1, 0, 0),
-        {
-            "adam_eps": 1e-3,
-            "clip_norm": 10,
-            "normalization": "none",
-            "validation_fraction": 1_101 / (8_544 + 1_101),
-            "validation_rule": "last",
-        },
+        _GKD_TEXT | {"validation_fraction": 1_101 / (8_544 + 1_101), "validation_rule": "last"},
     ),
     ("feddkd", "emnist_letters"): (
         ("cnn_femnist", "pathological", None, 20, 0.5, 660, 5, 64),

@@ -8,9 +8,6 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-from conftest import LONGEST
-
 from algorithms import ALGORITHMS, INDEX, build
 from algorithms.base import layers
 from bench.cli import COMMANDS
@@ -78,9 +75,3 @@ def test_versions_agree() -> None:
 def test_every_command_is_a_module() -> None:
     for name in COMMANDS:
         assert (ROOT / "bench" / f"{name}.py").exists() or (ROOT / "bench" / name / "__main__.py").exists()
-
-
-def test_the_files_that_start_first_are_there(request: pytest.FixtureRequest) -> None:
-    assert all((ROOT / "tests" / name).exists() for name in LONGEST)
-    files = list(dict.fromkeys(item.path.name for item in request.session.items))
-    assert files[: len(set(LONGEST) & set(files))] == [name for name in LONGEST if name in files]

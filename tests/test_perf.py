@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -99,13 +99,6 @@ def test_record_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str
 ENGINE = {"engine": {"cnn_cifar": {"none": {"ratio": figure([1.0], "x")}}}}
 
 
-def ends(error: BaseException) -> Callable[..., Any]:
-    def part(*given: Any) -> None:
-        raise error
-
-    return part
-
-
 @pytest.mark.parametrize(
     ("error", "said", "status"),
     [
@@ -122,7 +115,7 @@ def test_a_part_that_fails_costs_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(training, "measure_training", lambda part, *given: part.update(ENGINE))
-    monkeypatch.setattr(tune, "measure_tune", ends(error))
+    monkeypatch.setattr(tune, "measure_tune", Mock(side_effect=error))
     file = tmp_path / "perf.json"
     assert main(["--part", "training", "tune", "--json", str(file)]) == status
     printed = capsys.readouterr().out

@@ -66,12 +66,8 @@ def alternate(
     """Time both in turn, `pairs` times: first, second, second, first, ..., so that a steady drift cancels."""
     times = []
     for pair in range(pairs):
-        if pair % 2:
-            after = timed(second, synchronise)
-            times.append((timed(first, synchronise), after))
-        else:
-            before = timed(first, synchronise)
-            times.append((before, timed(second, synchronise)))
+        spent = {action: timed(action, synchronise) for action in ((second, first) if pair % 2 else (first, second))}
+        times.append((spent[first], spent[second]))
     return times
 
 

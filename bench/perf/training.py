@@ -214,8 +214,8 @@ def our_rates(parts: Mapping[str, Any]) -> list[Record]:
 
     Returns entries with `model`, `name` and `rate`; those of the part throughput stand for those of the part training.
     """
-    if "throughput" in parts:
-        rates = parts["throughput"]["rates"]
+    rates = parts.get("throughput", {}).get("rates", ())
+    if rates:
         return [entry for entry in rates if "rate" in entry and entry["augmentation"] == "none"]
     return [
         {"model": model, "name": f"{model}, {found['none']['backend']}", "rate": found["none"]["engine_rate"]}

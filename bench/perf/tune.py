@@ -15,7 +15,7 @@ from bench import provenance
 from bench.errors import EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.events import Watched
-from bench.perf.measure import Record, Say, figure, timed
+from bench.perf.measure import Record, Say, figure
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 
@@ -59,8 +59,10 @@ def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say
 
     Raises EnvironmentProblem if Ray cannot start, or a trial failed.
     """
+    from bench.executors.runner import import_executor
+
     say("tune: importing Ray")
-    imported = timed(_import_ray).seconds
+    import_executor("ray")
     clocks: dict[str, list[tuple[Clock, Clock]]] = {"inline": [], "ray": []}
     for executor in ("inline", "ray", "inline"):
         say(f"tune: {trials} small trials and one of {steps} reports, {executor}")
@@ -68,7 +70,6 @@ def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say
         long = _sweep(executor, {"rounds": (str(steps),)}, 1, Execution("", threads=threads, rounds_per_report=1))
         clocks[executor].append((small, long))
     record |= {executor: _times(runs) for executor, runs in clocks.items()}
-    record["ray"]["import_seconds"] = imported
     extra = {
         name: record["ray"][name]["median"] - record["inline"][name]["median"]
         for name in ("first_trial", "trial", "step")
@@ -78,12 +79,6 @@ def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say
         "trial": figure([extra["trial"]], "s", SECONDS_A_TRIAL),
         "step": figure([extra["step"]], "ms", MILLISECONDS_A_STEP),
     }
-
-
-def _import_ray() -> None:
-    from bench.executors.runner import import_executor
-
-    import_executor("ray")
 
 
 def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, execution: Execution) -> Clock:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from algorithms import build, entry
 from bench import models
 from bench.data import info
 from bench.data.made_up import made_up, made_up_samples
 from bench.engine.network import make_module
+from bench.engine.pack import Pack
 from bench.engine.simulation import Simulation
 from bench.planning.requirements import AUXILIARY_PER_CLASS, supply
 from search_spaces.setting import Setting
@@ -98,33 +99,26 @@ def simulations(work: Workload, algorithm: str, count: int, like: str = "") -> l
 
 
 def together(runs: Sequence[Simulation]) -> Callable[[], None]:
-    """Return a function that advances all runs by one round, several as a pack; it raises as `one_round` does."""
-    if len(runs) == 1:
-        return lambda: one_round(runs[0])
-    from bench.engine.pack import Pack
+    """Return a function that advances all runs by one round, several as a pack.
 
-    pack = Pack(list(runs))
+    It raises what a run fails with, and RuntimeError if one diverged before: nothing would be timed.
+    """
+    pack = Pack(runs) if len(runs) > 1 else None
 
     def advance() -> None:
         before = runs[0].round
-        pack.advance(1)
-        for failure in pack.failures.values():
+        (pack or runs[0]).advance(1)
+        for failure in pack.failures.values() if pack else ():
             raise failure
-        _check_advanced(runs, before)
+        if any(run.round != before + 1 for run in runs):
+            raise RuntimeError(f"the run diverged in round {before}")
 
     return advance
 
 
 def one_round(run: Simulation) -> None:
-    """Advance by one round; raises RuntimeError if the run diverged before: nothing would be timed."""
-    before = run.round
-    run.advance()
-    _check_advanced([run], before)
-
-
-def _check_advanced(runs: Sequence[Simulation], before: int) -> None:
-    if any(run.round != before + 1 for run in runs):
-        raise RuntimeError(f"the run diverged in round {before}")
+    """Advance by one round, as `together` does."""
+    together([run])()
 
 
 class BareLoop:
@@ -154,11 +148,8 @@ class BareLoop:
             for _ in range(self.work.epochs):
                 order = torch.randperm(len(y), generator=self._generator).to(y.device)
                 for positions in torch.split(order, self.work.batch_size):
-                    self._step(x[positions], y[positions])
-
-    def _step(self, x: Tensor, y: Tensor) -> None:
-        self._optimizer.zero_grad()
-        with torch.autocast(x.device.type, torch.bfloat16, enabled=self.work.precision == "bf16"):
-            loss = F.cross_entropy(self._module(x).logits, y)
-        torch.autograd.backward(loss)
-        self._optimizer.step()
+                    self._optimizer.zero_grad()
+                    with torch.autocast(x.device.type, torch.bfloat16, enabled=self.work.precision == "bf16"):
+                        loss = F.cross_entropy(self._module(x[positions]).logits, y[positions])
+                    torch.autograd.backward(loss)
+                    self._optimizer.step()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,24 +28,11 @@ class Candidate:
     Args:
         name: of the registry, of an entry point, or `module:factory`.
         entry: of the registry, or read from its dataclass if it comes from outside.
-        judged_as: the built-in algorithm whose equations and limits it is held to; None for an unknown method.
     """
 
     name: str
     entry: Entry
-    judged_as: str | None
     _runs: dict[Any, Simulation] = field(default_factory=dict, repr=False, compare=False)
-
-    @staticmethod
-    def of(name: str, judged_as: str | None = None) -> Candidate:
-        """The algorithm of this name.
-
-        Raises:
-            KeyError: no such algorithm.
-            ValueError: one from outside that cannot be imported, or is none.
-        """
-        listed = entry(name)
-        return Candidate(name, listed, judged_as or (listed.name if listed.name in ALGORITHMS else None))
 
     @property
     def built_in(self) -> bool:
@@ -62,20 +49,17 @@ class Candidate:
     @property
     def place(self) -> str:
         """` (file.py:12)`, where one from outside is written; empty for a built-in one, or if nobody knows."""
+        if self.built_in:
+            return ""
         code = inspect.unwrap(self.factory)
         try:
-            line = inspect.getsourcelines(code)[1]
-            return "" if self.built_in else f" ({Path(str(inspect.getsourcefile(code))).name}:{line})"
+            return f" ({Path(str(inspect.getsourcefile(code))).name}:{inspect.getsourcelines(code)[1]})"
         except (OSError, TypeError):
             return ""
 
     def build(self, **hyperparameters: Any) -> Algorithm:
         """A new object, all other hyper-parameters at their defaults."""
         return build(self.name, **hyperparameters)
-
-    def lacks(self, names: Iterable[str]) -> set[str]:
-        """Those hyper-parameters that an algorithm from outside need not have; a built-in one lacks none."""
-        return set() if self.built_in else set(names) - set(self.entry.defaults())
 
     @functools.cached_property
     def needs(self) -> frozenset[str]:
@@ -84,8 +68,7 @@ class Candidate:
 
     def defaults(self) -> dict[str, Value]:
         """Hyper-parameters of a toy run that are not given: the server's work is cut short."""
-        defaults, short = self.entry.defaults(), SHORT.get(self.judged_as or "", {})
-        return {**defaults, **{name: value for name, value in short.items() if name in defaults}}
+        return {**self.entry.defaults(), **SHORT.get(self.entry.name, {})}
 
     def model(self, form: str = PLAIN) -> str:
         """The model in a form that the algorithm can run on."""
@@ -139,5 +122,10 @@ class Candidate:
 
 @functools.cache
 def candidate(name: str) -> Candidate:
-    """The algorithm of this name, shared by all checks, its runs included."""
-    return Candidate.of(name)
+    """The algorithm of this name, shared by all checks, its runs included.
+
+    Raises:
+        KeyError: no such algorithm.
+        ValueError: one from outside that cannot be imported, or is none.
+    """
+    return Candidate(name, entry(name))

@@ -30,7 +30,7 @@ CHECKS = {
 }
 # Where to look when it fails.
 LOOK = {
-    "contract": "algorithms/base.py, which describes each hook, and the algorithm's fields",
+    "contract": "algorithms/base.py, which describes each hook; after an error here nothing more is checked",
     "backends": "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
     "reductions": "what is added when its weight is 0: a term that is not multiplied by it, a draw that moves the data",
     "resume": "state outside server.extra and memories, or draws from anything but `generator` and fed.stream(...)",
@@ -92,12 +92,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Certificate:
-    """All outcomes of one algorithm; `judged_as` is the built-in one whose equations and limits it was held to."""
+    """All outcomes of one algorithm."""
 
     algorithm: str
     factory: str
     version: int
-    judged_as: str | None
     outcomes: tuple[Outcome, ...]
 
     @property
@@ -121,7 +120,7 @@ def certify(candidate: Candidate, checks: Iterable[str] = tuple(CHECKS), verbose
         if name == "contract" and outcomes[-1].raised:
             break
     entry = candidate.entry
-    return Certificate(candidate.name, entry.factory, entry.version, candidate.judged_as, tuple(outcomes))
+    return Certificate(candidate.name, entry.factory, entry.version, tuple(outcomes))
 
 
 def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome:

@@ -31,7 +31,6 @@ examples:
   python -m bench.selftest --all                          every registered algorithm
   python -m bench.selftest fedcad --only backends resume  some of the checks; names come first
   python -m bench.selftest mypackage.mine:MyMethod        one from outside, as `module:factory` or by its entry point
-  python -m bench.selftest mine:Prox --as fedprox         held to FedProx's printed formulas and limits, too
 
 exit status: 0 every check passed or does not apply; 1 some check failed; 2 usage or value; 130 interrupted"""
 
@@ -42,7 +41,6 @@ def make_parser() -> Parser:
     add = parser.add_argument
     add("names", nargs="*", metavar="NAME", help="of the registry, of an entry point, or module:factory")
     add("--all", action="store_true", help="every registered algorithm")
-    add("--as", dest="judged_as", metavar="NAME", help="hold one algorithm to this built-in's formulas and limits")
     add("--only", nargs="+", default=[], metavar="CHECK", help=f"of {', '.join(CHECKS)}")
     add("--json", action="store_true", help="machine-readable output")
     add("-v", "--verbose", action="store_true", help="tracebacks of errors")
@@ -76,17 +74,12 @@ def _names(given: argparse.Namespace) -> list[str]:
     """The algorithms to certify.
 
     Raises:
-        UsageError: none or both of names and `--all`; an unknown name; `--as` with several.
+        UsageError: none or both of names and `--all`; an unknown name.
     """
     names = list(dict.fromkeys(split_list(given.names)))
     if bool(names) == given.all:
         raise UsageError("name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them")
     names = list(ALGORITHMS) if given.all else names
-    if given.judged_as is not None:
-        if given.judged_as not in ALGORITHMS:
-            raise unknown("built-in algorithm", given.judged_as, ALGORITHMS)
-        if len(names) != 1:
-            raise UsageError(f"--as {given.judged_as} holds one algorithm to it, got {len(names)}")
     for name in names:
         find_algorithm(name)
     return names
@@ -95,14 +88,13 @@ def _names(given: argparse.Namespace) -> list[str]:
 def _certify(names: Sequence[str], checks: Sequence[str], given: argparse.Namespace) -> list[Certificate]:
     import torch
 
-    from bench.selftest.candidate import Candidate, candidate
+    from bench.selftest.candidate import candidate
 
     torch.set_num_threads(1)  # bit-equality holds at equal threads, and toys gain nothing from more
     certificates: list[Certificate] = []
     for number, name in enumerate(names, 1):
         sys.stderr.write(f"[{number}/{len(names)}] {name}\n")
-        tested = Candidate.of(name, given.judged_as) if given.judged_as else candidate(name)
-        certificates.append(certify(tested, checks, given.verbose))
+        certificates.append(certify(candidate(name), checks, given.verbose))
     return certificates
 
 
@@ -114,9 +106,7 @@ def print_certificates(certificates: Sequence[Certificate], screen: Console) -> 
 
     for certificate in certificates:
         counts = ", ".join(_counts(outcome.status for outcome in certificate.outcomes))
-        judged = certificate.judged_as
-        held = f", held to {judged}" if judged and judged != certificate.algorithm else ""
-        origin = f"{certificate.factory}, version {certificate.version}{held}"
+        origin = f"{certificate.factory}, version {certificate.version}"
         screen.print(Text(f"{certificate.algorithm} ({origin}): {counts}", "bold"))
         if len(certificates) == 1:
             table = Table("check", "result", "measured", "s", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)

@@ -43,11 +43,9 @@ def communication(candidate: Candidate, finding: Finding) -> None:
             for number, counts in enumerate(rounds, 1):
                 _compare(candidate, values, letters, number, counts, finding)
         if not values:
-            shown = []
-            for way in ("down", "up"):
-                sizes = [f"{counts[way] / letters['P']:.5g}" for counts in rounds]
-                shown.append(f"{way} {sizes[0] if len(set(sizes)) == 1 else ', '.join(sizes)} P")
-            finding.measured = "; ".join(shown) + (", as declared" if candidate.built_in else " a round")
+            last = [f"{way} {rounds[-1][way] / letters['P']:.5g} P" for way in ("down", "up")]
+            declared = ", all as declared" if candidate.built_in else ""
+            finding.measured = f"{'; '.join(last)} in round {ROUNDS}{declared}"
 
 
 def _count(simulation: Simulation) -> list[dict[str, float]]:

@@ -22,11 +22,9 @@ from bench.selftest.toy import INFO, TEST_SAMPLES, gap, identical, largest_gap, 
 from bench.trial.results import at_chance
 from search_spaces import Value
 
-TOLERANCE = 1e-10  # float64, three rounds
-# A bias before BatchNorm has no gradient but rounding, which an Adam (FedDF's server has one) turns into steps.
-BATCHNORM_TOLERANCE = 1e-9
-SINGLE_TOLERANCE = 1e-5  # float32, one round
-WHERE = {TOLERANCE: "largest gap", BATCHNORM_TOLERANCE: "with BatchNorm", SINGLE_TOLERANCE: "in float32"}
+# In float64 after three rounds, in float32 after one. A bias before BatchNorm has no gradient but rounding, which an
+# Adam (FedDF's server has one) turns into steps.
+TOLERANCES = {"largest gap": 1e-10, "with BatchNorm": 1e-9, "in float32": 1e-5}
 ROUNDS = 3
 LEARNING_ROUNDS = 15
 MODELS = ("mlp", "mlp+bn", "mlp+head", "cnn_digits", "cnn_digits+bn")
@@ -41,21 +39,19 @@ def backends(tested: Candidate, finding: Finding) -> None:
     """
     single: dict[str, Any] = {"model": tested.model(), "precision": "fp32"}
     cases = [*((*case, ROUNDS) for case in _cases(tested)), (dict[str, Value](), single, 1)]
-    largest, differing = dict[float, float](), dict[str, str]()
+    apart, members = _compare_packed(tested, finding)
+    largest, differing = {"largest gap": apart}, list[str]()
     for values, fields, rounds in cases:
         where = ", ".join(f"{name}={value}" for name, value in {**values, **fields}.items())
-        tolerance = BATCHNORM_TOLERANCE if "+bn" in fields["model"] else TOLERANCE
-        tolerance = SINGLE_TOLERANCE if fields is single else tolerance
+        kind = "in float32" if fields is single else "with BatchNorm" if "+bn" in fields["model"] else "largest gap"
         apart = _compare_backends(tested, finding, rounds, where, values, fields)
-        largest[tolerance] = max(largest.get(tolerance, 0.0), apart)
-        if not apart <= tolerance:
-            differing[where] = f"Loop and Stacked differ by {apart:.1e} > {tolerance:g} with {where}"
+        largest[kind] = max(largest.get(kind, 0.0), apart)
+        if not apart <= TOLERANCES[kind]:
+            differing.append(f"Loop and Stacked differ by {apart:.1e} > {TOLERANCES[kind]:g} with {where}")
     more = f", and in {len(differing) - 1} more of {len(cases)} cases" if len(differing) > 1 else ""
-    finding.expect(not differing, next(iter(differing.values()), "") + more)
-    apart, members = _compare_packed(tested, finding)
-    largest[TOLERANCE], runs = max(largest.get(TOLERANCE, 0.0), apart), len(cases) + members
-    gaps = "; ".join(f"{WHERE[limit]} {largest[limit]:.1e} <= {limit:g}" for limit in WHERE if limit in largest)
-    finding.measured = f"{gaps}; {runs} cases"
+    finding.expect(not differing, "".join(differing[:1]) + more)
+    gaps = "; ".join(f"{kind} {apart:.1e} <= {TOLERANCES[kind]:g}" for kind, apart in largest.items())
+    finding.measured = f"{gaps}; {len(cases) + members} cases"
 
 
 def _cases(tested: Candidate) -> Iterator[tuple[Values, dict[str, Any]]]:
@@ -110,7 +106,8 @@ def _compare_packed(tested: Candidate, finding: Finding) -> tuple[float, int]:
         largest_gap(tested.run(ROUNDS, "loop", values, **fields), run)
         for (values, fields), run in zip(members, pack.members, strict=True)
     )
-    finding.expect(largest <= TOLERANCE, f"the models differ by {largest:.1e} in a pack of runs that differ in {names}")
+    allowed = largest <= TOLERANCES["largest gap"]
+    finding.expect(allowed, f"the models differ by {largest:.1e} in a pack of runs that differ in {names}")
     return largest, len(members)
 
 
@@ -120,20 +117,19 @@ def reductions(tested: Candidate, finding: Finding) -> None:
     Raises:
         NotApplicable: no limit is known.
     """
-    limits = [limit for limit in LIMITS.get(tested.judged_as or "", ()) if not tested.lacks(limit.values)]
-    if not limits and tested.judged_as is None:
-        raise NotApplicable("no limits are known of an algorithm from outside; --as NAME takes a built-in's")
+    if not tested.built_in:
+        raise NotApplicable("no limits are known of an algorithm from outside")
     shown = []
-    for limit in limits:
+    for limit in LIMITS.get(tested.entry.name, ()):
         apart = max(_apart(tested, limit, model, way) for model in limit.models for way in ("loop", "stacked"))
         finding.expect(apart <= limit.tolerance, f"{limit}: models differ by {apart:.1e} > {limit.tolerance:g}")
         shown.append(f"{limit}: {apart:.1e}" if apart else f"{limit}: exactly")
-    if tested.judged_as != "fedavg":
+    if tested.entry.name != "fedavg":
         plain = models_of(candidate("fedavg").run(4, model=tested.model()))["", None]
         effect = max(gap(model, plain) for model in models_of(tested.run(4)).values())
         finding.expect(effect > SMALLEST_EFFECT, f"with its defaults it is FedAvg: the models differ by {effect:.1e}")
         shown.append("differs from fedavg")
-    elif not shown:
+    if not shown:
         raise NotApplicable("it is what others reduce to")
     finding.measured = "; ".join(shown)
 

@@ -75,7 +75,7 @@ def _findings(name: str, version: int) -> tuple[tuple[str, ...], tuple[str, ...]
     torch.set_num_threads(1)  # bit-equality holds at equal threads
     try:
         with redirect_stdout(sys.stderr):  # its own prints
-            outcomes = certify(Candidate.of(name), (*QUICK, "hyperparameters")).outcomes
+            outcomes = certify(Candidate(name, entry(name)), (*QUICK, "hyperparameters")).outcomes
     finally:
         torch.set_num_threads(threads)
     problems = [problem for outcome in outcomes if outcome.check in QUICK for problem in outcome.problems]

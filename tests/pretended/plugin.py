@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 NAME = "pretended GPU"
-BEYOND = {"test_record_on_a_gpu": "the profiler asks the driver"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,14 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
         setattr(torch.cuda, name, made)
     torch.save, torch.load = _saving(torch.save), _loading(torch.load)
     Everywhere().__enter__()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What needs kernels is left to a GPU."""
-    for item in items:
-        for part, why in BEYOND.items():
-            if part in item.nodeid:
-                item.add_marker(pytest.mark.skip(reason=f"needs a GPU: {why}"))
 
 
 def _saving(save: Any) -> Any:

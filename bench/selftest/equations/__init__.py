@@ -28,26 +28,22 @@ for _name in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{
 
 
 def equations(candidate: Candidate, finding: Finding) -> None:
-    """Every comparison that is written for the built-in algorithm it is held to.
+    """Every comparison that is written for the algorithm.
 
     Raises:
-        NotApplicable: an algorithm from outside that is held to none.
+        NotApplicable: it is none of the registry.
     """
-    if candidate.judged_as is None:
-        raise NotApplicable("no paper of this suite prints it; --as NAME takes a built-in's formulas")
-    largest, compared, lacking = 0.0, 0, set[str]()
-    for item in CHECKS.get(candidate.judged_as, ()):
-        if missing := candidate.lacks(item.options):
-            lacking |= missing
-            continue
-        compared, where = compared + 1, f"{item.title} ({item.source})"
+    if not candidate.built_in:
+        raise NotApplicable("no paper of this suite prints it")
+    largest, checks = 0.0, CHECKS.get(candidate.entry.name, ())
+    for check in checks:
+        where = f"{check.title} ({check.source})"
         with finding.case(where):
-            apart = item.gap(candidate.build)
+            apart = check.gap(candidate.build)
             largest = max(largest, apart)
             finding.expect(apart <= TOLERANCE, f"{where}: differs by {apart:.1e} > {TOLERANCE:g}")
-    finding.expect(bool(compared), f"nothing could be compared with {candidate.judged_as}")
-    left_out = f"; left out what asks for {', '.join(sorted(lacking))}" if lacking else ""
-    finding.measured = f"largest gap {largest:.1e} <= {TOLERANCE:g}; {compared} compared{left_out}"
+    finding.expect(bool(checks), "no formula is written for it")
+    finding.measured = f"largest gap {largest:.1e} <= {TOLERANCE:g}; {len(checks)} compared"
 
 
 __all__ = ["CHECKS", "LIMITS", "TOLERANCE", "Check", "Limit", "Make", "equations"]

@@ -80,17 +80,6 @@ class Eye:
     images: list[Tensor] = field(default_factory=list)
     sights: list[Sight] = field(default_factory=list)
 
-    @property
-    def first(self) -> Sight:
-        """The first look at the generator in training.
-
-        Raises:
-            ValueError: there was none.
-        """
-        if not self.sights:
-            raise ValueError("no image of a generator in training passed through net.normalise")
-        return self.sights[0]
-
 
 class Story:
     """A run, and our own account of its server: the slots, and the means of the round's (ACA) and of all (OCA)."""
@@ -143,8 +132,8 @@ class Story:
                 got = visit.loss(params, given)
             with self.watched(params) as later:
                 visit.act(given)  # makes images of the same noise again, before a step that is thrown away
-            expected = adam.step(eye.first.leaves, eye.first.pulls[0])
-            gaps += [gap(later.first.leaves, expected), gap(eye.images[-1], later.first.output)]
+            expected = adam.step(eye.sights[0].leaves, eye.sights[0].pulls[0])
+            gaps += [gap(later.sights[0].leaves, expected), gap(eye.images[-1], later.sights[0].output)]
             gaps.append(gap(got, self.student_slope(params, given, eye.images[-1])))
         return max(gaps)
 
@@ -154,7 +143,7 @@ class Story:
         with self.watched(self.run.initial) as eye:
             for s in range(2):  # one step later under `variant=code`
                 visit.step(self.run.initial, batch("look", s, padded=False))
-        return eye.first.leaves
+        return eye.sights[0].leaves
 
 
 def as_printed(run: Run, cohorts: Cohorts, **options: Any) -> Iterator[float]:
@@ -185,9 +174,9 @@ def as_in_the_code(run: Run, **options: Any) -> Iterator[float]:
                 else:
                     given = visit.step(params, given)
             if images is not None:  # the generator's step, on the images that the student has just had
-                yield gap(eye.first.output, images)
-                yield gap(eye.first.leaves, leaves or eye.first.leaves)
-                leaves = adam.step(eye.first.leaves, eye.first.pulls[0])
+                yield gap(eye.sights[0].output, images)
+                yield gap(eye.sights[0].leaves, leaves or eye.sights[0].leaves)
+                leaves = adam.step(eye.sights[0].leaves, eye.sights[0].pulls[0])
             if not last:
                 with story.watched(params) as eye:
                     got = visit.loss(params, given)
