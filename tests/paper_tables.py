@@ -153,9 +153,16 @@ _SIX = (0.00001, 0.0001, 0.001, 0.01, 0.1, 1)
 _GAMMAS = {"gamma": (0.001, 0.01, 0.1, 0.2, 0.5, 1)}
 _KF_PRINTED = {"lambda_2": 0.1, "generator_lr": 0.001, "t1_unvisited": "w0"}
 _LAMBDAS = {"lambda_1": (0.001, 0.01, 0.1)}
+_KF_GAMMAS = _LAMBDAS | {"gamma": (0.001, 1)}
+_KF_CODE = {"lambda_2": 0.1, "variant": "code", "noise_dim": 1000, "adversarial": True}
+_KF_LETTERS = _KF_CODE | {"gamma": 1, "noise_dim": 100, "adversarial": False}
 _GEN8 = {"annealing": 0.98, "label_prior": "uniform", "hidden_dim": 512, "noise_dim": 64}
 _GEN50 = {"annealing": 0.98, "label_prior": "uniform", "hidden_dim": 2048, "noise_dim": 2048}
 _GENBERT = {"annealing": 0.98, "label_prior": "uniform", "hidden_dim": 768, "noise_dim": 768}
+_GEN_CODE = {"objective": "broadcast", "hard_weight": 10, "soft_weight": 1, "annealing": 0.98, "label_prior": "uniform"}
+_GEN_CODE |= {"hidden_dim": 256, "noise_dim": 32, "generator_lr": 1e-4, "generator_steps": 50}
+_DISTILL_CODE = {"distillation_weight": 1, "temperature": 1, "fd_exclude_self": False, "fd_cumulative": True}
+_PROX_CODE = {"prox_reduction": "mean_per_tensor"}
 _MAX_CODE = {"fedmax_direction": "u_a", "fedmax_reduction": "elementmean"}
 _DKD_FEMNIST = {"steps": 10, "lr": 0.2, "lr_decay": 0.98}
 _DKD_DIGITS = {"steps": 10, "lr": 0.01, "lr_decay": 0.98, "step_decay": 0.97, "batch_size": 10}
@@ -183,14 +190,7 @@ _ROWS = (
     Row("fedgkd", "tiny_imagenet", "fedgkd_plus", fixed={"gamma": 0.1, "buffer": 5}),
     Row("fedgkd", "cifar10 cifar100 sst5", "fedgkd_mse", fixed={"gamma": 0.2, "buffer": 1}),
     Row("feddkd", _DKD_ALL, "fedavg"),
-    Row(
-        "feddkd",
-        "emnist_letters",
-        "fedprox",
-        {"mu": (0.01, 0.1, 1, 10)},
-        {"mu": 10},
-        {"prox_reduction": "mean_per_tensor"},
-    ),
+    Row("feddkd", "emnist_letters", "fedprox", {"mu": (0.01, 0.1, 1, 10)}, {"mu": 10}, _PROX_CODE),
     Row("feddkd", "cifar10 cifar100", "fedprox", {"mu": (0.001, 0.01, 0.1, 1, 10)}, {"mu": 0.01}),
     Row("feddkd", "digits5", "fedprox", fixed={"mu": 0.01}),
     Row("feddkd", "emnist_letters", "fedmax", {"beta": (1, 10, 100, 1_000, 10_000)}, {"beta": 10}, _MAX_CODE),
@@ -203,25 +203,8 @@ _ROWS = (
     Row("feddkd", "digits5", "feddkd_bn", fixed=_DKD_DIGITS),
     Row("feddkd_emnist", "emnist_letters", "fedavg"),
     Row("feddkd_emnist", "emnist_letters", "fedprox", fixed={"mu": 1}),
-    Row(
-        "feddkd_emnist",
-        "emnist_letters",
-        "feddistill",
-        fixed={"distillation_weight": 1, "temperature": 1, "fd_exclude_self": False, "fd_cumulative": True},
-    ),
-    Row(
-        "feddkd_emnist",
-        "emnist_letters",
-        "fedgen",
-        fixed={
-            "objective": "broadcast",
-            "hard_weight": 10,
-            "soft_weight": 1,
-            "annealing": 0.98,
-            "label_prior": "uniform",
-        }
-        | {"hidden_dim": 256, "noise_dim": 32, "generator_lr": 1e-4, "generator_steps": 50},
-    ),
+    Row("feddkd_emnist", "emnist_letters", "feddistill", fixed=_DISTILL_CODE),
+    Row("feddkd_emnist", "emnist_letters", "fedgen", fixed=_GEN_CODE),
     Row("feddkd_emnist", "emnist_letters", "feddkd", fixed={"steps": 3, "lr": 0.4, "lr_decay": 0.99, "batch_size": 32}),
     Row("fedcad", _CAD_ALL, "fedavg"),
     Row("fedcad", _CAD_ALL, "fedprox", {"mu": (0.001, 0.01, 0.1)}),
@@ -238,38 +221,10 @@ _ROWS = (
     Row("fedkf", "cifar10 cifar100", "fedgkd_t1", _GAMMAS, {"gamma": 0.2}, {"buffer": 5}),
     Row("fedkf", "emnist_letters", "fedgkd_t1", _GAMMAS, {"gamma": 0.001}, {"buffer": 5}),
     Row("fedkf", _KF_ALL, "qffl", {"q": _SIX}, {"q": 0.0001}),
-    Row(
-        "fedkf",
-        "cifar10",
-        "fedkf",
-        _LAMBDAS | {"gamma": (0.001, 1)},
-        {"lambda_1": 0.1, "gamma": 1},
-        {"lambda_2": 0.1, "generator_lr": 0.001, "variant": "code", "noise_dim": 1000, "adversarial": True},
-    ),
-    Row(
-        "fedkf",
-        "cifar100",
-        "fedkf",
-        _LAMBDAS,
-        {"lambda_1": 0.01},
-        {"gamma": 1, "lambda_2": 0.1, "variant": "code", "noise_dim": 1000, "adversarial": True},
-    ),
-    Row(
-        "fedkf",
-        "emnist_letters",
-        "fedkf",
-        _LAMBDAS,
-        {"lambda_1": 0.01},
-        {"gamma": 1, "lambda_2": 0.1, "variant": "code", "noise_dim": 100, "adversarial": False},
-    ),
-    Row(
-        "fedkf_printed",
-        "cifar10",
-        "fedkf",
-        _LAMBDAS | {"gamma": (0.001, 1)},
-        {"lambda_1": 0.1, "gamma": 1},
-        _KF_PRINTED,
-    ),
+    Row("fedkf", "cifar10", "fedkf", _KF_GAMMAS, {"lambda_1": 0.1, "gamma": 1}, _KF_CODE | {"generator_lr": 0.001}),
+    Row("fedkf", "cifar100", "fedkf", _LAMBDAS, {"lambda_1": 0.01}, _KF_CODE | {"gamma": 1}),
+    Row("fedkf", "emnist_letters", "fedkf", _LAMBDAS, {"lambda_1": 0.01}, _KF_LETTERS),
+    Row("fedkf_printed", "cifar10", "fedkf", _KF_GAMMAS, {"lambda_1": 0.1, "gamma": 1}, _KF_PRINTED),
     Row("fedkf_printed", "cifar100 emnist_letters", "fedkf", _LAMBDAS, {"lambda_1": 0.01}, {"gamma": 1} | _KF_PRINTED),
 )
 ROWS = {(row.paper, dataset, row.algorithm): row for row in _ROWS for dataset in row.datasets.split()}

@@ -57,11 +57,6 @@ class Finding:
         if not holds and problem not in self.problems:
             self.problems.append(problem)
 
-    def failed(self, error: Exception, problem: str) -> None:
-        """Note an error, in these words, as a problem."""
-        self.errors.append(error)
-        self.expect(False, problem)
-
     @contextmanager
     def case(self, where: str = "") -> Iterator[None]:
         """Note an error in one of several cases as a problem, so that the next case still runs."""
@@ -70,7 +65,8 @@ class Finding:
         except NotApplicable:
             raise
         except Exception as error:
-            self.failed(error, f"{where}{': ' * bool(where)}{describe(error)}")
+            self.errors.append(error)
+            self.expect(False, f"{where}{': ' * bool(where)}{describe(error)}")
 
 
 class NotApplicable(Exception):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import itertools
 from collections.abc import Iterator
 from typing import Any
+
+import torch
 
 from algorithms import Field
 from algorithms.base import layers
 from bench.engine.simulation import Simulation
+from bench.errors import describe
 from bench.selftest.candidate import Candidate, Values
 from bench.selftest.certify import Finding, NotApplicable
 from bench.selftest.toy import gap, models_of
@@ -39,7 +42,7 @@ def hyperparameters(candidate: Candidate, finding: Finding) -> None:
         raise NotApplicable("it has no hyper-parameters")
     acting = refused = 0
     for item in entry.fields:
-        problem = _effect(candidate, item, finding)
+        problem = _effect(candidate, item)
         acting += not problem
         finding.expect(not problem, problem)
         refused += sum(_refuses(candidate, {item.name: value}, finding) for value in forbidden(item))
@@ -67,8 +70,8 @@ def _refuses(candidate: Candidate, values: Values, finding: Finding) -> bool:
     return refused
 
 
-def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
-    """What is wrong with this field, or nothing. An error is noted as one."""
+def _effect(candidate: Candidate, item: Field) -> str:
+    """What is wrong with this field, or nothing."""
     if item.kind.startswith("str") and not item.bounds.choices:
         return ""  # any text: there is no other value to try
     tried = []
@@ -78,9 +81,7 @@ def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
                 other = candidate.run(ROUNDS, values=values, **setting)
             except Exception as error:  # whatever the algorithm's code may raise
                 where = "".join(f" with {name}={value}" for name, value in setting.items())
-                problem = f"{item.name}={values[item.name]!r} is allowed, and fails{where}: {error}"
-                finding.failed(error, problem)
-                return problem
+                return f"{item.name}={values[item.name]!r} is allowed, and fails{where}: {describe(error)}"
             if _differ(candidate.run(ROUNDS, **setting), other):
                 return ""
             tried.append(f"{values[item.name]}")
@@ -92,23 +93,14 @@ def _effect(candidate: Candidate, item: Field, finding: Finding) -> str:
 
 
 def _differ(one: Simulation, other: Simulation) -> bool:
-    """Whether any model or any measure of any round differs."""
-    left, right = models_of(one), models_of(other)
-    if set(left) != set(right):
-        return True
-    if max(gap(left[key], right[key]) for key in left) > SMALLEST_EFFECT:
-        return True
-    curves = zip(_losses(one), _losses(other), strict=True)
-    return any(abs(a - b) > SMALLEST_EFFECT for a, b in curves)
+    """Whether any model or any loss of any round differs."""
+    return gap(_seen(one), _seen(other)) > SMALLEST_EFFECT
 
 
-def _losses(simulation: Simulation) -> list[float]:
-    return [
-        value if math.isfinite(value) else math.inf
-        for curve in simulation.progress.curves.values()
-        for _, metric, value in curve
-        if metric == "loss"
-    ]
+def _seen(run: Simulation) -> dict[str, Any]:
+    points = itertools.chain(*run.progress.curves.values())
+    losses = torch.tensor([value for _, metric, value in points if metric == "loss"], dtype=torch.float64)
+    return {"models": models_of(run), "losses": losses.nan_to_num()}
 
 
 def alternatives(candidate: Candidate, item: Field) -> Iterator[dict[str, Value]]:

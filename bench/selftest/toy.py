@@ -132,9 +132,7 @@ def models_of(simulation: Simulation) -> Models:
 
 def largest_gap(left: Simulation, right: Simulation) -> float:
     """The largest difference between two runs' models, those that are evaluated and the server's own."""
-    one, two = models_of(left), models_of(right)
-    pairs = [(one[key], two[key]) for key in one] + [(left.server.params, right.server.params)]
-    return max(gap(a, b) for a, b in pairs)
+    return max(gap(models_of(left), models_of(right)), gap(left.server.params, right.server.params))
 
 
 def gap(got: Any, expected: Any) -> float:
