@@ -23,15 +23,10 @@ Values = Mapping[str, Value]
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm under test.
+    """An algorithm under test."""
 
-    Args:
-        name: of the registry, of an entry point, or `module:factory`.
-        entry: of the registry, or read from its dataclass if it comes from outside.
-    """
-
-    name: str
-    entry: Entry
+    name: str  # of the registry, of an entry point, or `module:factory`
+    entry: Entry  # of the registry, or read from its dataclass if it comes from outside
     _runs: dict[Any, Simulation] = field(default_factory=dict, repr=False, compare=False)
 
     @property

@@ -43,23 +43,14 @@ AS_TENSORS = (
 
 @dataclass
 class Log:
-    """Record of a watched run.
+    """Record of a watched run."""
 
-    Args:
-        finding: breaches of the contract.
-        messages: of each round.
-        uploads: of each client in each round.
-        servers: after each round.
-        given: what a hook must not write to: its name, the tree, and a copy.
-        mapped: the pure hooks that were called with tensors for the plan's numbers, and the round.
-    """
-
-    finding: Finding = field(default_factory=Finding)
-    messages: list[Message] = field(default_factory=list)
-    uploads: list[Upload] = field(default_factory=list)
-    servers: list[Server] = field(default_factory=list)
-    given: list[tuple[str, Any, Any]] = field(default_factory=list)
-    mapped: set[tuple[str, Any]] = field(default_factory=set)
+    finding: Finding = field(default_factory=Finding)  # breaches of the contract
+    messages: list[Message] = field(default_factory=list)  # of each round
+    uploads: list[Upload] = field(default_factory=list)  # of each client in each round
+    servers: list[Server] = field(default_factory=list)  # after each round
+    given: list[tuple[str, Any, Any]] = field(default_factory=list)  # what no hook may write to: name, tree, copy
+    mapped: set[tuple[str, Any]] = field(default_factory=set)  # pure hooks, and the round that they were mapped in
 
     def give(self, what: str, tree: Any) -> None:
         """Remember what is handed to a hook, which must not write to it."""

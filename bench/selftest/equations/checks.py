@@ -15,8 +15,6 @@ from bench.selftest.toy import SIZES as TOY_SIZES
 
 TOLERANCE = 1e-10
 ROUNDING = 1e-12  # float64
-MODELS = ("mlp", "mlp+bn", "cnn_digits")
-NO_BATCHNORM = ("mlp", "cnn_digits")
 ONE_CLIENT = (sum(TOY_SIZES),)
 EVERYONE = {"participation": 1.0}
 
@@ -52,8 +50,7 @@ class Limit:
     rows: tuple[str, str] = ("", "")  # the suffix of the row that is compared, of either
     tolerance: float = 0.0  # 0 if both do the same arithmetic, which is then compared in float32, bit for bit
     rounds: int = 3  # how long they are equal
-    models: tuple[str, ...] = MODELS  # on which they are
-    exact_models: bool = False  # these models as they are, even if the algorithm needs another form
+    without_batchnorm: bool = False  # on models without BatchNorm as they are, even if the algorithm needs it
     sizes: tuple[int, ...] = TOY_SIZES  # samples of each client
     other_sizes: tuple[int, ...] = TOY_SIZES  # of the other algorithm's
     fields: Options = field(default_factory=dict)  # of the setting
@@ -69,7 +66,7 @@ class Limit:
         clients = {EQUAL_SIZES: "equal clients", ONE_CLIENT: "one client"}
         said += [clients[self.sizes]] if self.sizes in clients else []
         said += ["round 1"] if self.rounds == 1 else []
-        said += ["no BatchNorm"] if self.exact_models else []
+        said += ["no BatchNorm"] if self.without_batchnorm else []
         others = ", ".join(f"{name}={value}" for name, value in self.other_values.items())
         return f"{', '.join(said) or 'as it is'} = {self.other} {others}".rstrip()
 

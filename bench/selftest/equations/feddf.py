@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -87,9 +88,8 @@ def small_batches(run: Run, **hyperparameters: Any) -> Iterator[float]:
     visits, x, held = {k: run.visit(k) for k in ended}, run.fed.auxiliary.x, run.fed.validation
     late = student.path(run.net, [x] * student.max_steps, ended)[-1]
     held.y.copy_(forward(late, held.x, training=False).logits.argmax(1))  # so that the last checkpoint is the best
-    run.net.taught = lambda given: batches.append(bare(given))
-    run.close(visits, ended)
-    run.net.taught = None
+    with patch.object(run.net, "taught", lambda given: batches.append(bare(given))):
+        run.close(visits, ended)
     auxiliary = all(any(torch.equal(row, sample) for sample in x) for given in batches for row in given)
     sizes = [len(given) for given in batches] == [student.server_batch_size] * student.max_steps
     yield 0.0 if auxiliary and sizes else math.inf

@@ -15,7 +15,7 @@ import torch
 
 from algorithms.base import Batch, Params
 from bench.selftest.equations.averaging import fedbn_check, fedmax_losses, shared
-from bench.selftest.equations.checks import MEAN_SOURCE, NO_BATCHNORM, Check, Limit, loss_check
+from bench.selftest.equations.checks import MEAN_SOURCE, Check, Limit, loss_check
 from bench.selftest.equations.formulas import log_softmax, plain, softmax, weighted
 from bench.selftest.equations.lab import SIZES, THREE, TWO, Cohorts, forward, model, requested
 from bench.selftest.equations.run import Run, fedavg_loss
@@ -138,6 +138,6 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
     "feddkd_bn": (
         Limit({"steps": 0}, "fedbn"),
         Limit({"lr": 0.0}, "fedbn"),
-        Limit({}, "feddkd", models=NO_BATCHNORM, exact_models=True),
+        Limit({}, "feddkd", without_batchnorm=True),
     ),
 }

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -65,11 +66,8 @@ def listening(net: LabNet) -> Iterator[list[Tensor]]:
             if not any(torch.equal(block, known) for known in blocks):
                 blocks.append(block)
 
-    net.heard = note
-    try:
+    with patch.object(net, "heard", note):
         yield blocks
-    finally:
-        net.heard = None
 
 
 def understand(
@@ -206,10 +204,8 @@ def one_round(run: Run, heads: dict[int, Params], steps: int) -> tuple[list[Sigh
         sights.extend([seen] if seen else [])
 
     visits = {k: run.visit(k) for k in heads}
-    run.net.heard = note
-    with Draws() as draws:
+    with patch.object(run.net, "heard", note), Draws() as draws:
         run.close(visits, heads)
-    run.net.heard = None
     noises = draws.batches(BATCH, NOISE)
     if (len(sights), len(noises)) != (steps, steps):
         raise ValueError(f"{steps} generator steps, got {len(sights)} in net.head and {len(noises)} draws of noise")

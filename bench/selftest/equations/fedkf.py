@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -112,11 +113,8 @@ class Story:
             seen = sight(images, lambda values: [slope(values)])
             eye.sights.extend([seen] if seen else [])
 
-        self.run.net.shown = note
-        try:
+        with patch.object(self.run.net, "shown", note):
             yield eye
-        finally:
-            self.run.net.shown = None
 
     def student_slope(self, params: Params, given: Batch, images: Tensor) -> Slope:
         """The student's printed loss at `params`, and its gradient."""

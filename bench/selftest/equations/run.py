@@ -182,15 +182,10 @@ def slope_of(net: LabNet, objective: Objective, params: Params) -> Slope:
 
 @dataclass(frozen=True)
 class Past:
-    """FedAvg's server by our own account.
+    """FedAvg's server by our own account."""
 
-    Args:
-        globals: w_0, w_1, ..., the last being the start of the coming round.
-        locals: of each finished round, the model that each client ended at.
-    """
-
-    globals: list[Params]
-    locals: list[dict[int, Params]] = field(default_factory=list)
+    globals: list[Params]  # w_0, w_1, ..., the last being the start of the coming round
+    locals: list[dict[int, Params]] = field(default_factory=list)  # of each finished round, what each client ended at
 
     @property
     def received(self) -> Params:
@@ -220,10 +215,9 @@ def drive(run: Run, cohorts: lab.Cohorts) -> Past:
     return past
 
 
-def look(run: Run, past: Past, client: int, loss: Loss, params: Params | None = None) -> float:
-    """The gap of one client's start, and of its loss and gradient at `params`, in the coming round."""
-    visit, given = run.visit(client), batch("look")
-    params = model(run.net, "look") if params is None else params
+def look(run: Run, past: Past, client: int, loss: Loss) -> float:
+    """The gap of one client's start, and of its loss and gradient, in the coming round."""
+    visit, given, params = run.visit(client), batch("look"), model(run.net, "look")
     started = gap(dict(visit.local["params"]), past.received)
 
     def objective(w: Params) -> Tensor:
