@@ -15,16 +15,8 @@ import pandas as pd
 from bench.trial.results import RESULT_COLUMNS
 from leaderboards import Store
 
-EQUAL_COLUMNS = (
-    *RESULT_COLUMNS,
-    "partition_hash",
-    "diverged",
-    "status",
-    "hp_json",
-    "setting_json",
-    "seed",
-    "algorithm",
-)
+IDENTITY = ("partition_hash", "diverged", "status", "hp_json", "setting_json", "seed", "algorithm")
+EQUAL_COLUMNS = (*RESULT_COLUMNS, *IDENTITY)
 ROOT = Path(__file__).resolve().parent.parent
 
 

@@ -45,7 +45,6 @@ SLOW = {
     "test_outside.py",
     "test_outside_data.py",
     "test_perf.py",
-    "test_perf_data.py",
     "test_process.py",
     "test_results_v1.py",
     "test_resume.py",
