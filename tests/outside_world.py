@@ -13,7 +13,7 @@ import pytest
 
 from algorithms import plugins
 from bench import data
-from bench.data import partition_plugins
+from bench.data import partition
 from bench.data import plugins as outside_data
 from bench.models import counting
 from bench.models import plugins as outside_models
@@ -27,11 +27,10 @@ CACHES = (
     outside_data.version,
     outside_models.find,
     outside_models.version,
-    partition_plugins.find,
-    partition_plugins.version,
+    partition.partition,
+    partition.version,
     counting.counted,
     data._read,
-    data._labels,
 )
 Part = tuple[np.ndarray, np.ndarray]
 

@@ -63,9 +63,10 @@ class Pool:
 def lda(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Latent Dirichlet allocation with balancing: clients differ in size and in classes, and hold 10 samples or more.
 
-    Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021, NIID-Bench 2022).
+    Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021, NIID-Bench 2022, whose
+    `noniid-labeldir` with its beta this is).
     """
-    return _deal_first_accepted("lda", _pool(wanted), wanted, rng)
+    return _deal_first_accepted("lda", wanted, rng)
 
 
 def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -78,15 +79,7 @@ def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """
     sizes, classes = class_sizes(wanted.labels)
     reordered = replace(wanted, labels=rng.permutation(len(sizes))[classes])
-    return _deal_first_accepted("fedgen", _pool(reordered, FEDGEN_MIN_PER_CLASS * len(sizes)), reordered, rng)
-
-
-def niid_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """NIID-Bench's `noniid-labeldir`: balanced, at least 10 samples a client, the same rule as `lda`.
-
-    Source: Li et al., NIID-Bench (2022), and its code, in which alpha is called beta.
-    """
-    return _deal_first_accepted("niid_bench", _pool(wanted), wanted, rng)
+    return _deal_first_accepted("fedgen", reordered, rng, FEDGEN_MIN_PER_CLASS * len(sizes))
 
 
 def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -100,7 +93,7 @@ def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     wanted.check_clients()
     # PFLlib would leave a client without samples if there are hardly more of them than of clients.
     least = max(1, min(PFLLIB_MIN_SIZE, len(wanted.labels) // (2 * wanted.num_clients)))
-    return _deal_first_accepted("pfllib", _pool(wanted, least), wanted, rng)
+    return _deal_first_accepted("pfllib", wanted, rng, least)
 
 
 def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -112,7 +105,7 @@ def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: code of FL-bench.
     """
-    return _deal_first_accepted("fl_bench", _pool(wanted, balanced=False), wanted, rng)
+    return _deal_first_accepted("fl_bench", wanted, rng, balanced=False)
 
 
 def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -210,16 +203,19 @@ def propose(
     return counts, sound & (held.min(axis=1) >= pool.min_size)
 
 
-def _deal_first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Give samples out by the first accepted draw from a pool of all clients, by the rule of the partition `name`."""
-    _, classes = class_sizes(wanted.labels)
-    samples, least = len(wanted.labels), pool.min_size
-    if pool.num_clients * least > samples:
+def _deal_first_accepted(
+    name: str, wanted: Wanted, rng: np.random.RandomState, min_size: int = MIN_SIZE, balanced: bool = True
+) -> list[Positions]:
+    """Give all samples to all clients by the first accepted draw, by the rule of the partition `name`."""
+    alpha, samples = wanted.concentration(), len(wanted.labels)
+    if wanted.num_clients * min_size > samples:
         raise PartitionError(
-            f"num_clients must be <= {samples // least} for partition {name}, which gives each client at least "
-            f"{least:,} of {samples:,} samples, got {pool.num_clients}; lower it, or use more of the training data"
+            f"num_clients must be <= {samples // min_size} for partition {name}, which gives each client at least "
+            f"{min_size:,} of {samples:,} samples, got {wanted.num_clients}; lower it, or use more of the training data"
         )
-    dealt = draw(pool, wanted.concentration(), rng, wanted.max_tries)
+    sizes, classes = class_sizes(wanted.labels)
+    pool = Pool(sizes, wanted.num_clients, min_size, balanced)
+    dealt = draw(pool, alpha, rng, wanted.max_tries)
     if dealt is None:
         raise _infeasible(name, pool, wanted)
     return [np.sort(part) for part in deal(classes, dealt, rng)]
@@ -232,12 +228,6 @@ def _infeasible(name: str, pool: Pool, wanted: Wanted) -> PartitionError:
         f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every client at "
         f"least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more of the training data"
     )
-
-
-def _pool(wanted: Wanted, min_size: int = MIN_SIZE, balanced: bool = True) -> Pool:
-    """All samples of a request for all of its clients; raises as `Wanted.concentration` does."""
-    wanted.concentration()
-    return Pool(class_sizes(wanted.labels)[0], wanted.num_clients, min_size, balanced)
 
 
 def _group_sizes(num_clients: int, size: int) -> list[int]:
