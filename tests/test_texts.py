@@ -111,7 +111,6 @@ def test_tables_of_the_hub_are_the_same_data_set(folder, tmp_path, place, form, 
     assert sst5().missing(other) == []
     found = sst5().read(other)
     assert found.hash == expected.hash
-    assert sst5().labels(other).tolist() == [3, 1, 2, 4]
 
 
 def test_the_published_archive_is_unpacked(folder):
@@ -144,7 +143,6 @@ def test_a_prepared_copy_spares_the_tokenizer(folder, monkeypatch):
     again = sst5().read(folder)
     np.testing.assert_array_equal(again.train_x, first.train_x)
     assert again.hash == first.hash
-    assert sst5().labels(folder).tolist() == [3, 1, 2, 4]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from bench.data import paths
 from bench.data.table import DATASETS, DatasetInfo
 from bench.errors import UsageError
 from bench.models.weights import WEIGHTS
@@ -66,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list(given: argparse.Namespace) -> None:
-    folder = paths.data_dir(given.data_dir)
+    folder = data.data_dir(given.data_dir)
     rows, broken = _rows(list(dict.fromkeys(split_list(given.names))), folder)
     if given.json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
@@ -104,7 +103,7 @@ def _row(info: DatasetInfo, folder: Path) -> dict[str, Any]:
 
 
 def _prepare(given: argparse.Namespace) -> None:
-    folder = paths.data_dir(given.data_dir)
+    folder = data.data_dir(given.data_dir)
     names = list(dict.fromkeys(split_list(given.names)))
     infos = {name: data.info(name) for name in names if name not in WEIGHTS}
     for name in sorted(set(names) & set(WEIGHTS)):

@@ -1,4 +1,4 @@
-"""Data sets as parquet files, the way the Hugging Face hub has them: found, fetched and decoded.
+"""Data sets as parquet files, the way the Hugging Face hub has them: found and decoded.
 
 A reader here raises anything about a damaged file, with the file's name; `PreparedSource.read` answers for it.
 """
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.data.dataset import MissingData
 from bench.data.download import snapshots
-from bench.errors import EnvironmentProblem, with_its_kind
+from bench.errors import with_its_kind
 
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
@@ -106,25 +105,3 @@ def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:
             raise ValueError(f"an image of {image.size[1]}x{image.size[0]} pixels")
         pixels = np.asarray(image.convert("L" if shape[0] == 1 else "RGB"))
     return pixels.reshape(*shape[1:], shape[0]).transpose(2, 0, 1)
-
-
-def fetch(repository: str, folder: Path, title: str, offline: bool) -> None:
-    """Download the parquet files of a repository into `folder`; files that are there stay, a broken download goes on.
-
-    Raises MissingData if `offline`, EnvironmentProblem if the download failed.
-    """
-    place = f"put the parquet files of the hub's data set {repository} into {folder}"
-    if offline:
-        raise MissingData(
-            f"{title} is not in {folder.parent}: parquet files missing; {place}, name another folder with --data-dir "
-            "or FEDKD_DATA, or run once without --offline to download them"
-        )
-    from huggingface_hub import snapshot_download
-
-    try:
-        snapshot_download(repository, repo_type="dataset", allow_patterns="data/*.parquet", local_dir=folder)
-    except Exception as problem:  # the client has errors of its own, of its transport, and of libraries below that
-        raise EnvironmentProblem(
-            f"{title} could not be fetched into {folder}: {with_its_kind(problem)}. Check the connection and the space "
-            f"there, or {place}, and run again"
-        ) from problem

@@ -18,8 +18,8 @@ import numpy as np
 
 from algorithms.fingerprint import fingerprint
 from bench import plugins
-from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source
+from bench.data.download import data_dir
 from bench.data.table import GROUPS, DatasetInfo
 from bench.errors import EnvironmentProblem, UsageError
 from leaderboards.rows.identity import digest
@@ -59,7 +59,7 @@ def source(name: str) -> Source:
     assert info is not None, "only data sets from outside are asked for here"
     loaded = plugins.load(KIND, name, info.loader)
     is_class = isinstance(loaded, type)
-    if not is_class and all(hasattr(loaded, method) for method in ("read", "labels", "missing", "fetch")):
+    if not is_class and all(hasattr(loaded, method) for method in ("read", "missing", "fetch")):
         return cast(Source, loaded)
     if is_class or not callable(loaded):
         what = "a class" if is_class else type(loaded).__name__
@@ -84,7 +84,7 @@ def version(name: str) -> str | None:
         told = {field: getattr(info, field) for field in decisive}
         told["normalizations"] = dict(sorted(info.normalizations.items()))
         try:
-            return digest({"content": data.read(paths.data_dir()).hash, **told})[:16]
+            return digest({"content": data.read(data_dir()).hash, **told})[:16]
         except MissingData:
             pass  # a plan without data has runs that nobody has made
     modules = [plugins.module_of(path) for path in (KIND.path(name) or "", info.loader)]
@@ -107,10 +107,6 @@ class Arrays:
     def read(self, folder: Path) -> Dataset:
         """The data set, with copies of the arrays; raises MissingData if the function did not find a file."""
         return self.dataset
-
-    def labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part; raises as `read` does."""
-        return self.dataset.train_y
 
     def missing(self, folder: Path) -> list[str]:
         """The file that the function did not find."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from algorithms import build
 from bench.data import info
-from bench.data.made_up import made_up
+from bench.data.embedded import made_up
 from bench.engine.process import prepare_process
 from bench.engine.simulation import Simulation
 from bench.errors import with_its_kind

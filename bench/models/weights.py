@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bench.data import download, paths
+from bench.data import download
 from bench.data.dataset import MissingData
 from bench.data.download import Original
 from bench.errors import EnvironmentProblem
@@ -25,28 +25,21 @@ class Weights:
     file: Original
     without: str
 
-    @property
-    def remotes(self) -> tuple[Original, ...]:
-        """The files to download."""
-        return (self.file,)
-
-    def missing(self, folder: Path) -> list[str]:
-        """The file, where neither `folder` nor the hub's own cache has it."""
-        return [] if self.file.find(folder) else [self.file.path]
-
     def provide(self, folder: Path, offline: bool) -> Path:
         """The file, fetched into `folder` where it is not here yet; the process goes on using this one.
 
         Raises:
             EnvironmentProblem: it is not here and cannot be fetched, or may not be; the message says what to do.
         """
-        if self.missing(folder):
-            try:
-                download.fetch(self, folder, offline)
-            except EnvironmentProblem as problem:
-                raise type(problem)(f"{problem}; or take model {self.without}, which needs none") from problem
         file = self.file.find(folder)
-        assert file is not None, "fetched"
+        try:
+            if file is None and offline:
+                raise download.lacking(self.title, [self.file.path], folder)
+            if file is None:
+                with download.fetching(self.name, self.title, folder):
+                    file = self.file.find(folder) or self.file.download(folder)
+        except EnvironmentProblem as problem:
+            raise type(problem)(f"{problem}; or take model {self.without}, which needs none") from problem
         _CHOSEN[self.name] = file
         return file
 
@@ -56,7 +49,7 @@ class Weights:
         Raises:
             MissingData: there is none.
         """
-        folder = paths.data_dir()
+        folder = download.data_dir()
         file = _CHOSEN.get(self.name) or self.file.find(folder)
         if file is None:
             raise MissingData(
@@ -79,7 +72,7 @@ def _digest(file: Path) -> str:
 DISTILBERT = Weights(
     name="distilbert",
     title="distilbert-base-uncased",
-    file=download.hub_file(download.DISTILBERT, "distilbert-base-uncased/model.safetensors"),
+    file=Original("distilbert-base-uncased/model.safetensors", repository=download.DISTILBERT),
     without="distilbert_scratch",
 )
 WEIGHTS = {weights.name: weights for weights in (DISTILBERT,)}
@@ -102,4 +95,4 @@ def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:
     """
     weights = WEIGHTS.get(model.partition("+")[0])
     if weights is not None:
-        weights.provide(paths.data_dir(data_dir), offline)
+        weights.provide(download.data_dir(data_dir), offline)

@@ -16,7 +16,7 @@ from torch import nn
 
 from algorithms import build, entry
 from bench.data import info
-from bench.data.made_up import made_up
+from bench.data.embedded import made_up
 from bench.engine.simulation import Simulation
 from bench.models import ModelInfo
 from bench.perf.device import check_precision
