@@ -15,7 +15,7 @@ from algorithms import plugins
 from bench import data
 from bench.data import partition
 from bench.data import plugins as outside_data
-from bench.models import counting
+from bench.models import classifier
 from bench.models import plugins as outside_models
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
@@ -29,7 +29,7 @@ CACHES = (
     outside_models.version,
     partition.partition,
     partition.version,
-    counting.counted,
+    classifier.counted,
     data._read,
 )
 Part = tuple[np.ndarray, np.ndarray]

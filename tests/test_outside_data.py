@@ -121,7 +121,6 @@ INFO_MISTAKES = {
     "input_shape": (8, 8),
     "groups": "user",
     "normalizations": {"standard": ((0.5,), (0.0,))},
-    "loader": "my_world",
 }
 
 

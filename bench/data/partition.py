@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from algorithms.entry_points import Kind
 from algorithms.fingerprint import fingerprint
-from bench import plugins
 from bench.data.dealing import (
     Partition,
     PartitionError,
@@ -36,7 +36,7 @@ from bench.terminal.values import unknown
 
 __all__ = ["PARTITIONS", "Partition", "PartitionError", "Wanted", "partition", "version"]
 
-KIND = plugins.PARTITIONS
+KIND = Kind("partition", "fedkd_bench.partitions", UsageError)
 SIGNATURE = "(wanted: Wanted, rng: numpy.random.RandomState)"
 
 PARTITIONS: dict[str, Partition] = {
@@ -78,15 +78,15 @@ def partition(name: str) -> Partition:
     path = KIND.path(name)
     if path is None:
         raise unknown("partition", name, [*PARTITIONS, *KIND.names()], importable=True)
-    entry = plugins.load(KIND, name, path)
+    entry = KIND.load(name, path)
     if not isinstance(entry, Partition):
         if not callable(entry) or isinstance(entry, type):
             wanted = f"it must be a function {SIGNATURE} or a Partition of one"
-            raise plugins.problem(KIND, name, f"{path} is {type(entry).__name__}; {wanted}")
+            raise KIND.error(name, f"{path} is {type(entry).__name__}; {wanted}")
         summary = (inspect.getdoc(entry) or path).splitlines()[0]
-        entry = Partition(entry, needs_alpha=False, summary=summary, source=plugins.module_of(path))
+        entry = Partition(entry, needs_alpha=False, summary=summary, source=path.partition(":")[0])
     if entry.groups not in GROUPS:
-        raise plugins.problem(KIND, name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}")
+        raise KIND.error(name, f"groups must be one of {', '.join(map(repr, GROUPS))}, got {entry.groups!r}")
     return replace(entry, function=Checked(name, entry.function, entry.needs_alpha))
 
 
@@ -96,7 +96,7 @@ def version(name: str) -> int | None:
     function = partition(name).function
     if not isinstance(function, Checked):
         return None
-    modules = [plugins.module_of(KIND.path(name) or ""), getattr(function.function, "__module__", None)]
+    modules = [(KIND.path(name) or "").partition(":")[0], getattr(function.function, "__module__", None)]
     return fingerprint(dict.fromkeys(module for module in modules if module))
 
 
@@ -129,7 +129,7 @@ class Checked:
         except Exception as error:
             kind = "" if isinstance(error, UsageError) else f"{type(error).__name__}: "
             hint = "" if self.needs_alpha else "; alpha is given only to a Partition with needs_alpha=True"
-            raise plugins.problem(KIND, self.name, f"its function raises {kind}{error}{hint}") from error
+            raise KIND.error(self.name, f"its function raises {kind}{error}{hint}") from error
         if not isinstance(given, list | tuple) or len(given) != wanted.num_clients:
             raise self._wrong(f"must give a list of {wanted.num_clients} arrays, one for each client")
         clients = [self._client(number, positions, len(wanted.labels)) for number, positions in enumerate(given)]
@@ -149,4 +149,4 @@ class Checked:
         return np.sort(positions).astype(np.int64)
 
     def _wrong(self, what: str) -> PartitionError:
-        return PartitionError(str(plugins.problem(KIND, self.name, what)))
+        return PartitionError(str(KIND.error(self.name, what)))

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from algorithms.entry_points import Kind
 from algorithms.fingerprint import fingerprint
-from bench import plugins
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
 from bench.data.table import GROUPS, DatasetInfo
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bench.data.dataset import Groups, Labels
 
-KIND = plugins.DATASETS
+KIND = Kind("data set", "fedkd_bench.datasets", UsageError)
 KINDS = {"images": 3, "texts": 1, "vectors": 1}  # what samples may be, and the numbers in their shape
 DTYPES: dict[str, type[np.generic]] = {"images": np.uint8, "texts": np.int32, "vectors": np.float32}
 FIXES = {
@@ -45,10 +45,10 @@ def find(name: str) -> DatasetInfo | None:
     path = KIND.path(name)
     if path is None:
         return None
-    info = replace(plugins.load_info(KIND, name, path, DatasetInfo), name=name)
+    info = replace(KIND.load_entry(name, path, DatasetInfo), name=name)
     for what, wrong in _mistakes(info).items():
         if wrong:
-            raise plugins.problem(KIND, name, f"{what}, got {getattr(info, what.split()[0])!r}")
+            raise KIND.error(name, f"{what}, got {getattr(info, what.split()[0])!r}")
     return info
 
 
@@ -57,14 +57,9 @@ def source(name: str) -> Source:
     """The source of a data set from outside."""
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
-    loaded = plugins.load(KIND, name, info.loader)
-    is_class = isinstance(loaded, type)
-    if not is_class and all(hasattr(loaded, method) for method in ("read", "missing", "fetch")):
+    loaded = KIND.load(name, info.loader)
+    if not isinstance(loaded, type) and all(hasattr(loaded, method) for method in ("read", "missing", "fetch")):
         return cast(Source, loaded)
-    if is_class or not callable(loaded):
-        what = "a class" if is_class else type(loaded).__name__
-        wanted = "name a Source's instance, or a function of arrays"
-        raise plugins.problem(KIND, name, f"loader {info.loader} is {what}: {wanted}")
     return Arrays(info, loaded)
 
 
@@ -87,7 +82,7 @@ def version(name: str) -> str | None:
             return digest({"content": data.read(data_dir()).hash, **told})[:16]
         except MissingData:
             pass  # a plan without data has runs that nobody has made
-    modules = [plugins.module_of(path) for path in (KIND.path(name) or "", info.loader)]
+    modules = [path.partition(":")[0] for path in (KIND.path(name) or "", info.loader)]
     return f"{fingerprint(dict.fromkeys(modules)):08x}"
 
 
@@ -178,8 +173,8 @@ class Arrays:
             raise self._problem(f"{what} must count from 0{below}, got {values.min()} to {values.max()}")
         return np.array(values, np.int64)
 
-    def _problem(self, what: str) -> UsageError:
-        return plugins.problem(KIND, self.info.name, what)
+    def _problem(self, what: str) -> ValueError:
+        return KIND.error(self.info.name, what)
 
 
 def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
@@ -199,11 +194,8 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
             not fitting
         ),
         "num_classes must be a whole number > 1": not _positive(info.num_classes) or info.num_classes < 2,
-        "train_size must be a whole number > 0": not _positive(info.train_size),
-        "test_size must be a whole number > 0": not _positive(info.test_size),
         "scale must be a whole number from 1 to 255": not _positive(info.scale) or info.scale > 255,
         f"groups must be one of {', '.join(map(repr, GROUPS))}": info.groups not in GROUPS,
-        "loader must be 'module:name'": ":" not in info.loader,
         'normalizations must map a rule to a mean and a deviation > 0 for each channel, or be {"none": ((), ())}': (
             fitting and not normal
         ),

@@ -77,7 +77,7 @@ def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     if entry.features and entry.body_parameters:
         added = entry.batchnorm_parameters if batchnorm else 0
         return entry.features, entry.body_parameters(input_shape[0]) + added
-    from bench.models.counting import counted
+    from bench.models.classifier import counted
 
     return counted(name, input_shape)
 
@@ -89,14 +89,12 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
         UsageError: no such model, or inputs of another size.
         EnvironmentProblem: its pretrained weights are not here and cannot be fetched.
     """
-    from bench.models.heads import Classifier
+    from bench.models.classifier import Classifier, body_of
 
     check_model(name, input_shape)
     entry, head, batchnorm = parse(name)
     features, _ = _body_size(name, input_shape)
     if name.partition("+")[0] not in MODELS:
-        from bench.models.counting import body_of
-
         body = body_of(name, input_shape)
     else:
         module, _, function = entry.factory.partition(":")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from algorithms.entry_points import Kind
 from algorithms.fingerprint import fingerprint
-from bench import plugins
 from bench.errors import UsageError
 from bench.models.table import MODELS, ModelInfo
 from bench.terminal.values import unknown
@@ -17,7 +17,7 @@ from bench.terminal.values import unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-KIND = plugins.MODELS
+KIND = Kind("model", "fedkd_bench.models", UsageError)
 
 
 @cache
@@ -30,11 +30,11 @@ def find(name: str) -> ModelInfo | None:
     path = KIND.path(name)
     if path is None:
         return None
-    entry = plugins.load_info(KIND, name, path, ModelInfo)
+    entry = KIND.load_entry(name, path, ModelInfo)
     if ":" not in entry.factory:
-        raise problem(name, f"factory must be 'module:function', got {entry.factory!r}")
+        raise KIND.error(name, f"factory must be 'module:function', got {entry.factory!r}")
     if entry.batchnorm_form and entry.always_batchnorm:
-        raise problem(name, "batchnorm_form and always_batchnorm exclude each other: a +bn form is one of two")
+        raise KIND.error(name, "batchnorm_form and always_batchnorm exclude each other: a +bn form is one of two")
     return entry
 
 
@@ -80,9 +80,9 @@ def factory_of(name: str, entry: ModelInfo) -> Callable[..., Any]:
     Raises:
         UsageError: it cannot be imported, or called.
     """
-    factory = plugins.load(KIND, name, entry.factory)
+    factory = KIND.load(name, entry.factory)
     if not callable(factory):
-        raise problem(name, f"factory {entry.factory} is no class or function, but {type(factory).__name__}")
+        raise KIND.error(name, f"factory {entry.factory} is no class or function, but {type(factory).__name__}")
     return factory  # type: ignore[no-any-return]
 
 
@@ -92,9 +92,4 @@ def version(name: str) -> int | None:
     entry = find(name)
     if entry is None:
         return None
-    return fingerprint(dict.fromkeys(plugins.module_of(path) for path in (KIND.path(name) or "", entry.factory)))
-
-
-def problem(name: str, what: str) -> UsageError:
-    """Make the error of a plug-in, to be raised."""
-    return plugins.problem(KIND, name, what)
+    return fingerprint(dict.fromkeys(path.partition(":")[0] for path in (KIND.path(name) or "", entry.factory)))
