@@ -25,7 +25,7 @@ CACHES = (
     outside_data.find,
     outside_data.source,
     outside_data.version,
-    outside_models.find,
+    outside_models.info,
     outside_models.version,
     partition.partition,
     partition.version,

@@ -75,7 +75,7 @@ def test_the_table_needs_no_numpy_and_neither_lists_nor_prepared_data_need_torch
         "bench.data.command.main(['list', '--data-dir', sys.argv[1]])\n"
         "from bench.data import files\n"
         "copy = files.read_copy(Path(sys.argv[2]), 'cifar10', json.loads(sys.argv[3]))\n"
-        "assert copy.hash == sys.argv[4] and len(bench.data.labels('digits'))\n"
+        "assert copy.hash == sys.argv[4] and bench.data.read('digits')\n"
         "assert not {'torch', 'torchvision', 'sklearn', 'scipy', 'pyarrow', 'ray'} & set(sys.modules)"
     )
     arguments = [folder, small.source.place(), json.dumps(originals), prepared.hash]
@@ -161,7 +161,7 @@ def test_a_damaged_file_is_refused_by_its_checksum_before_it_is_unpickled(small,
     wanted = [str(file), small.source.files[1].md5, f"python -m bench.data prepare cifar10 --data-dir {folder}"]
     assert [text for text in wanted if text not in str(caught.value)] == []
     with pytest.raises(EnvironmentProblem, match=file.name):
-        data.labels("cifar10", folder)
+        data.read("cifar10", folder)
     assert not ran.exists()
 
 
@@ -261,7 +261,7 @@ def test_preparing_what_cannot_be_prepared_is_an_answer(small, folder, capsys):
     told = capsys.readouterr().err
     assert str(small.files[1].relative_to(folder)) in told
     assert FILES[0] not in told
-    assert data.labels("cifar10", folder) is None
+    assert data.read("cifar10", folder) is None
     assert main(["prepare", "mnits", "--data-dir", str(folder)]) == 2
     assert "mnist" in capsys.readouterr().err
     with pytest.raises(SystemExit) as caught:

@@ -213,7 +213,7 @@ def test_a_missing_or_damaged_source_of_digits5_is_named(folder, five):
     file.unlink()
     with pytest.raises(data.MissingData, match="mnistm_data"):
         digits5.DIGITS5.read(folder)
-    assert data.groups("digits5", folder) is None
+    assert data.read("digits5", folder) is None
 
 
 # --- FEMNIST
@@ -284,7 +284,6 @@ def test_letters_and_digits_are_those_of_femnist(folder, incomplete, name, class
         np.testing.assert_array_equal(getattr(some, f"{part}_x"), x[kept])
         assert getattr(some, f"{part}_y").tolist() == [classes[int(y[position])] for position in kept]
         np.testing.assert_array_equal(getattr(some, f"{part}_groups"), groups[kept])
-    np.testing.assert_array_equal(data.groups(name, folder), some.train_groups)
 
 
 # --- Tiny-ImageNet

@@ -186,13 +186,11 @@ def test_the_hubs_own_client_fetches_parquet_files(folder, monkeypatch):
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_some_of_a_parts_files_are_no_part_and_two_downloads_are_not_mixed(tmp_path, first):
-    def put(*names: str) -> list[Path]:
-        return [formats.put(tmp_path / "data" / f"train-{name}.parquet", b"") for name in names]
-
-    put("00000-of-00002")
+    names = [f"train-{number:05}-of-00003-{number}a6b.parquet" for number in range(first, first + 3)]
+    formats.put(tmp_path / "data" / names[0], b"")
     assert parquet.find(tmp_path, "a/b", "train") == []
     assert femnist.FEMNIST.missing(tmp_path)
-    whole = put(*(f"{number:05}-of-00003-{number}a6b" for number in range(first, first + 3)))
+    whole = [formats.put(tmp_path / "data" / name, b"") for name in names]
     assert parquet.find(tmp_path, "a/b", "train") == whole
-    whole[1].unlink()
+    formats.put(tmp_path / "data" / "train-00000-of-00002.parquet", b"")
     assert parquet.find(tmp_path, "a/b", "train") == []

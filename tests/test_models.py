@@ -193,7 +193,7 @@ def test_distilbert_is_that_of_transformers() -> None:
 def small_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """`distilbert` is as small as `distilbert_tiny`; the folder where its weights are looked for."""
     monkeypatch.setattr(distilbert, "BASE", distilbert.TINY)
-    monkeypatch.setattr(weights, "_CHOSEN", {})
+    monkeypatch.setattr(weights, "_chosen", None)
     monkeypatch.setenv("FEDKD_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     return tmp_path / "distilbert-base-uncased"

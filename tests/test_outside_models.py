@@ -104,7 +104,6 @@ def test_an_entry_point_gives_it_a_name(world: Path, monkeypatch: pytest.MonkeyP
 
 MISTAKES = {
     "OWN = nn.Linear(1, 1)\n": "ModelInfo",
-    "OWN = ModelInfo('own', '')\n": "module:function",
     "OWN = ModelInfo('{}:body', '')\n": "body.*OWN",
     "def body(channels): ...\nOWN = ModelInfo('{}:body', '')\n": "TypeError",
     "def body(channels, batchnorm): ...\nOWN = ModelInfo('{}:body', '')\n": "NoneType",

@@ -98,11 +98,10 @@ def test_the_trees_of_sst5_are_read_as_whole_sentences(folder):
 
 
 @pytest.mark.parametrize(
-    ("place", "form", "dev"),
-    [("sst5", "jsonl", "dev"), ("hub/hub/datasets--SetFit--sst5/snapshots/0123", "parquet", "validation")],
+    ("place", "form"), [("sst5", "jsonl"), ("hub/hub/datasets--SetFit--sst5/snapshots/0123", "parquet")]
 )
-def test_tables_of_the_hub_are_the_same_data_set(folder, tmp_path, place, form, dev):
-    names = {"train": "train", "dev": dev, "test": "test"}
+def test_tables_of_the_hub_are_the_same_data_set(folder, tmp_path, place, form):
+    names = {"train": "train", "dev": "dev", "test": "test"}
     put_trees(folder)
     expected = sst5().read(folder)
     other = tmp_path / "other"

@@ -1,4 +1,4 @@
-"""Data sets by name: `info` says what they are, `load` reads them, `labels` and `groups` are for plans.
+"""Data sets by name: `info` says what they are, `load` fetches and reads them, `read` does not fetch.
 
 `DATASETS` has this suite's own; `bench.data.plugins` finds those of other packages. The table imports neither numpy nor
 torch; a data set's loader is imported when it is asked for. `bench.data.splits` gives the samples to clients.
@@ -12,15 +12,12 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
 from bench.data.table import DATASETS, DatasetInfo
 from bench.terminal.values import unknown
-
-if TYPE_CHECKING:
-    from bench.data.dataset import Groups, Labels
 
 __all__ = [
     "DATASETS",
@@ -28,11 +25,10 @@ __all__ = [
     "DatasetInfo",
     "MissingData",
     "data_dir",
-    "groups",
     "info",
     "installed",
-    "labels",
     "load",
+    "read",
 ]
 
 
@@ -69,26 +65,10 @@ def load(name: str, folder: Path | str | None = None, offline: bool = False) -> 
     return _read(name, there)
 
 
-def labels(name: str, folder: Path | str | None = None) -> Labels | None:
-    """(N,) labels of the training part, int64, read-only; None if the data are not here. Never downloads.
-
-    Raises EnvironmentProblem if a file is not the original one.
-    """
+def read(name: str, folder: Path | str | None = None) -> Dataset | None:
+    """Read a data set that is on this machine; None if it is not. Never downloads; raises and takes as `load` does."""
     try:
-        return _read(name, data_dir(folder)).train_y
-    except MissingData:
-        return None
-
-
-def groups(name: str, folder: Path | str | None = None) -> Groups | None:
-    """(N,) source or writer of each training sample, int64; None without any, or if the data are not here.
-
-    Whether a data set has any is in `DatasetInfo.groups`. Never downloads; raises as `labels` does.
-    """
-    if not info(name).groups:
-        return None
-    try:
-        return _read(name, data_dir(folder)).train_groups
+        return _read(name, data_dir(folder))
     except MissingData:
         return None
 

@@ -1,9 +1,9 @@
 """Partitions that have no concentration, and the parts that all share: the request, redrawing, dealing.
 
-A partition takes the labels and gives, for each client, the ascending positions of its samples; it raises
-PartitionError if no draw gives every client samples, UsageError if there are fewer samples than clients, or the data
-have not the classes, sources or writers that it needs. Draws come from numpy's RandomState, whose stream numpy keeps
-for good, so a seed means the same clients in years to come.
+A partition takes the labels and gives, for each client, the ascending positions of its samples; it raises UsageError
+if no draw gives every client samples, there are fewer samples than clients, or the data have not the classes, sources
+or writers that it needs. Draws come from numpy's RandomState, whose stream numpy keeps for good, so a seed means the
+same clients in years to come.
 
 Axes: N samples, C classes, K clients, T tries.
 """
@@ -33,10 +33,6 @@ GROWTH = 4
 LARGEST_BATCH = 200_000
 PATHOLOGICAL_CLASSES = 6
 DRAWN_WRITERS = 2_000
-
-
-class PartitionError(UsageError):
-    """No draw gives every client enough samples."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +109,10 @@ def deal(classes: Positions, counts: Counts, rng: np.random.RandomState) -> list
 
 
 def check_none_empty(name: str, counts: Counts) -> None:
-    """Raise PartitionError if a client gets nothing by (C, K) counts."""
+    """Raise UsageError if a client gets nothing by (C, K) counts."""
     empty = np.flatnonzero(counts.sum(axis=0) == 0)
     if len(empty):
-        raise PartitionError(
+        raise UsageError(
             f"partition {name} leaves {len(empty):,} of num_clients={counts.shape[1]:,} clients without a sample of "
             f"{counts.sum():,}; lower num_clients, or use more of the training data"
         )
@@ -202,7 +198,7 @@ def _draw_owners(classes: int, wanted: Wanted, rng: np.random.RandomState) -> Ow
         owned, accepted = _propose(classes, wanted.num_clients, batch, rng)
         if accepted.any():
             return owned[:, accepted.argmax()]
-    raise PartitionError(
+    raise UsageError(
         f"partition pathological with num_clients={wanted.num_clients} and {PATHOLOGICAL_CLASSES} of {classes} classes "
         f"each: none of {tries(numbers, wanted.max_tries):,} draws gave every class an owner; raise num_clients"
     )

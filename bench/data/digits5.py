@@ -17,13 +17,13 @@ import io
 import pickle
 import pickletools
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from bench import data
 from bench.data.dataset import Dataset, resized
 from bench.data.download import Original
 from bench.data.files import FileSource, PreparedSource
@@ -97,7 +97,7 @@ class Sources(PreparedSource):
         return [path for source in self._sources() for path in source.missing(folder)]
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files of each source into `folder`; raises as `bench.data.download.fetch` does."""
+        """Bring the missing files of each source into `folder`; raises as `FileSource.fetch` does."""
         for source in self._sources():
             if source.missing(folder):
                 source.fetch(folder, offline)
@@ -116,8 +116,7 @@ class Sources(PreparedSource):
         return [*self.names, str(self.trained)]
 
     def _sources(self) -> list[FileSource]:
-        places = (DATASETS[name].loader.split(":") for name in self.names)
-        return [cast(FileSource, getattr(import_module(module), attribute)) for module, attribute in places]
+        return [cast(FileSource, data.source(name)) for name in self.names]
 
 
 def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:

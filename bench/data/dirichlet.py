@@ -8,8 +8,8 @@ disagree on the smallest client and on balancing; each stands here under its own
 
 Only the counts are drawn, many tries side by side: if three draws in ten thousand are accepted, cutting the samples
 for each would take minutes. Every partition takes what is asked for and the source of its draws, and gives the
-ascending positions of each client's samples; it raises PartitionError if no draw gives every client enough samples,
-UsageError if there are fewer samples than clients or no usable alpha.
+ascending positions of each client's samples; it raises UsageError if no draw gives every client enough samples, there
+are fewer samples than clients, or alpha is not usable.
 
 Axes: N samples, C classes, K clients, T tries, M clients of a group.
 """
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from bench.data.dealing import (
     MAX_TRIES,
     Counts,
-    PartitionError,
     Positions,
     Wanted,
     batches,
@@ -34,6 +33,7 @@ from bench.data.dealing import (
     deal,
     tries,
 )
+from bench.errors import UsageError
 
 Shares = NDArray[np.float64]
 MIN_SIZE = 10  # of FedMA, NIID-Bench and FL-bench
@@ -119,7 +119,8 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
     Source: code of Yao et al., FedGKD (2021), built on that of Lin et al., FedDF (2020). It refuses K < 10; here such
     clients are one group.
     """
-    alpha, labels, num_clients = wanted.concentration(), wanted.labels, wanted.num_clients
+    wanted.concentration()
+    labels, num_clients = wanted.labels, wanted.num_clients
     groups = _group_sizes(num_clients, FEDGKD_GROUP)
     shuffled = rng.permutation(len(labels))
     ends = [int(FEDGKD_GROUP / num_clients * len(labels)) * (index + 1) for index in range(len(groups) - 1)]
@@ -127,9 +128,7 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
     for members, clients in zip(np.split(shuffled, ends), groups, strict=True):
         sizes, classes = class_sizes(labels[members])
         pool = Pool(sizes, clients, int(0.5 * sum(sizes) / clients))
-        dealt = draw(pool, alpha, rng, wanted.max_tries)
-        if dealt is None:
-            raise _infeasible("fedgkd_groups", pool, wanted)
+        dealt = _first_accepted("fedgkd_groups", pool, wanted, rng)
         laid += [members[part] for part in deal(classes, dealt, rng)]
     chunk = len(labels) // num_clients
     return [np.sort(part) for part in np.split(np.concatenate(laid)[: chunk * num_clients], num_clients)]
@@ -207,27 +206,28 @@ def _deal_first_accepted(
     name: str, wanted: Wanted, rng: np.random.RandomState, min_size: int = MIN_SIZE, balanced: bool = True
 ) -> list[Positions]:
     """Give all samples to all clients by the first accepted draw, by the rule of the partition `name`."""
-    alpha, samples = wanted.concentration(), len(wanted.labels)
+    wanted.concentration()
+    samples = len(wanted.labels)
     if wanted.num_clients * min_size > samples:
-        raise PartitionError(
+        raise UsageError(
             f"num_clients must be <= {samples // min_size} for partition {name}, which gives each client at least "
             f"{min_size:,} of {samples:,} samples, got {wanted.num_clients}; lower it, or use more of the training data"
         )
     sizes, classes = class_sizes(wanted.labels)
     pool = Pool(sizes, wanted.num_clients, min_size, balanced)
-    dealt = draw(pool, alpha, rng, wanted.max_tries)
+    return [np.sort(part) for part in deal(classes, _first_accepted(name, pool, wanted, rng), rng)]
+
+
+def _first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> Counts:
+    """(C, K) counts of the first accepted draw for the partition `name`; raises UsageError if there is none."""
+    dealt = draw(pool, wanted.concentration(), rng, wanted.max_tries)
     if dealt is None:
-        raise _infeasible(name, pool, wanted)
-    return [np.sort(part) for part in deal(classes, dealt, rng)]
-
-
-def _infeasible(name: str, pool: Pool, wanted: Wanted) -> PartitionError:
-    """The error of a request that no draw from `pool` meets."""
-    return PartitionError(
-        f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
-        f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every client at "
-        f"least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more of the training data"
-    )
+        raise UsageError(
+            f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
+            f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every "
+            f"client at least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more training data"
+        )
+    return dealt
 
 
 def _group_sizes(num_clients: int, size: int) -> list[int]:

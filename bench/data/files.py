@@ -147,7 +147,7 @@ class FileSource(PreparedSource):
 
     Args:
         archive: a zip archive of those `files` that cannot be downloaded by themselves.
-        table_parts: names of each part's tables, the first that there is counting.
+        table_parts: how the names of each part's tables begin.
     """
 
     info: DatasetInfo
@@ -155,14 +155,14 @@ class FileSource(PreparedSource):
     files: tuple[Original, ...]
     archive: Original | None = None
     repository: str = ""  # on the hub, as owner/name; empty if its tables are not read
-    table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
-    table_kinds: tuple[str, ...] = (".parquet",)  # how tables' names end
+    table_parts: tuple[str, ...] = ("train", "test")
 
     def tables(self, folder: Path) -> list[list[Path]]:
         """The hub's tables of each part; [] if there are not all of them, or the published files are here."""
         if not self.repository or all(file.find(folder) for file in self.files if not file.repository):
             return []
-        return parquet.parts(folder / self.name, self.repository, self.table_parts, self.table_kinds)
+        tables = [parquet.find(folder / self.name, self.repository, part) for part in self.table_parts]
+        return tables if all(tables) else []
 
     def present(self, folder: Path) -> list[Path]:
         """The files that there are; tables stand for the data set's own."""

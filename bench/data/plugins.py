@@ -21,7 +21,7 @@ from algorithms.fingerprint import fingerprint
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
 from bench.data.table import GROUPS, DatasetInfo
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import UsageError
 from leaderboards.rows.identity import digest
 
 if TYPE_CHECKING:
@@ -112,9 +112,8 @@ class Arrays:
         return []
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Nothing can be fetched; raises EnvironmentProblem if something is missing."""
-        for problem in self.missing(folder):
-            raise EnvironmentProblem(problem)
+        """Nothing can be fetched; raises MissingData if something is missing."""
+        self.read(folder)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -132,7 +131,7 @@ class Arrays:
         except Exception as error:
             raise self._problem(f"its function raises {type(error).__name__}: {error}") from error
         if not isinstance(parts, tuple | list) or len(parts) != 2:
-            raise self._problem(f"its function must give the training and the test part, got {_told(parts)}")
+            raise self._problem(f"its function must give the training and the test part, got {type(parts).__name__}")
         train, test = (self._part(*pair) for pair in zip(("train", "test"), parts, strict=True))
         return Dataset.of(self.info.name, train[:2], test[:2], train[2], test[2])
 
@@ -140,13 +139,12 @@ class Arrays:
         """One part, checked and copied: nobody else can write to it."""
         names = ("x", "labels", "groups") if self.info.groups else ("x", "labels")
         if not isinstance(given, tuple | list) or len(given) != len(names):
-            raise self._problem(f"the {part} part must be ({', '.join(names)}), got {_told(given)}")
+            raise self._problem(f"the {part} part must be ({', '.join(names)}), got {type(given).__name__}")
         arrays = [np.asarray(array) for array in given]
         count = self.info.train_size if part == "train" else self.info.test_size
         for name, array in zip(names, arrays, strict=True):
-            if array.ndim < 1 or len(array) != count:
-                length = len(array) if array.ndim else "no array"
-                raise self._problem(f"{part} {name}: {part}_size is {count:,}, got {length}")
+            if array.shape[:1] != (count,):
+                raise self._problem(f"{part} {name}: {part}_size is {count:,}, got shape {array.shape}")
         labels = self._whole(f"{part} labels", arrays[1], self.info.num_classes)
         groups = self._whole(f"{part} groups", arrays[2]) if self.info.groups else None
         return self._samples(f"{part} x", arrays[0]), labels, groups
@@ -183,11 +181,12 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
     numbers = KINDS.get(kind, 0)
     fitting = isinstance(shape, tuple) and len(shape) == numbers and all(map(_positive, shape))
     try:
-        rules = list(info.normalizations.values()) if kind == "images" else []
-        normal = all(len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules)
+        normal = "none" in info.normalizations
+        if kind == "images":
+            rules = info.normalizations.values()
+            normal = bool(rules) and all(len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules)
     except (TypeError, ValueError, AttributeError):
         normal = False
-    normal = normal and (bool(rules) if kind == "images" else "none" in info.normalizations)
     return {
         f"kind must be one of {', '.join(KINDS)}": kind not in KINDS,
         f"input_shape must be {numbers} whole numbers > 0 for {kind}, as (channels, rows, columns) or (length,)": (
@@ -197,14 +196,10 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
         "scale must be a whole number from 1 to 255": not _positive(info.scale) or info.scale > 255,
         f"groups must be one of {', '.join(map(repr, GROUPS))}": info.groups not in GROUPS,
         'normalizations must map a rule to a mean and a deviation > 0 for each channel, or be {"none": ((), ())}': (
-            fitting and not normal
+            not normal
         ),
     }
 
 
 def _positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _told(given: Any) -> str:
-    return f"{len(given)} things" if isinstance(given, tuple | list) else type(given).__name__

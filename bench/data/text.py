@@ -148,7 +148,6 @@ AG_NEWS = AgNews(
     form="lines of class, title, description, or a table of text and label",
     files=(VOCABULARY, *_NEWS_FILES),
     repository="fancyzhx/ag_news",
-    table_kinds=(".parquet", ".jsonl"),
 )
 SST5 = Sst5(
     info=DATASETS["sst5"],
@@ -156,7 +155,6 @@ SST5 = Sst5(
     files=(VOCABULARY, *_TREES_FILES),
     archive=_TREES,
     repository="SetFit/sst5",
-    table_parts=(("train",), ("validation", "dev"), ("test",)),
-    table_kinds=(".parquet", ".jsonl"),
+    table_parts=("train", "dev", "test"),
     development=1_101,
 )

@@ -194,5 +194,5 @@ TINY_IMAGENET = TinyImageNet(
         ),
     ),
     repository="zh-plus/tiny-imagenet",
-    table_parts=(("train",), ("valid",)),
+    table_parts=("train", "valid"),
 )

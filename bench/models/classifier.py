@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs
-from bench.models.plugins import KIND, factory_of, parse
+from bench.models.plugins import KIND, parse
 
 BATCH = 2  # more than one, so that a body that flattens too much shows
 
@@ -68,7 +68,7 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         UsageError: it cannot be made, or is not what its entry says.
     """
     entry, _, batchnorm = parse(name)
-    factory = factory_of(name, entry)
+    factory = KIND.load(name, entry.factory)
     try:
         body = factory(input_shape[0], batchnorm)
     except Exception as error:
