@@ -166,7 +166,6 @@ FEW = np.repeat(np.arange(10), 5)
     [
         *((name, {"num_clients": 31, "labels": LABELS[:30], "groups": SOURCES[:30]}, "30") for name in PARTITIONS),
         *((name, {"alpha": alpha}, "alpha") for name in DIRICHLET for alpha in (None, 0.0, np.nan)),
-        *((name, {"groups": None}, name) for name in ("by_source", "by_writer")),
         ("by_source", {"num_clients": 12}, "num_clients=13"),
         ("by_writer", {"num_clients": 14}, "<= 13"),
         ("by_writer_2000", {"num_clients": 2_001}, "<= 2,000"),

@@ -33,7 +33,6 @@ Folders that torchvision or Hugging Face have filled are used as they are. Where
 exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched; 130 interrupted"""
 
 INPUTS = {"images": "{}", "texts": "{} tokens", "vectors": "{} numbers"}  # by kind of samples
-HOLDS = {"images": "pixels", "texts": "tokens", "vectors": "numbers"}
 
 
 def make_parser() -> Parser:
@@ -108,7 +107,7 @@ def _prepare(given: argparse.Namespace) -> None:
         megabytes = (dataset.train_x.nbytes + dataset.test_x.nbytes) / 1e6
         sys.stdout.write(
             f"{name}: ready, {len(dataset.train_y):,} training and {len(dataset.test_y):,} test samples, "
-            f"{megabytes:,.1f} MB of {HOLDS[info.kind]}, hash {dataset.hash[:12]}\n"
+            f"{megabytes:,.1f} MB of {info.kind}, hash {dataset.hash[:12]}\n"
         )
 
 

@@ -157,7 +157,7 @@ def by_source(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: Li et al., FedDKD (2022), Table VI, after Li et al., FedBN (2021): the five sources of digits.
     """
-    places, sources = _groups("by_source", "source", wanted)
+    places, sources = _groups(wanted)
     if sources != wanted.num_clients:
         raise UsageError(
             f"num_clients must be {sources} for partition by_source, which makes each of the {sources} sources a "
@@ -171,7 +171,7 @@ def by_writer(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: Li et al., NIID-Bench (2022), "real" FEMNIST.
     """
-    places, writers = _groups("by_writer", "writer", wanted)
+    places, writers = _groups(wanted)
     return _deal_writers("by_writer", places, rng.permutation(writers), wanted.num_clients)
 
 
@@ -182,7 +182,7 @@ def by_writer_2000(wanted: Wanted, rng: np.random.RandomState) -> list[Positions
 
     Source: He et al., FedCAD (2022), section Experiments, Dataset.
     """
-    places, writers = _groups("by_writer_2000", "writer", wanted)
+    places, writers = _groups(wanted)
     if writers < DRAWN_WRITERS:
         raise UsageError(
             f"partition by_writer_2000 draws {DRAWN_WRITERS:,} writers, and the training data have {writers:,}; "
@@ -216,11 +216,10 @@ def _propose(
     return owned, np.any(owned, axis=2).all(axis=0)
 
 
-def _groups(name: str, kind: str, wanted: Wanted) -> tuple[Positions, int]:
-    """(N,) the group of each sample as a place among those that occur, and how many those are."""
+def _groups(wanted: Wanted) -> tuple[Positions, int]:
+    """(N,) the group of each sample, which `split` sees to, as a place among those that occur; and their number."""
     wanted.check_clients()
-    if wanted.groups is None:
-        raise UsageError(f"partition {name} needs the {kind} of each sample, got none; use another one, such as lda")
+    assert wanted.groups is not None, "as `Partition.groups` asks"
     groups, places = np.unique(wanted.groups, return_inverse=True)
     return places, len(groups)
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -45,10 +45,12 @@ class PreparedSource(ABC):
     Attributes:
         info: its entry in `DATASETS`, with which every part is compared.
         form: what a file of the data set holds, for messages.
+        counted: whether the numbers of samples in `info` are published ones.
     """
 
     info: DatasetInfo
     form: str
+    counted: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -59,10 +61,6 @@ class PreparedSource(ABC):
     def title(self) -> str:
         """Name in print."""
         return self.info.title
-
-    def counts(self) -> tuple[int, int] | None:
-        """Samples of the training and the test part; None if nobody has published them."""
-        return self.info.train_size, self.info.test_size
 
     @abstractmethod
     def parse(self, folder: Path) -> Dataset:
@@ -102,9 +100,9 @@ class PreparedSource(ABC):
         copy = read_copy(self.place(), self.name, stamp)
         if copy is not None:
             return copy
-        for original in self.originals(folder):
-            original.verify(folder, self.name)
         with self.reading(files[0] if len(files) == 1 else files[0].parent, folder):
+            for original in self.originals(folder):
+                original.verify(folder, self.name)
             dataset = self.parse(folder)
             self._check(dataset)
         write_copy(self.place(), dataset, stamp)
@@ -125,10 +123,11 @@ class PreparedSource(ABC):
 
     def _check(self, dataset: Dataset) -> None:
         """Compare sizes, shapes and labels with the table; raises ValueError."""
-        counts = self.counts()
-        parts = ((dataset.train_x, dataset.train_y), (dataset.test_x, dataset.test_y))
-        for number, (part, (x, labels)) in enumerate(zip(("training", "test"), parts, strict=True)):
-            wanted = counts[number] if counts else max(len(labels), 1)
+        for part, x, labels, count in (
+            ("training", dataset.train_x, dataset.train_y, self.info.train_size),
+            ("test", dataset.test_x, dataset.test_y, self.info.test_size),
+        ):
+            wanted = count if self.counted else max(len(labels), 1)
             if not len(x) == len(labels) == wanted:
                 raise ValueError(f"{len(x):,} samples and {len(labels):,} labels of {wanted:,} in the {part} part")
             images = self.info.kind == "images"
@@ -137,7 +136,7 @@ class PreparedSource(ABC):
             if labels.min() < 0 or labels.max() >= self.info.num_classes:
                 last = self.info.num_classes - 1
                 raise ValueError(f"{part} labels {labels.min()} to {labels.max()} that must be in [0, {last}]")
-            if images and counts and len(np.unique(labels)) < self.info.num_classes:
+            if images and self.counted and len(np.unique(labels)) < self.info.num_classes:
                 raise ValueError(f"{len(np.unique(labels))} of {self.info.num_classes} classes in the {part} part")
 
 
