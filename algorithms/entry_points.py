@@ -14,10 +14,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 _importable: Collection[str] | None = None  # the names `module:name` that may be imported; None is all
 _option = "--import"  # with which the user types one
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Kind:
 
     name: str
     group: str
+    problem: type[ValueError] = ValueError  # the class of errors about one of them
 
     def names(self) -> tuple[str, ...]:
         """The names that installed packages add."""
@@ -66,15 +68,27 @@ class Kind:
             raise self.error(name, f"module {module!r} has no {attribute!r}; it defines: {have}")
         return getattr(imported, attribute)
 
+    def load_entry(self, name: str, path: str, wanted: type[T]) -> T:
+        """The entry, of class `wanted`, that stands at `path` or is given by the function there; raises as `load`."""
+        entry, asked = self.load(name, path), f"must be or give a {wanted.__module__}.{wanted.__name__}"
+        if callable(entry) and not isinstance(entry, wanted):
+            try:
+                entry = entry()
+            except Exception as error:
+                raise self.error(name, f"{path} {asked}; called, it raises {type(error).__name__}: {error}") from error
+        if not isinstance(entry, wanted):
+            raise self.error(name, f"{path} {asked}, got {type(entry).__name__}")
+        return entry
+
     def error(self, name: str, what: str) -> ValueError:
         """Make the error of a plug-in, to be raised."""
-        return ValueError(f"{self.name} {name!r}: {what}")
+        return self.problem(f"{self.name} {name!r}: {what}")
 
     def failure(self, name: str, done: str, error: Exception) -> ValueError:
         """The error of one whose code raised when it was `imported`, `made` or the like."""
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
         place = f" ({frames[-1].filename}, line {frames[-1].lineno}: {frames[-1].line})" if frames else ""
-        return ValueError(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{place}")
+        return self.problem(f"{self.name} {name!r} cannot be {done}: {type(error).__name__}: {error}{place}")
 
 
 @contextmanager

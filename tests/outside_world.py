@@ -13,9 +13,9 @@ import pytest
 
 from algorithms import plugins
 from bench import data
-from bench.data import partition_plugins
+from bench.data import partition
 from bench.data import plugins as outside_data
-from bench.models import counting
+from bench.models import classifier
 from bench.models import plugins as outside_models
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
@@ -25,13 +25,12 @@ CACHES = (
     outside_data.find,
     outside_data.source,
     outside_data.version,
-    outside_models.find,
+    outside_models.info,
     outside_models.version,
-    partition_plugins.find,
-    partition_plugins.version,
-    counting.counted,
+    partition.partition,
+    partition.version,
+    classifier.counted,
     data._read,
-    data._labels,
 )
 Part = tuple[np.ndarray, np.ndarray]
 

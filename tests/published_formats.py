@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import io
-import json
 import os
 import pickle
 import struct
@@ -116,16 +115,6 @@ def usps_tables(folder: Path, parts: dict[str, tuple[np.ndarray, np.ndarray]]) -
     for part, (pixels, labels) in parts.items():
         file = folder / f"usps/data/{part}-00000-of-00001.parquet"
         images_table(file, [encoded(image) for image in pixels], label=labels.tolist())
-
-
-def leaf(users: dict[str, tuple[np.ndarray, np.ndarray]]) -> bytes:
-    """A file of LEAF's: by writer, pixels (N, 28, 28) and labels."""
-    data = {
-        user: {"x": (pixels.reshape(len(pixels), -1) / 255).tolist(), "y": labels.tolist()}
-        for user, (pixels, labels) in users.items()
-    }
-    counts = [len(content["y"]) for content in data.values()]
-    return json.dumps({"users": list(data), "num_samples": counts, "user_data": data}).encode()
 
 
 def tiny_imagenet(wnids: list[str], train: np.ndarray, test: np.ndarray) -> dict[str, bytes]:

@@ -10,8 +10,7 @@ from conftest import INFO, TINY, toy_dataset, toy_split
 
 from algorithms import build, entry
 from bench import data
-from bench.data import sizing
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, padded
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
 from bench.planning.requirements import supply
@@ -21,23 +20,12 @@ from search_spaces import SETTINGS
 FEMNIST = SETTINGS["feddkd", "emnist_letters"]
 
 
-@pytest.mark.parametrize(("old", "new", "channels"), [(28, 32, 1), (64, 32, 3), (8, 32, 1)])
-def test_resizing_is_pillows_to_the_bit(old, new, channels):
-    from PIL import Image
-
-    pixels = np.random.RandomState(old).randint(0, 256, (40, channels, old, old)).astype(np.uint8)
-    pixels[20:] = (pixels[20:] > 127) * 255
-    for image, found in zip(pixels, sizing.resized(pixels, new), strict=True):
-        pillow = Image.fromarray(image.transpose(1, 2, 0).squeeze()).resize((new, new), Image.Resampling.BILINEAR)
-        np.testing.assert_array_equal(found.transpose(1, 2, 0).squeeze(), np.asarray(pillow))
-
-
 def test_padding_puts_the_image_in_the_middle():
     pixels = np.random.RandomState(0).randint(1, 256, (3, 1, 28, 28)).astype(np.uint8)
-    found = sizing.padded(pixels, 32)
+    found = padded(pixels, 32)
     np.testing.assert_array_equal(found[:, :, 2:-2, 2:-2], pixels)
     assert found.sum() == pixels.sum()
-    assert sizing.padded(pixels[:, :, :27], 32).shape == (3, 1, 32, 32)
+    assert padded(pixels[:, :, :27], 32).shape == (3, 1, 32, 32)
 
 
 @pytest.mark.parametrize("image_size", ["pad32", "resize32"])

@@ -341,7 +341,7 @@ def test_a_partition_is_that_of_the_lowest_seed(tmp_path, figure, mark):
 
 def test_a_partition_that_was_not_tracked_is_counted_if_it_is_the_runs(tmp_path):
     setting = Setting(**(SETTING | {"validation_fraction": 0.1}))
-    labels = data.labels("digits")
+    labels = data.load("digits").train_y
     shares = split(setting, labels, 0)
     ((panel,),) = panels(next(iter(of(write(tmp_path, [pair(partition_hash=shares.hash)]), "fedkf-2").values())))
     found = np.zeros((3, 10), int)

@@ -22,9 +22,9 @@ ALLOWED = {
     "bench": OURS,
 }
 # Within bench, each imports only from those before it, at whatever level.
-LAYERS = ("errors", "plugins", "atomic_write", "execution", "provenance", "terminal", "artifacts", "charts", "models")
-LAYERS += ("data", "identity", "planning", "engine", "trial", "executors", "sync", "stored", "compare", "figures")
-LAYERS += ("report", "boards", "selftest", "sweep", "status", "perf", "cli")
+LAYERS = ("errors", "atomic_write", "execution", "provenance", "terminal", "artifacts", "charts", "models", "data")
+LAYERS += ("identity", "planning", "engine", "trial", "executors", "sync", "stored", "compare", "figures", "report")
+LAYERS += ("boards", "selftest", "sweep", "status", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}
 CLAIM = "neither torch nor ray"  # what the docstring of a light module says, some with ", nor numpy" after it

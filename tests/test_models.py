@@ -193,7 +193,7 @@ def test_distilbert_is_that_of_transformers() -> None:
 def small_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """`distilbert` is as small as `distilbert_tiny`; the folder where its weights are looked for."""
     monkeypatch.setattr(distilbert, "BASE", distilbert.TINY)
-    monkeypatch.setattr(weights, "_CHOSEN", {})
+    monkeypatch.setattr(weights, "_chosen", None)
     monkeypatch.setenv("FEDKD_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
     return tmp_path / "distilbert-base-uncased"
@@ -242,15 +242,17 @@ def test_weights_are_looked_for_where_the_command_says(small_base: Path, tmp_pat
 def test_weights_are_fetched_into_the_folder(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def stream(url: str, part: Path) -> None:
-        asked.append(url)
-        part.write_bytes(b"weights")
+    def download(repository: str, name: str, local_dir: Path) -> str:
+        asked.append(repository)
+        local_dir.mkdir()
+        (local_dir / name).write_bytes(b"weights")
+        return str(local_dir / name)
 
-    monkeypatch.setattr("bench.data.download._stream", stream)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     assert data_command(["prepare", "distilbert"]) == 0
     assert (small_base / "model.safetensors").read_bytes() == b"weights"
     assert data_command(["prepare", "distilbert"]) == 0
-    assert asked == ["https://huggingface.co/distilbert/distilbert-base-uncased/resolve/main/model.safetensors"]
+    assert asked == ["distilbert/distilbert-base-uncased"]
 
 
 def test_weights_of_another_model_are_refused(small_base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

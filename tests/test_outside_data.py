@@ -121,7 +121,6 @@ INFO_MISTAKES = {
     "input_shape": (8, 8),
     "groups": "user",
     "normalizations": {"standard": ((0.5,), (0.0,))},
-    "loader": "my_world",
 }
 
 
@@ -140,8 +139,8 @@ def test_a_mistake_in_the_place_is_named(world: Path, name: str) -> None:
 
 ARRAY_MISTAKES = {
     "pair": ("(x, y)", "ndarray"),
-    "groups": ("((x, y, y), (u, v, v))", "3 things"),
-    "size": ("((x[:9], y), (u, v))", "500, got 9"),
+    "groups": ("((x, y, y), (u, v, v))", "labels"),
+    "size": ("((x[:9], y), (u, v))", "500, got shape"),
     "axis": ("((x[:, 0], y), (u, v))", r"\(500, 8, 8\)"),
     "float": ("((x / 255, y), (u, v))", "float64"),
     "range": ("((x.astype(int) * 2, y), (u, v))", "398"),
@@ -163,7 +162,7 @@ def test_wrong_arrays_are_refused(world: Path, mistake: str) -> None:
 
 def test_a_missing_file_is_missing_data(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "my_data.npz").unlink()
-    assert data.labels("my_world:SHAPES") is None
+    assert data.read("my_world:SHAPES") is None
     assert "my_data.npz" in data.source("my_world:SHAPES").missing(world)[0]
     with pytest.raises(MissingData, match=r"my_data\.npz"):
         data.source("my_world:SHAPES").read(world)
@@ -196,7 +195,7 @@ def test_sources_and_writers_may_be_told(world: Path) -> None:
     (world / "told.py").write_text(given(groups="source", loader="told:read") + text)
     setting = Setting(dataset="told:DATA", partition="by_source", alpha=None, num_clients=5)
     found = data.load("told:DATA")
-    clients = split(setting, found.train_y, 0, data.groups("told:DATA")).clients
+    clients = split(setting, found.train_y, 0, found.train_groups).clients
     assert [set(found.train_groups[client]) for client in clients] == [{0}, {1}, {2}, {3}, {4}]
     with pytest.raises(UsageError, match=r"by_writer.*told:DATA"):
         split(replace(setting, partition="by_writer"), found.train_y, 0, found.train_groups)

@@ -92,7 +92,7 @@ def test_shares_are_rounded_half_up(share, count, expected):
         ({"auxiliary_per_class": 110}, "auxiliary_per_class.*110"),
         ({"fraction": 0.001}, r"fraction.*0\.001"),
         ({"validation_fraction": 0.99, "auxiliary_per_class": 50}, r"validation_fraction.*0\.99"),
-        ({"alpha": None}, "alpha.*lda"),
+        ({"alpha": None}, "alpha"),
         ({"partition": "fedgkd_group"}, "fedgkd_groups"),
         ({"num_clients": 3000}, "num_clients.*2000"),
     ],

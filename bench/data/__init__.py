@@ -1,4 +1,4 @@
-"""Data sets by name: `info` says what they are, `load` reads them, `labels` reads as much as a plan needs.
+"""Data sets by name: `info` says what they are, `load` fetches and reads them, `read` does not fetch.
 
 `DATASETS` has this suite's own; `bench.data.plugins` finds those of other packages. The table imports neither numpy nor
 torch; a data set's loader is imported when it is asked for. `bench.data.splits` gives the samples to clients.
@@ -12,16 +12,12 @@ from __future__ import annotations
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source
-from bench.data.paths import data_dir
+from bench.data.download import data_dir
 from bench.data.table import DATASETS, DatasetInfo
 from bench.terminal.values import unknown
-
-if TYPE_CHECKING:
-    from bench.data.dataset import Groups, Labels
 
 __all__ = [
     "DATASETS",
@@ -29,11 +25,10 @@ __all__ = [
     "DatasetInfo",
     "MissingData",
     "data_dir",
-    "groups",
     "info",
     "installed",
-    "labels",
     "load",
+    "read",
 ]
 
 
@@ -56,40 +51,24 @@ def installed() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*DATASETS, *plugins.KIND.names()]))
 
 
-def load(name: str, data_dir: Path | str | None = None, offline: bool = False) -> Dataset:
+def load(name: str, folder: Path | str | None = None, offline: bool = False) -> Dataset:
     """Read a data set, downloading it first if it is missing; a second call in one process costs nothing.
 
-    Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original ones. `data_dir`: as
-    `bench.data.paths.data_dir` takes it. `offline`: never use the network.
+    Raises EnvironmentProblem if files are missing and cannot be fetched, or are not the original ones. `folder`: as
+    `data_dir` takes it. `offline`: never use the network.
     """
-    folder = paths.data_dir(data_dir)
+    there = data_dir(folder)
     try:
-        return _read(name, folder)
+        return _read(name, there)
     except MissingData:
-        source(name).fetch(folder, offline)
-    return _read(name, folder)
+        source(name).fetch(there, offline)
+    return _read(name, there)
 
 
-def labels(name: str, data_dir: Path | str | None = None) -> Labels | None:
-    """(N,) labels of the training part, int64, read-only; None if the data are not here. Never downloads.
-
-    Raises EnvironmentProblem if a file is not the original one.
-    """
+def read(name: str, folder: Path | str | None = None) -> Dataset | None:
+    """Read a data set that is on this machine; None if it is not. Never downloads; raises and takes as `load` does."""
     try:
-        return _labels(name, paths.data_dir(data_dir))
-    except MissingData:
-        return None
-
-
-def groups(name: str, data_dir: Path | str | None = None) -> Groups | None:
-    """(N,) source or writer of each training sample, int64; None without any, or if the data are not here.
-
-    Whether a data set has any is in `DatasetInfo.groups`. Never downloads; raises as `labels` does.
-    """
-    if not info(name).groups:
-        return None
-    try:
-        return _read(name, paths.data_dir(data_dir)).train_groups
+        return _read(name, data_dir(folder))
     except MissingData:
         return None
 
@@ -118,8 +97,3 @@ def version(name: str) -> str | None:
 @lru_cache(maxsize=4)
 def _read(name: str, folder: Path) -> Dataset:
     return source(name).read(folder)
-
-
-@lru_cache(maxsize=4)
-def _labels(name: str, folder: Path) -> Labels:
-    return source(name).labels(folder)

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import data
-from bench.data import paths
 from bench.data.table import DATASETS, DatasetInfo
 from bench.errors import UsageError
-from bench.models.weights import WEIGHTS
+from bench.models import weights
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.values import split_list
-from bench.terminal.words import DATA_DIR, counted
+from bench.terminal.words import DATA_DIR
 
 DESCRIPTION = """\
 Data sets: what there is, bringing it here, and how a partition looks."""
@@ -26,7 +25,7 @@ examples:
   python -m bench.data prepare cifar10                    download missing files, check and prepare them
   python -m bench.data prepare sst5 distilbert            texts, and the weights of the model that reads them
   python -m bench.data prepare mnist usps --offline       from what is here, never from the network
-  python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20 --plot
+  python -m bench.data partition --dataset cifar10 --alpha 0.1 --clients 20
 
 Folders that torchvision or Hugging Face have filled are used as they are. Where: --data-dir, else $FEDKD_DATA, else
 ~/.local/share/fedkd-bench.
@@ -34,7 +33,6 @@ Folders that torchvision or Hugging Face have filled are used as they are. Where
 exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched; 130 interrupted"""
 
 INPUTS = {"images": "{}", "texts": "{} tokens", "vectors": "{} numbers"}  # by kind of samples
-HOLDS = {"images": "pixels", "texts": "tokens", "vectors": "numbers"}
 
 
 def make_parser() -> Parser:
@@ -47,7 +45,7 @@ def make_parser() -> Parser:
     listing.add_argument("names", nargs="*", metavar="NAME", help="these only, module:name included (default all)")
     listing.add_argument("--json", action="store_true", help="machine-readable output")
     preparing = commands.add_parser("prepare", parents=[shared], help="download, check, prepare")
-    preparing.add_argument("names", nargs="+", metavar="NAME", help=f"of {', '.join([*DATASETS, *WEIGHTS])}")
+    preparing.add_argument("names", nargs="+", metavar="NAME", help=f"of {', '.join([*DATASETS, weights.PRETRAINED])}")
     preparing.add_argument("--offline", action="store_true", help="never use the network")
     commands.add_parser("partition", help="show a partition; its --help says more", add_help=False)
     return parser
@@ -66,8 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list(given: argparse.Namespace) -> None:
-    folder = paths.data_dir(given.data_dir)
-    rows, broken = _rows(list(dict.fromkeys(split_list(given.names))), folder)
+    folder = data.data_dir(given.data_dir)
+    names, rows, broken = list(dict.fromkeys(split_list(given.names))), [], []
+    for name in names or data.installed():
+        try:
+            rows.append(_row(data.info(name), folder))
+        except UsageError as problem:  # of another package's
+            if names:
+                raise
+            broken.append(str(problem))
     if given.json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return
@@ -81,21 +86,8 @@ def _list(given: argparse.Namespace) -> None:
         table.add_row(row["name"], row["title"], str(row["num_classes"]), inputs, *sizes, _size(row["download"]), here)
     console().print(table)
     console().print(f"folder: {folder}", markup=False, soft_wrap=True)
-    for problem in broken:
-        console().print(f"left out: {problem}", markup=False)
-
-
-def _rows(names: Sequence[str], folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The data sets to list; if none are named, problems of broken ones of other packages are told as well."""
-    if names:
-        return [_row(data.info(name), folder) for name in names], []
-    rows, broken = [], []
-    for name in data.installed():
-        try:
-            rows.append(_row(data.info(name), folder))
-        except UsageError as problem:
-            broken.append(str(problem))
-    return rows, broken
+    for reason in broken:
+        console().print(f"left out: {reason}", markup=False)
 
 
 def _row(info: DatasetInfo, folder: Path) -> dict[str, Any]:
@@ -104,21 +96,18 @@ def _row(info: DatasetInfo, folder: Path) -> dict[str, Any]:
 
 
 def _prepare(given: argparse.Namespace) -> None:
-    folder = paths.data_dir(given.data_dir)
+    folder = data.data_dir(given.data_dir)
     names = list(dict.fromkeys(split_list(given.names)))
-    infos = {name: data.info(name) for name in names if name not in WEIGHTS}
-    for name in sorted(set(names) & set(WEIGHTS)):
-        file = WEIGHTS[name].provide(folder, given.offline)
-        sys.stdout.write(f"{name}: ready, {_size(file.stat().st_size)} of weights in {file}\n")
+    infos = {name: data.info(name) for name in names if name != weights.PRETRAINED}
+    if weights.PRETRAINED in names:
+        file = weights.fetch(folder, given.offline)
+        sys.stdout.write(f"{weights.PRETRAINED}: ready, {_size(file.stat().st_size)} of weights in {file}\n")
     for name, info in infos.items():
-        missing = data.source(name).missing(folder)
-        if missing and not given.offline:
-            sys.stderr.write(f"{name}: {counted(len(missing), 'file')} missing, to download: {_size(info.download)}\n")
         dataset = data.load(name, folder, given.offline)
         megabytes = (dataset.train_x.nbytes + dataset.test_x.nbytes) / 1e6
         sys.stdout.write(
             f"{name}: ready, {len(dataset.train_y):,} training and {len(dataset.test_y):,} test samples, "
-            f"{megabytes:,.1f} MB of {HOLDS[info.kind]}, hash {dataset.hash[:12]}\n"
+            f"{megabytes:,.1f} MB of {info.kind}, hash {dataset.hash[:12]}\n"
         )
 
 

@@ -11,7 +11,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from bench.errors import EnvironmentProblem
+from bench.data.table import SIDE
+from bench.errors import EnvironmentProblem, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,9 +84,6 @@ class Source(Protocol):
     def read(self, folder: Path) -> Dataset:
         """The data set, from `folder`; raises MissingData, or EnvironmentProblem for a file that is no original."""
 
-    def labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part; raises as `read` does."""
-
     def missing(self, folder: Path) -> list[str]:
         """The files that are not in `folder`, as paths below it."""
 
@@ -93,32 +91,43 @@ class Source(Protocol):
         """Bring the missing files into `folder`, without the network if `offline`; raises EnvironmentProblem."""
 
 
-class Embedded(Source):
-    """A `Source` that needs no folder and no network: only `read` is left to be written."""
-
-    def labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part."""
-        return self.read(folder).train_y
-
-    def missing(self, folder: Path) -> list[str]:
-        """Nothing."""
-        return []
-
-    def fetch(self, folder: Path, offline: bool) -> None:
-        """Nothing to do."""
-
-
 # Every run of a process has the same images, and making them takes seconds.
 @lru_cache(maxsize=2)
 def _sized(dataset: Dataset, image_size: str) -> Dataset:
-    from bench.data.sizing import sized
-
-    train, test = (sized(cast("Images", x), image_size) for x in (dataset.train_x, dataset.test_x))
-    if train is dataset.train_x:
+    if image_size == "own" or dataset.train_x.ndim != 4 or dataset.train_x.shape[2:] == (SIDE, SIDE):
         return dataset
+    resize = padded if image_size == "pad32" else resized
+    train, test = (resize(cast("Images", x), SIDE) for x in (dataset.train_x, dataset.test_x))
+    for pixels in (train, test):
+        pixels.setflags(write=False)
     # Another hash tells the two apart wherever pixels are kept by hash.
     another = sha256(f"{dataset.hash}/{image_size}".encode()).hexdigest()
     return replace(dataset, train_x=train, test_x=test, hash=another)
+
+
+def padded(images: Images, side: int) -> Images:
+    """Images (N, C, H, W) in the middle of black ones (N, C, side, side); an odd row or column goes below, right.
+
+    Raises UsageError if they are larger than that.
+    """
+    import numpy as np
+
+    rows, columns = images.shape[2:]
+    if max(rows, columns) > side:
+        raise UsageError(f"images of {rows}x{columns} cannot be padded to {side}x{side}: use own or resize32")
+    top, left = (side - rows) // 2, (side - columns) // 2
+    return np.pad(images, ((0, 0), (0, 0), (top, side - rows - top), (left, side - columns - left)))
+
+
+def resized(images: Images, side: int) -> Images:
+    """Images (N, C, H, W) as (N, C, side, side) by Pillow's bilinear filter, which is torchvision's on images."""
+    import numpy as np
+    from PIL import Image
+
+    pixels = np.empty((*images.shape[:2], side, side), np.uint8)
+    for channel in np.ndindex(pixels.shape[:2]):
+        pixels[channel] = Image.fromarray(images[channel]).resize((side, side), Image.Resampling.BILINEAR)
+    return pixels
 
 
 def content_hash(arrays: Iterable[NDArray[Any]]) -> str:

@@ -5,22 +5,28 @@ the published parts of a source are put together, a fifth of it, stratified, is 
 rest, a tenth of what USPS has there, are trained on. Images become 28x28 with three channels. Y. Ganin and V.
 Lempitsky, Unsupervised Domain Adaptation by Backpropagation (2015): SynthDigits, and MNIST's digits blended with
 patches of photographs, here in the forms that FedBN's code reads.
+
+MNIST-M is a pickle without a published checksum, and unpickling calls the names in a file with arguments of the file's
+choosing. Here the names stand for classes of this module, which only keep what they are given: numpy sees a type of
+whole numbers, bytes of the right length and a shape.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
+import pickletools
 from dataclasses import dataclass
-from importlib import import_module
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bench.data import cache
-from bench.data.dataset import Dataset
+from bench import data
+from bench.data.dataset import Dataset, resized
 from bench.data.download import Original
 from bench.data.files import FileSource, PreparedSource
-from bench.data.sizing import resized
 from bench.data.table import DATASETS
 
 if TYPE_CHECKING:
@@ -34,9 +40,7 @@ TEST_SHARE = 0.2
 # The digit sources as FedBN's authors distribute them, on Google Drive, without a checksum.
 FEDBN_DIGITS = Original(
     "fedbn-digits.zip",
-    urls=(
-        "https://drive.usercontent.google.com/download?id=1P8g7uHyVxQJPcBKE8TAzfdKbimpRbj0I&export=download&confirm=t",
-    ),
+    url="https://drive.usercontent.google.com/download?id=1P8g7uHyVxQJPcBKE8TAzfdKbimpRbj0I&export=download&confirm=t",
 )
 
 
@@ -64,8 +68,6 @@ class MnistM(FileSource):
 
     def parse(self, folder: Path) -> Dataset:
         """Read both parts."""
-        from bench.data.pickles import load_arrays
-
         content = load_arrays((self.files[0].find(folder) or folder).read_bytes())
         arrays = {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
 
@@ -95,7 +97,7 @@ class Sources(PreparedSource):
         return [path for source in self._sources() for path in source.missing(folder)]
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files of each source into `folder`; raises as `bench.data.download.fetch` does."""
+        """Bring the missing files of each source into `folder`; raises as `FileSource.fetch` does."""
         for source in self._sources():
             if source.missing(folder):
                 source.fetch(folder, offline)
@@ -109,13 +111,12 @@ class Sources(PreparedSource):
         train_groups, test_groups = (_groups([len(part[which][1]) for part in parts]) for which in (0, 1))
         return Dataset.of(self.name, (train_x, train_y), (test_x, test_y), train_groups, test_groups)
 
-    def place(self) -> Path:
-        """Return the folder of the prepared copy."""
-        return cache.place(self.name, [*self.names, str(self.trained)])
+    def identity(self) -> list[str]:
+        """The sources and how much of them is trained on."""
+        return [*self.names, str(self.trained)]
 
     def _sources(self) -> list[FileSource]:
-        places = (DATASETS[name].loader.split(":") for name in self.names)
-        return [cast(FileSource, getattr(import_module(module), attribute)) for module, attribute in places]
+        return [cast(FileSource, data.source(name)) for name in self.names]
 
 
 def _parts(source: Dataset, trained: int) -> tuple[tuple[Images, Labels], tuple[Images, Labels]]:
@@ -146,13 +147,112 @@ SYNTHDIGITS = SynthDigits(
     files=tuple(
         Original(f"SynthDigits/synth_{part}_32x32.mat", also=(f"synth_{part}_32x32.mat",)) for part in ("train", "test")
     ),
-    downloads=(FEDBN_DIGITS,),
+    archive=FEDBN_DIGITS,
 )
 MNIST_M = MnistM(
     info=DATASETS["mnist_m"],
     form="a pickle of arrays train, valid, test and their labels",
     files=(Original("MNIST_M/mnistm_data.pkl", also=("mnistm_data.pkl",)),),
-    downloads=(FEDBN_DIGITS,),
+    archive=FEDBN_DIGITS,
 )
 DIGITS5 = Sources(DATASETS["digits5"], ("mnist", "svhn", "usps", "synthdigits", "mnist_m"))
 MNIST_USPS = Sources(DATASETS["mnist_usps"], ("mnist", "usps"))
+
+
+# --- pickled arrays of whole numbers
+
+
+class ForbiddenPickle(pickle.UnpicklingError):
+    """A pickle names or holds something that has no place in a file of numbers."""
+
+
+def load_arrays(blob: bytes) -> dict[Any, Any]:
+    """The dictionary in a pickle; of its values, arrays of whole numbers become read-only numpy arrays.
+
+    Text of Python 2 comes as bytes.
+
+    Raises:
+        ForbiddenPickle: it names anything but arrays of whole numbers, or an array is not as long as its shape says.
+        pickle.UnpicklingError: it is no pickle of a dictionary.
+    """
+    try:
+        for opcode, argument, _ in pickletools.genops(blob):  # raises if a string is longer than the file
+            if opcode.name in ("PUT", "LONG_BINPUT") and (argument or 0) > len(blob):
+                raise ForbiddenPickle(f"{len(blob):,} bytes cannot hold {argument:,} objects")
+        content = _Reader(io.BytesIO(blob), encoding="bytes").load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # of almost any kind, as the documentation of pickle says
+        raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
+    if not isinstance(content, dict):
+        raise pickle.UnpicklingError(f"a {type(content).__name__}, not a dictionary")
+    return {key: value.array() if isinstance(value, _Array) else value for key, value in content.items()}
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise ForbiddenPickle(f"{module}.{name} has no place in a file of numbers")
+        return _ALLOWED[module, name]
+
+
+class _Kind:
+    """A numpy.dtype of whole numbers, as a pickle describes it."""
+
+    def __init__(self, name: bytes | str, align: int = 0, copy: int = 0) -> None:
+        self.name = name.decode() if isinstance(name, bytes) else name
+        if self.name not in _KINDS:
+            raise ForbiddenPickle(f"arrays must be of whole numbers, got {self.name!r}")
+
+    def __setstate__(self, state: Any) -> None:
+        """(version, order of bytes, subtype, names, fields, ...): the last three are None of a plain type."""
+        match state:
+            case (_, ("<" | ">" | "|" | b"<" | b">" | b"|") as order, None, None, None, *_):
+                text = order.decode() if isinstance(order, bytes) else order
+                self.name = text + self.name.lstrip("<>|")
+            case _:
+                raise ForbiddenPickle("arrays must be of plain whole numbers")
+
+
+class _Array:
+    """An array, as a pickle describes it: empty at first, then by its state."""
+
+    def __init__(self, subtype: Any, shape: Any, name: Any) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        """(version, shape, type, whether columns come first, content)."""
+        self.state = state
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """The array, once its shape, type and content are known to fit."""
+        match getattr(self, "state", None):
+            case (_, tuple() as shape, _Kind() as kind, bool() as columns_first, bytes() as content):
+                dtype = np.dtype(kind.name)
+            case _:
+                raise ForbiddenPickle("an array must have a shape, a type and bytes")
+        if len(shape) > 4 or not all(type(size) is int and size > 0 for size in shape):
+            raise ForbiddenPickle("an array's shape must be up to four whole numbers >= 1")
+        if prod(shape) * dtype.itemsize != len(content):
+            raise ForbiddenPickle(f"an array's shape and type ask for other than its {len(content):,} bytes")
+        return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def _ndarray(*_: Any) -> None:
+    raise ForbiddenPickle("numpy.ndarray may be named as the class of an array, not called")
+
+
+def _encode(text: str, encoding: str) -> bytes:
+    """How protocol 2 of Python 3 writes bytes."""
+    if encoding not in ("latin1", b"latin1"):
+        raise ForbiddenPickle(f"bytes must be written as latin1, got {encoding!r}")
+    return text.encode("latin1")
+
+
+_KINDS = ("u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
+_ALLOWED = {
+    **{(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")},
+    ("numpy", "ndarray"): _ndarray,
+    ("numpy", "dtype"): _Kind,
+    ("_codecs", "encode"): _encode,
+}

@@ -8,8 +8,8 @@ disagree on the smallest client and on balancing; each stands here under its own
 
 Only the counts are drawn, many tries side by side: if three draws in ten thousand are accepted, cutting the samples
 for each would take minutes. Every partition takes what is asked for and the source of its draws, and gives the
-ascending positions of each client's samples; it raises PartitionError if no draw gives every client enough samples,
-UsageError if there are fewer samples than clients or no usable alpha.
+ascending positions of each client's samples; it raises UsageError if no draw gives every client enough samples, there
+are fewer samples than clients, or alpha is not usable.
 
 Axes: N samples, C classes, K clients, T tries, M clients of a group.
 """
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from bench.data.dealing import (
     MAX_TRIES,
     Counts,
-    PartitionError,
     Positions,
     Wanted,
     batches,
@@ -34,6 +33,7 @@ from bench.data.dealing import (
     deal,
     tries,
 )
+from bench.errors import UsageError
 
 Shares = NDArray[np.float64]
 MIN_SIZE = 10  # of FedMA, NIID-Bench and FL-bench
@@ -63,9 +63,10 @@ class Pool:
 def lda(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """Latent Dirichlet allocation with balancing: clients differ in size and in classes, and hold 10 samples or more.
 
-    Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021, NIID-Bench 2022).
+    Source: Wang et al., FedMA (2020), and its code; also Li et al. (MOON 2021, NIID-Bench 2022, whose
+    `noniid-labeldir` with its beta this is).
     """
-    return _deal_first_accepted("lda", _pool(wanted), wanted, rng)
+    return _deal_first_accepted("lda", wanted, rng)
 
 
 def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -78,15 +79,7 @@ def fedgen(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     """
     sizes, classes = class_sizes(wanted.labels)
     reordered = replace(wanted, labels=rng.permutation(len(sizes))[classes])
-    return _deal_first_accepted("fedgen", _pool(reordered, FEDGEN_MIN_PER_CLASS * len(sizes)), reordered, rng)
-
-
-def niid_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """NIID-Bench's `noniid-labeldir`: balanced, at least 10 samples a client, the same rule as `lda`.
-
-    Source: Li et al., NIID-Bench (2022), and its code, in which alpha is called beta.
-    """
-    return _deal_first_accepted("niid_bench", _pool(wanted), wanted, rng)
+    return _deal_first_accepted("fedgen", reordered, rng, FEDGEN_MIN_PER_CLASS * len(sizes))
 
 
 def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -100,7 +93,7 @@ def pfllib(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
     wanted.check_clients()
     # PFLlib would leave a client without samples if there are hardly more of them than of clients.
     least = max(1, min(PFLLIB_MIN_SIZE, len(wanted.labels) // (2 * wanted.num_clients)))
-    return _deal_first_accepted("pfllib", _pool(wanted, least), wanted, rng)
+    return _deal_first_accepted("pfllib", wanted, rng, least)
 
 
 def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -112,7 +105,7 @@ def fl_bench(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
 
     Source: code of FL-bench.
     """
-    return _deal_first_accepted("fl_bench", _pool(wanted, balanced=False), wanted, rng)
+    return _deal_first_accepted("fl_bench", wanted, rng, balanced=False)
 
 
 def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
@@ -126,7 +119,8 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
     Source: code of Yao et al., FedGKD (2021), built on that of Lin et al., FedDF (2020). It refuses K < 10; here such
     clients are one group.
     """
-    alpha, labels, num_clients = wanted.concentration(), wanted.labels, wanted.num_clients
+    wanted.concentration()
+    labels, num_clients = wanted.labels, wanted.num_clients
     groups = _group_sizes(num_clients, FEDGKD_GROUP)
     shuffled = rng.permutation(len(labels))
     ends = [int(FEDGKD_GROUP / num_clients * len(labels)) * (index + 1) for index in range(len(groups) - 1)]
@@ -134,9 +128,7 @@ def fedgkd_groups(wanted: Wanted, rng: np.random.RandomState) -> list[Positions]
     for members, clients in zip(np.split(shuffled, ends), groups, strict=True):
         sizes, classes = class_sizes(labels[members])
         pool = Pool(sizes, clients, int(0.5 * sum(sizes) / clients))
-        dealt = draw(pool, alpha, rng, wanted.max_tries)
-        if dealt is None:
-            raise _infeasible("fedgkd_groups", pool, wanted)
+        dealt = _first_accepted("fedgkd_groups", pool, wanted, rng)
         laid += [members[part] for part in deal(classes, dealt, rng)]
     chunk = len(labels) // num_clients
     return [np.sort(part) for part in np.split(np.concatenate(laid)[: chunk * num_clients], num_clients)]
@@ -210,34 +202,32 @@ def propose(
     return counts, sound & (held.min(axis=1) >= pool.min_size)
 
 
-def _deal_first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> list[Positions]:
-    """Give samples out by the first accepted draw from a pool of all clients, by the rule of the partition `name`."""
-    _, classes = class_sizes(wanted.labels)
-    samples, least = len(wanted.labels), pool.min_size
-    if pool.num_clients * least > samples:
-        raise PartitionError(
-            f"num_clients must be <= {samples // least} for partition {name}, which gives each client at least "
-            f"{least:,} of {samples:,} samples, got {pool.num_clients}; lower it, or use more of the training data"
+def _deal_first_accepted(
+    name: str, wanted: Wanted, rng: np.random.RandomState, min_size: int = MIN_SIZE, balanced: bool = True
+) -> list[Positions]:
+    """Give all samples to all clients by the first accepted draw, by the rule of the partition `name`."""
+    wanted.concentration()
+    samples = len(wanted.labels)
+    if wanted.num_clients * min_size > samples:
+        raise UsageError(
+            f"num_clients must be <= {samples // min_size} for partition {name}, which gives each client at least "
+            f"{min_size:,} of {samples:,} samples, got {wanted.num_clients}; lower it, or use more of the training data"
         )
+    sizes, classes = class_sizes(wanted.labels)
+    pool = Pool(sizes, wanted.num_clients, min_size, balanced)
+    return [np.sort(part) for part in deal(classes, _first_accepted(name, pool, wanted, rng), rng)]
+
+
+def _first_accepted(name: str, pool: Pool, wanted: Wanted, rng: np.random.RandomState) -> Counts:
+    """(C, K) counts of the first accepted draw for the partition `name`; raises UsageError if there is none."""
     dealt = draw(pool, wanted.concentration(), rng, wanted.max_tries)
     if dealt is None:
-        raise _infeasible(name, pool, wanted)
-    return [np.sort(part) for part in deal(classes, dealt, rng)]
-
-
-def _infeasible(name: str, pool: Pool, wanted: Wanted) -> PartitionError:
-    """The error of a request that no draw from `pool` meets."""
-    return PartitionError(
-        f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
-        f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every client at "
-        f"least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more of the training data"
-    )
-
-
-def _pool(wanted: Wanted, min_size: int = MIN_SIZE, balanced: bool = True) -> Pool:
-    """All samples of a request for all of its clients; raises as `Wanted.concentration` does."""
-    wanted.concentration()
-    return Pool(class_sizes(wanted.labels)[0], wanted.num_clients, min_size, balanced)
+        raise UsageError(
+            f"partition {name} with alpha={wanted.alpha:g} and num_clients={wanted.num_clients} on "
+            f"{len(wanted.labels):,} samples: none of {tries(pool.numbers, wanted.max_tries):,} draws gave every "
+            f"client at least {pool.min_size:,} samples; raise alpha, lower num_clients, or use more training data"
+        )
+    return dealt
 
 
 def _group_sizes(num_clients: int, size: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Data sets that need no file: scikit-learn's 8x8 digits, for tests and first tries, and four classes in the plane.
+"""Data sets that need no file: scikit-learn's 8x8 digits, for tests and first tries, four classes in the plane, noise.
 
 Sources: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits (1998), UCI Machine Learning Repository,
 https://doi.org/10.24432/C50P49; its test part of 1,797 images, as `sklearn.datasets.load_digits` gives it.
@@ -6,6 +6,9 @@ https://doi.org/10.24432/C50P49; its test part of 1,797 images, as `sklearn.data
 The plane is after FedGKD's Figure 5, whose decision boundaries can be drawn. Yao et al. (2021) draw points "in (-4, 4)"
 with four classes and do not say how many, nor what the classes are. Here 1,000 points of either part are uniform in
 the square, and a class is a quadrant.
+
+Made-up samples have another data set's shapes and classes, and cost what real ones cost. Images of a class share a
+pattern, so that a model learns them: a run on mere noise could diverge before it is timed.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.data.dataset import Dataset, Embedded
+from bench.data.dataset import Dataset
+from bench.data.splits import Split
+from bench.data.table import DatasetInfo
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +31,18 @@ if TYPE_CHECKING:
 TEST_SHARE = 0.2  # of digits
 REACH = 4.0  # of the plane
 COUNT = 1_000  # points of either part
+WORDS = 1_000  # of the vocabulary of made-up texts
+
+
+class Embedded:
+    """A `Source` without files, for classes that say how to `read`."""
+
+    def missing(self, folder: Path) -> list[str]:
+        """Nothing."""
+        return []
+
+    def fetch(self, folder: Path, offline: bool) -> None:
+        """Nothing to do."""
 
 
 class Digits(Embedded):
@@ -66,3 +83,27 @@ def _quadrants(points: NDArray[np.float32]) -> Labels:
 
 
 DIGITS, TOY2D = Digits(), Toy2d()
+
+
+def made_up(
+    constants: DatasetInfo, clients: int, samples: int, auxiliary: int, validation: int, tests: int
+) -> tuple[Dataset, Split]:
+    """A data set like `constants` says: `samples` of each client, `auxiliary` ones of the server, others held out."""
+    owned = clients * samples
+    dataset = Dataset.of(
+        constants.name, made_up_samples(owned + auxiliary + validation, constants), made_up_samples(tests, constants)
+    )
+    order = np.arange(owned + auxiliary + validation)
+    dealt, server, held_out = np.split(order, [owned, owned + auxiliary])
+    empty = tuple(order[:0] for _ in range(clients))
+    return dataset, Split(tuple(np.split(dealt, clients)), empty, server, held_out, "equal")
+
+
+def made_up_samples(count: int, constants: DatasetInfo) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and labels; the labels in turn."""
+    draw, labels = np.random.RandomState(0), np.arange(count, dtype=np.int64) % constants.num_classes
+    if constants.kind == "texts":  # as long as they may be: shorter ones cost less
+        return draw.randint(1, WORDS, (count, *constants.input_shape)).astype(np.int32), labels
+    patterns = draw.randint(0, constants.scale // 2 + 1, (constants.num_classes, *constants.input_shape), np.uint8)
+    noise = draw.randint(0, constants.scale // 2 + 1, (count, *constants.input_shape), np.uint8)
+    return patterns[labels] + noise, labels

@@ -1,24 +1,42 @@
-"""Sources of published files: the prepared copy, the boundary around every reader, the checks of what was read."""
+"""Sources of published files: the boundary around every reader, the checks of what was read, the prepared copy.
+
+A prepared copy is a folder of .npy files, memory-mapped, and made anew whenever in doubt. It is never an error: if the
+folder cannot be written, or holds something else than was written, the originals are read. It counts as long as the
+originals keep their size and time of change, and its own bytes their CRC-32.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bench.data import cache, parquet
-from bench.data.dataset import Dataset, MissingData
-from bench.data.download import Original, fetch, mending
+from bench.atomic_write import atomic_file
+from bench.data import parquet
+from bench.data.dataset import Dataset
+from bench.data.download import Original, cache_dir, fetching, lacking, mending, unpack
 from bench.errors import EnvironmentProblem, with_its_kind
 
 if TYPE_CHECKING:
-    from bench.data.dataset import Labels
     from bench.data.table import DatasetInfo
+
+# Raise it when the files below change their meaning, so that older copies are not taken for new ones.
+LAYOUT = 1
+ARRAYS = ("train_x", "train_y", "test_x", "test_y", "train_groups", "test_groups")  # not every data set has groups
+META = "meta.json"
+
+Stamp = list[list[str | int]]  # path, size and time of change of each file; equal ones mean that nobody touched them
+
+_log = logging.getLogger(__name__)
 
 
 class PreparedSource(ABC):
@@ -27,10 +45,12 @@ class PreparedSource(ABC):
     Attributes:
         info: its entry in `DATASETS`, with which every part is compared.
         form: what a file of the data set holds, for messages.
+        counted: whether the numbers of samples in `info` are published ones.
     """
 
     info: DatasetInfo
     form: str
+    counted: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -41,10 +61,6 @@ class PreparedSource(ABC):
     def title(self) -> str:
         """Name in print."""
         return self.info.title
-
-    def counts(self, folder: Path) -> tuple[int, int] | None:
-        """Samples of the training and the test part; None if nobody has published them."""
-        return self.info.train_size, self.info.test_size
 
     @abstractmethod
     def parse(self, folder: Path) -> Dataset:
@@ -59,8 +75,13 @@ class PreparedSource(ABC):
         """The files that are not in `folder`, as paths below it."""
 
     @abstractmethod
+    def identity(self) -> list[str]:
+        """What a prepared copy depends on besides the files' size and time, such as their checksums."""
+
     def place(self) -> Path:
-        """Return the folder of the prepared copy."""
+        """The folder of the prepared copy; it need not exist."""
+        key = sha256("\n".join([str(LAYOUT), *self.identity()]).encode()).hexdigest()[:12]
+        return cache_dir() / f"{self.name}-{key}"
 
     def originals(self, folder: Path) -> list[Original]:
         """The files that are compared with their checksums before they are read."""
@@ -71,24 +92,21 @@ class PreparedSource(ABC):
 
         Raises MissingData, or EnvironmentProblem for a file that is damaged or not the published one.
         """
-        place, stamp = self.place(), self._stamp(folder)
-        copy = cache.read(place, self.name, stamp)
+        if missing := self.missing(folder):
+            raise lacking(self.title, missing, folder)
+        files = self.present(folder)
+        status = [(str(file), file.stat()) for file in files]
+        stamp: Stamp = [[path, stat.st_size, stat.st_mtime_ns] for path, stat in status]
+        copy = read_copy(self.place(), self.name, stamp)
         if copy is not None:
             return copy
-        files = self.present(folder)
-        where = files[0] if len(files) == 1 else files[0].parent
-        for original in self.originals(folder):
-            original.verify(folder, self.name)
-        with self.reading(where, folder):
+        with self.reading(files[0] if len(files) == 1 else files[0].parent, folder):
+            for original in self.originals(folder):
+                original.verify(folder, self.name)
             dataset = self.parse(folder)
-            self._check(dataset, self.counts(folder))
-        cache.write(place, dataset, stamp)
+            self._check(dataset)
+        write_copy(self.place(), dataset, stamp)
         return dataset
-
-    def labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part; raises as `read` does."""
-        kept = cache.read_labels(self.place(), self._stamp(folder))
-        return self.read(folder).train_y if kept is None else kept
 
     @contextmanager
     def reading(self, file: Path, folder: Path) -> Iterator[None]:
@@ -103,11 +121,13 @@ class PreparedSource(ABC):
                 f"{file}: expected {self.form}, found {size}{with_its_kind(problem)}; {mending(self.name, folder)}"
             ) from problem
 
-    def _check(self, dataset: Dataset, counts: tuple[int, int] | None) -> None:
+    def _check(self, dataset: Dataset) -> None:
         """Compare sizes, shapes and labels with the table; raises ValueError."""
-        parts = ((dataset.train_x, dataset.train_y), (dataset.test_x, dataset.test_y))
-        for number, (part, (x, labels)) in enumerate(zip(("training", "test"), parts, strict=True)):
-            wanted = counts[number] if counts else max(len(labels), 1)
+        for part, x, labels, count in (
+            ("training", dataset.train_x, dataset.train_y, self.info.train_size),
+            ("test", dataset.test_x, dataset.test_y, self.info.test_size),
+        ):
+            wanted = count if self.counted else max(len(labels), 1)
             if not len(x) == len(labels) == wanted:
                 raise ValueError(f"{len(x):,} samples and {len(labels):,} labels of {wanted:,} in the {part} part")
             images = self.info.kind == "images"
@@ -116,14 +136,8 @@ class PreparedSource(ABC):
             if labels.min() < 0 or labels.max() >= self.info.num_classes:
                 last = self.info.num_classes - 1
                 raise ValueError(f"{part} labels {labels.min()} to {labels.max()} that must be in [0, {last}]")
-            if images and counts and len(np.unique(labels)) < self.info.num_classes:
+            if images and self.counted and len(np.unique(labels)) < self.info.num_classes:
                 raise ValueError(f"{len(np.unique(labels))} of {self.info.num_classes} classes in the {part} part")
-
-    def _stamp(self, folder: Path) -> cache.Stamp:
-        missing = self.missing(folder)
-        if missing:
-            raise MissingData(f"{self.title} is not in {folder}: {', '.join(missing)} missing")
-        return cache.stamp(self.present(folder))
 
 
 @dataclass(frozen=True)
@@ -131,27 +145,23 @@ class FileSource(PreparedSource):
     """A `PreparedSource` of published files, or of tables of the Hugging Face hub in their place.
 
     Args:
-        table_parts: names of each part's tables, the first that there is counting.
+        archive: a zip archive of those `files` that cannot be downloaded by themselves.
+        table_parts: how the names of each part's tables begin.
     """
 
     info: DatasetInfo
     form: str
     files: tuple[Original, ...]
-    downloads: tuple[Original, ...] = ()  # the files to download for `files`, archives of several last
+    archive: Original | None = None
     repository: str = ""  # on the hub, as owner/name; empty if its tables are not read
-    table_parts: tuple[tuple[str, ...], ...] = (("train",), ("test",))
-    table_kinds: tuple[str, ...] = (".parquet",)  # how tables' names end
-
-    @property
-    def remotes(self) -> tuple[Original, ...]:
-        """The files to download."""
-        return self.downloads
+    table_parts: tuple[str, ...] = ("train", "test")
 
     def tables(self, folder: Path) -> list[list[Path]]:
         """The hub's tables of each part; [] if there are not all of them, or the published files are here."""
         if not self.repository or all(file.find(folder) for file in self.files if not file.repository):
             return []
-        return parquet.parts(folder / self.name, self.repository, self.table_parts, self.table_kinds)
+        tables = [parquet.find(folder / self.name, self.repository, part) for part in self.table_parts]
+        return tables if all(tables) else []
 
     def present(self, folder: Path) -> list[Path]:
         """The files that there are; tables stand for the data set's own."""
@@ -162,19 +172,89 @@ class FileSource(PreparedSource):
 
     def missing(self, folder: Path) -> list[str]:
         """The files that are not here, unless tables stand for them."""
-        lacking = [file for file in self.files if not file.find(folder)]
-        tables = lacking and self.tables(folder)
-        return [file.path for file in lacking if file.repository or not tables]
+        absent = [file for file in self.files if not file.find(folder)]
+        tables = absent and self.tables(folder)
+        return [file.path for file in absent if file.repository or not tables]
 
     def originals(self, folder: Path) -> list[Original]:
         """The files that are compared with their checksums."""
         present = self.present(folder)
         return [file for file in self.files if file.find(folder) in present]
 
-    def fetch(self, folder: Path, offline: bool) -> None:
-        """Bring the missing files into `folder`, as `bench.data.download.fetch` says."""
-        fetch(self, folder, offline)
+    def identity(self) -> list[str]:
+        """The files' checksums."""
+        return [file.md5 or file.path for file in self.files]
 
-    def place(self) -> Path:
-        """A folder of its own for other files."""
-        return cache.place(self.name, [file.md5 or file.path for file in self.files])
+    def fetch(self, folder: Path, offline: bool) -> None:
+        """Bring the missing files into `folder`; of several processes one does it and the others wait.
+
+        An archive that lies in `folder` is used, even if `offline`, else it is downloaded. Files that are there stay.
+        Raises MissingData if files are missing then, EnvironmentProblem if a download fails or an archive is damaged.
+        """
+        archive = self.archive and self.archive.find(folder)
+        if archive or not offline:
+            with fetching(self.name, self.title, folder):
+                if not offline:
+                    self.download(folder)
+                if archive and (missing := self.missing(folder)):
+                    unpack(archive, missing, folder, self.name)
+        if missing := self.missing(folder):
+            raise lacking(self.title, missing, folder, self.archive)
+
+    def download(self, folder: Path) -> None:
+        """Download the missing files, those without an address in their archive, which does not stay."""
+        missing = self.missing(folder)
+        for file in self.files:
+            if file.path in missing and (file.url or file.repository):
+                file.download(folder)
+        if self.archive and not self.archive.find(folder) and (missing := self.missing(folder)):
+            archive = self.archive.download(folder)
+            try:
+                unpack(archive, missing, folder, self.name)
+            finally:
+                archive.unlink()
+
+
+# --- prepared copies
+
+
+def read_copy(place: Path, name: str, originals: Stamp) -> Dataset | None:
+    """The copy of a data set in the folder `place`, or None if there is none of these originals, or a damaged one."""
+    try:
+        meta: dict[str, Any] = json.loads((place / META).read_text())
+        if meta["originals"] != originals:
+            raise ValueError("the original files have changed")
+        arrays = {}
+        for array, crc in meta["crc32"].items():
+            if _crc(place / f"{array}.npy") != crc:
+                raise ValueError(f"{array}.npy has changed")
+            arrays[array] = np.asarray(np.load(place / f"{array}.npy", mmap_mode="r", allow_pickle=False))
+        return Dataset(name=name, **arrays, hash=str(meta["hash"]))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:  # missing, foreign, cut off, changed
+        _log.debug("no prepared copy in %s: %s", place, problem)
+        return None
+
+
+def write_copy(place: Path, dataset: Dataset, originals: Stamp) -> None:
+    """Keep a copy; several processes may do so at once, and a folder that cannot be written is left alone.
+
+    `originals` is the stamp of the original files, taken before they were read.
+    """
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        kept = [array for array in ARRAYS if getattr(dataset, array) is not None]
+        for array in kept:
+            with atomic_file(place / f"{array}.npy") as file:
+                np.save(file, getattr(dataset, array), allow_pickle=False)
+        sums = {array: _crc(place / f"{array}.npy") for array in kept}
+        text = json.dumps({"hash": dataset.hash, "originals": originals, "crc32": sums})
+        # Last, because it vouches for the others.
+        with atomic_file(place / META) as file:
+            file.write(text.encode())
+    except OSError as problem:
+        _log.info("no prepared copy of %s is kept, so each process reads the originals: %s", dataset.name, problem)
+
+
+def _crc(path: Path) -> int:
+    # Catches accidents (a full disk, a killed writer) at several GB/s; nobody is kept out by it.
+    return zlib.crc32(np.memmap(path, dtype=np.uint8, mode="r").data)

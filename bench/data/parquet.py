@@ -1,4 +1,4 @@
-"""Data sets as parquet files, the way the Hugging Face hub has them: found, fetched and decoded.
+"""Data sets as parquet files, the way the Hugging Face hub has them: found and decoded.
 
 A reader here raises anything about a damaged file, with the file's name; `PreparedSource.read` answers for it.
 """
@@ -13,52 +13,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.data.dataset import MissingData
 from bench.data.download import snapshots
-from bench.errors import EnvironmentProblem, with_its_kind
+from bench.errors import with_its_kind
 
 if TYPE_CHECKING:
     from bench.data.dataset import Images, Labels
 
-SHARD = re.compile(r"-(\d+)-of-(\d+)")  # in a name: which of how many files of a part it is, mostly from 0
+KINDS = (".parquet", ".jsonl")  # how the names of tables end
+SHARDS = re.compile(r"-of-(\d+)")  # in a name: how many files a part has
 
 
-def find(folder: Path, repository: str, part: str, kinds: tuple[str, ...] = (".parquet",)) -> list[Path]:
+def find(folder: Path, repository: str, part: str) -> list[Path]:
     """The tables of one part, in order: in `folder`, else where the hub's own client keeps them; [] if not all are.
 
     Args:
         folder: a copy of the repository, or of its `data` folder.
         repository: on the hub, as owner/name.
         part: how the files' names begin, such as `train`.
-        kinds: how the names end; the first that there is counts.
     """
     kept = [place for version in snapshots(repository, "datasets") for place in (version / "data", version)]
     for place in (folder / "data", folder, *kept):
-        for kind in kinds:
-            files = _all_shards(sorted(place.glob(f"{part}-*{kind}"))) or sorted(place.glob(f"{part}{kind}"))
-            if files:
+        for kind in KINDS:
+            files = sorted(place.glob(f"{part}-*{kind}")) or sorted(place.glob(f"{part}{kind}"))
+            totals = {int(total[1]) for file in files if (total := SHARDS.search(file.name))}
+            if files and totals <= {len(files)}:
                 return files
     return []
-
-
-def parts(
-    folder: Path, repository: str, named: Sequence[Sequence[str]], kinds: tuple[str, ...] = (".parquet",)
-) -> list[list[Path]]:
-    """The tables of each part, as `find` gives them by the first name that there is; [] if a part has none."""
-    tables = [next(filter(None, (find(folder, repository, name, kinds) for name in names)), []) for names in named]
-    return tables if all(tables) else []
-
-
-def _all_shards(files: list[Path]) -> list[Path]:
-    """All files of one download of a part, of which a folder may hold several; all files if no name is numbered."""
-    shards: dict[int, dict[int, Path]] = {}  # by how many files there are in all
-    for file in files:
-        numbers = SHARD.search(file.name)
-        if numbers and int(numbers[1]) <= int(numbers[2]):
-            shards.setdefault(int(numbers[2]), {})[int(numbers[1])] = file
-    return next((list(there.values()) for total, there in shards.items() if len(there) == total), []) or (
-        [] if shards else files
-    )
 
 
 def read(files: Sequence[Path], columns: Sequence[str]) -> dict[str, list[Any]]:
@@ -106,25 +86,3 @@ def decoded(blob: bytes, shape: tuple[int, ...]) -> Images:
             raise ValueError(f"an image of {image.size[1]}x{image.size[0]} pixels")
         pixels = np.asarray(image.convert("L" if shape[0] == 1 else "RGB"))
     return pixels.reshape(*shape[1:], shape[0]).transpose(2, 0, 1)
-
-
-def fetch(repository: str, folder: Path, title: str, offline: bool) -> None:
-    """Download the parquet files of a repository into `folder`; files that are there stay, a broken download goes on.
-
-    Raises MissingData if `offline`, EnvironmentProblem if the download failed.
-    """
-    place = f"put the parquet files of the hub's data set {repository} into {folder}"
-    if offline:
-        raise MissingData(
-            f"{title} is not in {folder.parent}: parquet files missing; {place}, name another folder with --data-dir "
-            "or FEDKD_DATA, or run once without --offline to download them"
-        )
-    from huggingface_hub import snapshot_download
-
-    try:
-        snapshot_download(repository, repo_type="dataset", allow_patterns="data/*.parquet", local_dir=folder)
-    except Exception as problem:  # the client has errors of its own, of its transport, and of libraries below that
-        raise EnvironmentProblem(
-            f"{title} could not be fetched into {folder}: {with_its_kind(problem)}. Check the connection and the space "
-            f"there, or {place}, and run again"
-        ) from problem

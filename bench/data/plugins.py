@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from algorithms.entry_points import Kind
 from algorithms.fingerprint import fingerprint
-from bench import plugins
-from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source
+from bench.data.download import data_dir
 from bench.data.table import GROUPS, DatasetInfo
-from bench.errors import EnvironmentProblem, UsageError
+from bench.errors import UsageError
 from leaderboards.rows.identity import digest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bench.data.dataset import Groups, Labels
 
-KIND = plugins.DATASETS
+KIND = Kind("data set", "fedkd_bench.datasets", UsageError)
 KINDS = {"images": 3, "texts": 1, "vectors": 1}  # what samples may be, and the numbers in their shape
 DTYPES: dict[str, type[np.generic]] = {"images": np.uint8, "texts": np.int32, "vectors": np.float32}
 FIXES = {
@@ -45,10 +45,10 @@ def find(name: str) -> DatasetInfo | None:
     path = KIND.path(name)
     if path is None:
         return None
-    info = replace(plugins.load_info(KIND, name, path, DatasetInfo), name=name)
+    info = replace(KIND.load_entry(name, path, DatasetInfo), name=name)
     for what, wrong in _mistakes(info).items():
         if wrong:
-            raise plugins.problem(KIND, name, f"{what}, got {getattr(info, what.split()[0])!r}")
+            raise KIND.error(name, f"{what}, got {getattr(info, what.split()[0])!r}")
     return info
 
 
@@ -57,14 +57,9 @@ def source(name: str) -> Source:
     """The source of a data set from outside."""
     info = find(name)
     assert info is not None, "only data sets from outside are asked for here"
-    loaded = plugins.load(KIND, name, info.loader)
-    is_class = isinstance(loaded, type)
-    if not is_class and all(hasattr(loaded, method) for method in ("read", "labels", "missing", "fetch")):
+    loaded = KIND.load(name, info.loader)
+    if not isinstance(loaded, type) and all(hasattr(loaded, method) for method in ("read", "missing", "fetch")):
         return cast(Source, loaded)
-    if is_class or not callable(loaded):
-        what = "a class" if is_class else type(loaded).__name__
-        wanted = "name a Source's instance, or a function of arrays"
-        raise plugins.problem(KIND, name, f"loader {info.loader} is {what}: {wanted}")
     return Arrays(info, loaded)
 
 
@@ -84,10 +79,10 @@ def version(name: str) -> str | None:
         told = {field: getattr(info, field) for field in decisive}
         told["normalizations"] = dict(sorted(info.normalizations.items()))
         try:
-            return digest({"content": data.read(paths.data_dir()).hash, **told})[:16]
+            return digest({"content": data.read(data_dir()).hash, **told})[:16]
         except MissingData:
             pass  # a plan without data has runs that nobody has made
-    modules = [plugins.module_of(path) for path in (KIND.path(name) or "", info.loader)]
+    modules = [path.partition(":")[0] for path in (KIND.path(name) or "", info.loader)]
     return f"{fingerprint(dict.fromkeys(modules)):08x}"
 
 
@@ -108,10 +103,6 @@ class Arrays:
         """The data set, with copies of the arrays; raises MissingData if the function did not find a file."""
         return self.dataset
 
-    def labels(self, folder: Path) -> Labels:
-        """(N,) labels of the training part; raises as `read` does."""
-        return self.dataset.train_y
-
     def missing(self, folder: Path) -> list[str]:
         """The file that the function did not find."""
         try:
@@ -121,9 +112,8 @@ class Arrays:
         return []
 
     def fetch(self, folder: Path, offline: bool) -> None:
-        """Nothing can be fetched; raises EnvironmentProblem if something is missing."""
-        for problem in self.missing(folder):
-            raise EnvironmentProblem(problem)
+        """Nothing can be fetched; raises MissingData if something is missing."""
+        self.read(folder)
 
     @cached_property
     def dataset(self) -> Dataset:
@@ -141,7 +131,7 @@ class Arrays:
         except Exception as error:
             raise self._problem(f"its function raises {type(error).__name__}: {error}") from error
         if not isinstance(parts, tuple | list) or len(parts) != 2:
-            raise self._problem(f"its function must give the training and the test part, got {_told(parts)}")
+            raise self._problem(f"its function must give the training and the test part, got {type(parts).__name__}")
         train, test = (self._part(*pair) for pair in zip(("train", "test"), parts, strict=True))
         return Dataset.of(self.info.name, train[:2], test[:2], train[2], test[2])
 
@@ -149,13 +139,12 @@ class Arrays:
         """One part, checked and copied: nobody else can write to it."""
         names = ("x", "labels", "groups") if self.info.groups else ("x", "labels")
         if not isinstance(given, tuple | list) or len(given) != len(names):
-            raise self._problem(f"the {part} part must be ({', '.join(names)}), got {_told(given)}")
+            raise self._problem(f"the {part} part must be ({', '.join(names)}), got {type(given).__name__}")
         arrays = [np.asarray(array) for array in given]
         count = self.info.train_size if part == "train" else self.info.test_size
         for name, array in zip(names, arrays, strict=True):
-            if array.ndim < 1 or len(array) != count:
-                length = len(array) if array.ndim else "no array"
-                raise self._problem(f"{part} {name}: {part}_size is {count:,}, got {length}")
+            if array.shape[:1] != (count,):
+                raise self._problem(f"{part} {name}: {part}_size is {count:,}, got shape {array.shape}")
         labels = self._whole(f"{part} labels", arrays[1], self.info.num_classes)
         groups = self._whole(f"{part} groups", arrays[2]) if self.info.groups else None
         return self._samples(f"{part} x", arrays[0]), labels, groups
@@ -182,8 +171,8 @@ class Arrays:
             raise self._problem(f"{what} must count from 0{below}, got {values.min()} to {values.max()}")
         return np.array(values, np.int64)
 
-    def _problem(self, what: str) -> UsageError:
-        return plugins.problem(KIND, self.info.name, what)
+    def _problem(self, what: str) -> ValueError:
+        return KIND.error(self.info.name, what)
 
 
 def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
@@ -192,31 +181,25 @@ def _mistakes(info: DatasetInfo) -> Mapping[str, bool]:
     numbers = KINDS.get(kind, 0)
     fitting = isinstance(shape, tuple) and len(shape) == numbers and all(map(_positive, shape))
     try:
-        rules = list(info.normalizations.values()) if kind == "images" else []
-        normal = all(len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules)
+        normal = "none" in info.normalizations
+        if kind == "images":
+            rules = info.normalizations.values()
+            normal = bool(rules) and all(len(mean) == len(std) == shape[0] and min(std) > 0 for mean, std in rules)
     except (TypeError, ValueError, AttributeError):
         normal = False
-    normal = normal and (bool(rules) if kind == "images" else "none" in info.normalizations)
     return {
         f"kind must be one of {', '.join(KINDS)}": kind not in KINDS,
         f"input_shape must be {numbers} whole numbers > 0 for {kind}, as (channels, rows, columns) or (length,)": (
             not fitting
         ),
         "num_classes must be a whole number > 1": not _positive(info.num_classes) or info.num_classes < 2,
-        "train_size must be a whole number > 0": not _positive(info.train_size),
-        "test_size must be a whole number > 0": not _positive(info.test_size),
         "scale must be a whole number from 1 to 255": not _positive(info.scale) or info.scale > 255,
         f"groups must be one of {', '.join(map(repr, GROUPS))}": info.groups not in GROUPS,
-        "loader must be 'module:name'": ":" not in info.loader,
         'normalizations must map a rule to a mean and a deviation > 0 for each channel, or be {"none": ((), ())}': (
-            fitting and not normal
+            not normal
         ),
     }
 
 
 def _positive(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _told(given: Any) -> str:
-    return f"{len(given)} things" if isinstance(given, tuple | list) else type(given).__name__

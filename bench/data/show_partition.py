@@ -51,30 +51,22 @@ def _parser() -> Parser:
     parser.add_argument("--alpha", type=float, metavar="A", help="Dirichlet concentration; small is non-IID")
     parser.add_argument("--partition", default="lda", metavar="NAME", help="how samples are shared out (default lda)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the draws (default 0)")
-    parser.add_argument(
-        "--plot", nargs="?", const="", metavar="FILE", help="also draw it; .svg or .png (default named after the rest)"
-    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw it; .svg or .png")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument("--data-dir", metavar="DIR", help=DATA_DIR)
     return parser
 
 
 def _show(given: argparse.Namespace) -> None:
-    path = None
-    if given.plot is not None:
-        alpha = [] if given.alpha is None else [f"{given.alpha:g}"]
-        parts = [given.dataset, given.partition, *alpha, f"{given.clients}clients", f"seed{given.seed}"]
-        path = Path(given.plot or "-".join(parts).replace(":", "-") + ".svg")  # some file systems have no colon
-        _check_plot(path, given.clients)
+    if given.plot:
+        _check_plot(given.plot, given.clients)
     shown = _shared_out(given)
-    if path:
-        _draw(shown, path)
+    if given.plot:
+        _draw(shown, given.plot)
     if given.json:
         sys.stdout.write(json.dumps(shown) + "\n")
     else:
         _print(shown)
-    if path:
-        sys.stderr.write(f"picture: {path}\n")
 
 
 def _shared_out(given: argparse.Namespace) -> dict[str, Any]:
@@ -85,12 +77,13 @@ def _shared_out(given: argparse.Namespace) -> dict[str, Any]:
         setting = Setting(dataset=given.dataset, partition=given.partition, alpha=alpha, num_clients=given.clients)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    labels = data.labels(given.dataset, given.data_dir)
-    if labels is None:
+    dataset = data.read(given.dataset, given.data_dir)
+    if dataset is None:
         folder = ("--data-dir", given.data_dir) if given.data_dir else ()
         brings = shell_command("bench.data", "prepare", given.dataset, *folder)
         raise EnvironmentProblem(f"{given.dataset} is not in {data.data_dir(given.data_dir)}; run {brings}")
-    shares = split(setting, labels, given.seed, data.groups(given.dataset, given.data_dir))
+    labels = dataset.train_y
+    shares = split(setting, labels, given.seed, dataset.train_groups)
     counts = np.stack([np.bincount(labels[index], minlength=info.num_classes) for index in shares.clients])
     sizes = counts.sum(axis=1)
     return {

@@ -62,8 +62,8 @@ def split(setting: Setting, train_labels: Positions, seed: int, groups: Position
     writer of each training sample, if the data set records it (`Dataset.train_groups`).
 
     Raises:
-        UsageError: the setting asks for more than there is, or names an unknown partition.
-        PartitionError: no draw of the partition is accepted.
+        UsageError: the setting asks for more than there is, or names an unknown partition, or none of its draws is
+            accepted.
     """
     auxiliary, validation, owned = _shared_out(setting, train_labels, seed, groups)
     ranks = _ranks(seed, "local_test", len(train_labels))
@@ -180,8 +180,6 @@ def _partition(
     setting: Setting, labels: Positions, groups: Positions | None, shared: Positions, seed: int
 ) -> list[Positions]:
     entry = partition(setting.partition)
-    if entry.needs_alpha and setting.alpha is None:
-        raise UsageError(f"alpha must be a number > 0 for partition {setting.partition}, got None; try alpha=0.5")
     if entry.groups and (groups is None or data.info(setting.dataset).groups != entry.groups):
         having = ", ".join(name for name, info in DATASETS.items() if info.groups == entry.groups)
         raise UsageError(

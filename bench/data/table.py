@@ -206,7 +206,7 @@ _INFOS = (
         200,
         (3, 64, 64),
         (100_000, 10_000),
-        "tiny_imagenet:TINY_IMAGENET",
+        "vision:TINY_IMAGENET",
         _TINY,
         248_100_043,
         flip=True,

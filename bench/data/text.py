@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bench.data import parquet
 from bench.data.dataset import PAD, Dataset
-from bench.data.download import DISTILBERT, Original, hub_file
+from bench.data.download import DISTILBERT, Original
 from bench.data.files import FileSource
 from bench.data.table import DATASETS, TOKENS
 
@@ -29,11 +29,11 @@ LEAF = re.compile(r"\(\d ([^()]+)\)")  # (label word)
 TREE = re.compile(r"\(\d .*\)$")
 BRACKETS = {"-LRB-": "(", "-RRB-": ")"}  # which trees need for themselves
 
-VOCABULARY = hub_file(
-    DISTILBERT,
+VOCABULARY = Original(
     "distilbert-base-uncased/vocab.txt",
     "64800d5d8528ce344256daf115d4965e",
-    ("bert-base-uncased/vocab.txt",),
+    also=("bert-base-uncased/vocab.txt",),
+    repository=DISTILBERT,
 )
 
 Part = list[tuple[str, int]]  # texts, each with its label from 0
@@ -130,7 +130,7 @@ _NEWS_FILES = tuple(
         f"ag_news_csv/{part}.csv",
         md5,
         also=tuple(f"{place}/{part}.csv" for place in ("AG_NEWS", "datasets/AG_NEWS", "ag_news")),
-        urls=(f"{_NEWS}/{part}.csv",),
+        url=f"{_NEWS}/{part}.csv",
     )
     for part, md5 in (("train", "b1a00f826fdfbd249f79597b59e1dc12"), ("test", "d52ea96a97a2d943681189a97654912d"))
 )
@@ -141,23 +141,20 @@ _TREES_FILES = tuple(
 _TREES = Original(
     "trainDevTestTrees_PTB.zip",
     also=("sst5/trainDevTestTrees_PTB.zip",),
-    urls=("https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",),
+    url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
 )
 AG_NEWS = AgNews(
     info=DATASETS["ag_news"],
     form="lines of class, title, description, or a table of text and label",
     files=(VOCABULARY, *_NEWS_FILES),
-    downloads=(VOCABULARY, *_NEWS_FILES),
     repository="fancyzhx/ag_news",
-    table_kinds=(".parquet", ".jsonl"),
 )
 SST5 = Sst5(
     info=DATASETS["sst5"],
     form="a tree a line, as (3 (2 It) ...), or a table of text and label",
     files=(VOCABULARY, *_TREES_FILES),
-    downloads=(VOCABULARY, _TREES),
+    archive=_TREES,
     repository="SetFit/sst5",
-    table_parts=(("train",), ("validation", "dev"), ("test",)),
-    table_kinds=(".parquet", ".jsonl"),
+    table_parts=("train", "dev", "test"),
     development=1_101,
 )

@@ -1,19 +1,24 @@
-"""MNIST, EMNIST's letters, USPS, SVHN and CIFAR, which torchvision reads; its addresses and checksums are used as well.
+"""MNIST, EMNIST's letters, USPS, SVHN and CIFAR, which torchvision downloads and reads; and Tiny-ImageNet.
 
 The files lie where torchvision puts them, so a folder that torchvision has filled can be used as it is; USPS and SVHN
 also where the code of FedBN (Li et al. 2021) puts them. torchvision is imported to download and to prepare, no later.
+
+Tiny-ImageNet has 200 classes of ImageNet in 64x64 pixels, numbered in the order of their names in WordNet; its
+validation part is the test part. The published archive is read as it is, or Hugging Face's `zh-plus/tiny-imagenet`.
 
 Sources: Y. LeCun, C. Cortes, C. Burges, The MNIST Database of Handwritten Digits (1998); G. Cohen et al., EMNIST:
 Extending MNIST to Handwritten Letters (2017), whose images stay transposed; J. J. Hull, A Database for Handwritten Text
 Recognition Research (1994), also as `flwrlabs/usps` on the Hugging Face hub; Y. Netzer et al., Reading Digits in
 Natural Images with Unsupervised Feature Learning (2011); A. Krizhevsky, Learning Multiple Layers of Features from Tiny
-Images (2009).
+Images (2009); Stanford CS231n, Tiny-ImageNet (2015).
 """
 
 from __future__ import annotations
 
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,24 +46,6 @@ class Vision(FileSource):
     parts: tuple[dict[str, Any], dict[str, Any]] = ({"train": True}, {"train": False})
     first_label: int = 0  # number of the first class in the files
 
-    @property
-    def remotes(self) -> tuple[Original, ...]:
-        """The files to download, from torchvision."""
-        from torchvision import datasets
-
-        theirs = getattr(datasets, self.theirs)
-        if self.theirs == "MNIST":
-            packed = [(f"MNIST/raw/{name}", md5) for name, md5 in theirs.resources]
-            mirrored = [tuple(mirror + name for mirror in theirs.mirrors) for name, _ in theirs.resources]
-        elif self.theirs == "EMNIST":
-            packed, mirrored = [("EMNIST/raw/gzip.zip", theirs.md5)], [(theirs.url,)]
-        elif self.theirs.startswith("CIFAR"):
-            packed, mirrored = [(theirs.filename, theirs.tgz_md5)], [(theirs.url,)]
-        else:
-            listed = [theirs.split_list[part] for part in ("train", "test")]
-            packed, mirrored = [(name, md5) for _, name, md5 in listed], [(url,) for url, _, _ in listed]
-        return tuple(Original(*each, urls=urls) for each, urls in zip(packed, mirrored, strict=True))
-
     def parse(self, folder: Path) -> Dataset:
         """Read the tables, else the files by torchvision."""
         tables = self.tables(folder)
@@ -68,6 +55,17 @@ class Vision(FileSource):
             train = self._part(folder, self.files[0], self.parts[0])
             test = self._part(folder, self.files[-1], self.parts[1])
         return Dataset.of(self.name, train, test)
+
+    def download(self, folder: Path) -> None:
+        """Have torchvision download all files beside those of `folder`, and keep the missing ones."""
+        from torchvision import datasets
+
+        with TemporaryDirectory(dir=folder, prefix=f".{self.name}-") as scratch:
+            for arguments in self.parts:
+                getattr(datasets, self.theirs)(scratch, download=True, **arguments)
+            for path in self.missing(folder):
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (Path(scratch) / path).replace(folder / path)
 
     def _part(self, folder: Path, file: Original, arguments: dict[str, Any]) -> tuple[Images, Labels]:
         """(N, C, H, W) pixels and (N,) labels of a part that has this file."""
@@ -86,6 +84,39 @@ class Vision(FileSource):
             elif self.theirs.startswith("CIFAR"):
                 pixels = pixels.transpose(0, 3, 1, 2)
             return np.ascontiguousarray(pixels), labels
+
+
+@dataclass(frozen=True)
+class TinyImageNet(FileSource):
+    """The `Source` of Tiny-ImageNet."""
+
+    def parse(self, folder: Path) -> Dataset:
+        """Read the tables, else the archive."""
+        if tables := self.tables(folder):
+            train, test = (parquet.labelled(part, self.info.input_shape) for part in tables)
+            return Dataset.of(self.name, train, test)
+        with zipfile.ZipFile(self.files[0].find(folder) or folder) as archive:
+            base = self.files[0].path.removesuffix(".zip")
+            labels = {
+                wnid: label for label, wnid in enumerate(sorted(archive.read(f"{base}/wnids.txt").decode().split()))
+            }
+            rows = [line.split() for line in archive.read(f"{base}/val/val_annotations.txt").decode().splitlines()]
+            train_images = sorted(path for path in archive.namelist() if "/train/" in path and path.endswith(".JPEG"))
+            return Dataset.of(
+                self.name,
+                self._decoded(archive, [(path, labels[path.split("/")[2]]) for path in train_images]),
+                self._decoded(archive, [(f"{base}/val/images/{row[0]}", labels[row[1]]) for row in sorted(rows)]),
+            )
+
+    def _decoded(self, archive: zipfile.ZipFile, images: list[tuple[str, int]]) -> tuple[Images, Labels]:
+        """(N, 3, 64, 64) pixels and (N,) labels of images by path."""
+        pixels = np.empty((len(images), *self.info.input_shape), np.uint8)
+        for position, (path, _) in enumerate(images):
+            try:
+                pixels[position] = parquet.decoded(archive.read(path), self.info.input_shape)
+            except Exception as problem:
+                raise ValueError(f"{path}: {problem}") from problem
+        return pixels, np.array([label for _, label in images], np.int64)
 
 
 MNIST = Vision(
@@ -151,4 +182,17 @@ CIFAR100 = Vision(
         Original("cifar-100-python/test", "f0ef6b0ae62326f3e7ffdfab6717acfc"),
     ),
     theirs="CIFAR100",
+)
+TINY_IMAGENET = TinyImageNet(
+    info=DATASETS["tiny_imagenet"],
+    form="an archive of wnids.txt, val/val_annotations.txt and images of 64x64, or a table of images",
+    files=(
+        Original(
+            "tiny-imagenet-200.zip",
+            "90528d7ca1a48142e341f4ef8d21d0de",
+            url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        ),
+    ),
+    repository="zh-plus/tiny-imagenet",
+    table_parts=("train", "valid"),
 )

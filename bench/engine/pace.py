@@ -16,11 +16,11 @@ from typing import Any
 
 from algorithms import build
 from bench.data import info
-from bench.data.made_up import made_up
+from bench.data.embedded import made_up
 from bench.engine.process import prepare_process
 from bench.engine.simulation import Simulation
 from bench.errors import with_its_kind
-from bench.models.weights import WEIGHTS
+from bench.models import weights
 from bench.planning.cost_model import SERVER_STEPS, Pace
 from search_spaces import Setting
 
@@ -73,8 +73,8 @@ def _round(
         RuntimeError: the run diverged, and there is nothing left to time.
     """
     base, *forms = setting.model.split("+")
-    if base in WEIGHTS:
-        base = WEIGHTS[base].without
+    if weights.starts_from_them(base):
+        base = weights.DRAWN
     setting = replace(
         setting,
         model="+".join([base, *forms]),

@@ -110,10 +110,11 @@ def _shared_out(fields: str, seed: int) -> tuple[Counts, str] | None:
 
     try:
         setting = Setting(**json.loads(fields))
-        labels = data.labels(setting.dataset)
-        if labels is None:
+        dataset = data.read(setting.dataset)
+        if dataset is None:
             return None
-        shares = split(setting, labels, seed, data.groups(setting.dataset))
+        labels = dataset.train_y
+        shares = split(setting, labels, seed, dataset.train_groups)
         classes = data.info(setting.dataset).num_classes
     except (ValueError, EnvironmentProblem):  # of a data set or partition that is not installed here, say
         return None

@@ -12,24 +12,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bench.errors import UsageError
-from bench.models import plugins
-from bench.models.plugins import info, parse
+from bench.models.plugins import info, parse, version
 from bench.models.table import MODELS, ModelInfo
 
 if TYPE_CHECKING:
     from torch import nn
 
 PROJECTION = 256  # MOON, section 4.1: the projection head's output
-
-
-def version(name: str) -> int | None:
-    """A number that changes with the source of a model from outside, whatever its form; None for this suite's own.
-
-    Raises:
-        UsageError: one from outside is not what it should be.
-    """
-    base = name.partition("+")[0]
-    return None if base in MODELS else plugins.version(base)
 
 
 def spelt(name: str) -> str:
@@ -49,11 +38,7 @@ def check_model(name: str, input_shape: tuple[int, ...], kind: str | None = None
     entry, _, _ = parse(name)
     if not entry.fits(input_shape, kind):
         fitting = ", ".join(key for key, value in MODELS.items() if value.fits(input_shape, kind)) or "none here"
-        has = f"texts of {input_shape[0]} tokens"
-        if len(input_shape) > 1:
-            has = "x".join(map(str, input_shape[1:]))
-        elif kind == "vectors":
-            has = f"vectors of {input_shape[0]} numbers"
+        has = f"{kind or 'samples'} of {'x'.join(map(str, input_shape))}"
         raise UsageError(f"model {name!r} takes {entry.inputs}, the data set has {has}; models that fit: {fitting}")
     _body_size(name, input_shape)
 
@@ -77,7 +62,7 @@ def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     if entry.features and entry.body_parameters:
         added = entry.batchnorm_parameters if batchnorm else 0
         return entry.features, entry.body_parameters(input_shape[0]) + added
-    from bench.models.counting import counted
+    from bench.models.classifier import counted
 
     return counted(name, input_shape)
 
@@ -89,14 +74,12 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
         UsageError: no such model, or inputs of another size.
         EnvironmentProblem: its pretrained weights are not here and cannot be fetched.
     """
-    from bench.models.heads import Classifier
+    from bench.models.classifier import Classifier, body_of
 
     check_model(name, input_shape)
     entry, head, batchnorm = parse(name)
     features, _ = _body_size(name, input_shape)
     if name.partition("+")[0] not in MODELS:
-        from bench.models.counting import body_of
-
         body = body_of(name, input_shape)
     else:
         module, _, function = entry.factory.partition(":")

@@ -1,4 +1,4 @@
-"""Convolutional networks without residuals.
+"""Convolutional networks without residuals, and a small multilayer perceptron.
 
 Where a paper has ReLU and then MaxPool, ReLU stands behind the pooling, where it has a quarter of the values to go
 through: it keeps their order, so that numbers and gradients are the same to the last bit.
@@ -11,6 +11,19 @@ from functools import partial
 from torch import nn
 
 ReLU = partial(nn.ReLU, inplace=True)  # nobody reads its input again
+
+
+def MLP(numbers: int, batchnorm: bool) -> nn.Module:
+    """Flatten, then twice Linear(., 64)-[BatchNorm]-ReLU."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs in (numbers, 64):
+        layers += [nn.Linear(inputs, 64), *([nn.BatchNorm1d(64)] if batchnorm else []), ReLU()]
+    return nn.Sequential(*layers)
+
+
+def MLP8(channels: int, batchnorm: bool) -> nn.Module:
+    """The same of images (B, channels, 8, 8)."""
+    return MLP(64 * channels, batchnorm)
 
 
 def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:

@@ -6,7 +6,6 @@ goes through Linear-ReLU-Dropout(0.2), as in transformers' own classifier and in
 
 from __future__ import annotations
 
-from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,8 @@ from torch import Tensor, nn
 
 from bench.data.dataset import PAD
 from bench.errors import EnvironmentProblem
+from bench.models import weights
 from bench.models.table import TOKENS, WORDS
-from bench.models.weights import DISTILBERT
 
 if TYPE_CHECKING:
     from transformers import DistilBertConfig
@@ -66,17 +65,21 @@ def pretrained(tokens: int, batchnorm: bool) -> nn.Module:
     """DistilBERT with the weights of distilbert-base-uncased; only the dense layer is drawn.
 
     Raises:
-        EnvironmentProblem: the weights are not here (`bench.models.weights.provide` fetches them), or are damaged.
+        EnvironmentProblem: the weights are not here (`weights.fetch` fetches them), or are damaged.
     """
+    from safetensors.torch import load_file
+
     body = _build(BASE)
-    file = DISTILBERT.here()
+    file = weights.here()
     try:
-        body.encoder.load_state_dict(encoder_weights(file))
+        tensors, prefix = load_file(file), "distilbert."  # the file has the head for masked words as well
+        encoder = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        body.encoder.load_state_dict(encoder)
     except Exception as error:
         why = shorten(str(error), 200)
         raise EnvironmentProblem(
-            f"{file} does not hold the weights of {DISTILBERT.title}; delete it and run `python -m bench.data prepare "
-            f"{DISTILBERT.name}`, which fetches it anew ({why})"
+            f"{file} does not hold the weights of {weights.TITLE}; delete it and run `python -m bench.data prepare "
+            f"{weights.PRETRAINED}`, which fetches it anew ({why})"
         ) from error
     return body
 
@@ -89,14 +92,6 @@ def scratch(tokens: int, batchnorm: bool) -> nn.Module:
 def tiny(tokens: int, batchnorm: bool) -> nn.Module:
     """The same form with 2 layers of 32, weights drawn."""
     return _build(TINY)
-
-
-def encoder_weights(file: Path) -> dict[str, Tensor]:
-    """The encoder's tensors by name, without the head for masked words that the file also has."""
-    from safetensors.torch import load_file
-
-    prefix = "distilbert."
-    return {name.removeprefix(prefix): value for name, value in load_file(file).items() if name.startswith(prefix)}
 
 
 def _build(sizes: dict[str, int]) -> DistilBert:
@@ -120,6 +115,6 @@ def _attention(
 
     Transformers' own functions draw masks that can neither be vmapped nor repeated.
     """
-    weights = (query @ key.transpose(2, 3) * scaling + attention_mask).softmax(-1)
-    weights = module.dropout(weights)  # type: ignore[operator]
-    return (weights @ value).transpose(1, 2), weights
+    shares = (query @ key.transpose(2, 3) * scaling + attention_mask).softmax(-1)
+    shares = module.dropout(shares)  # type: ignore[operator]
+    return (shares @ value).transpose(1, 2), shares

@@ -6,38 +6,17 @@ Imports neither torch nor ray; the module that the entry stands in may.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
+from algorithms.entry_points import Kind
 from algorithms.fingerprint import fingerprint
-from bench import plugins
 from bench.errors import UsageError
 from bench.models.table import MODELS, ModelInfo
 from bench.terminal.values import unknown
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-KIND = plugins.MODELS
+KIND = Kind("model", "fedkd_bench.models", UsageError)
 
 
 @cache
-def find(name: str) -> ModelInfo | None:
-    """The entry of a model that is not of this suite, by name or `module:name`; None if no package has it.
-
-    Raises:
-        UsageError: its module, or what it says of the model, is not what it should be.
-    """
-    path = KIND.path(name)
-    if path is None:
-        return None
-    entry = plugins.load_info(KIND, name, path, ModelInfo)
-    if ":" not in entry.factory:
-        raise problem(name, f"factory must be 'module:function', got {entry.factory!r}")
-    if entry.batchnorm_form and entry.always_batchnorm:
-        raise problem(name, "batchnorm_form and always_batchnorm exclude each other: a +bn form is one of two")
-    return entry
-
-
 def info(name: str) -> ModelInfo:
     """A model's entry, or that of one from outside: an entry point's name, or `module:name`; without its form.
 
@@ -46,9 +25,12 @@ def info(name: str) -> ModelInfo:
     """
     if name in MODELS:
         return MODELS[name]
-    entry = find(name)
-    if entry is None:
+    path = KIND.path(name)
+    if path is None:
         raise unknown("model", name, [*MODELS, *KIND.names()], importable=True)
+    entry = KIND.load_entry(name, path, ModelInfo)
+    if entry.batchnorm_form and entry.always_batchnorm:
+        raise KIND.error(name, "batchnorm_form and always_batchnorm exclude each other: a +bn form is one of two")
     return entry
 
 
@@ -74,27 +56,15 @@ def parse(name: str) -> tuple[ModelInfo, bool, bool]:
     return entry, "head" in forms, "bn" in forms
 
 
-def factory_of(name: str, entry: ModelInfo) -> Callable[..., Any]:
-    """What makes the body.
-
-    Raises:
-        UsageError: it cannot be imported, or called.
-    """
-    factory = plugins.load(KIND, name, entry.factory)
-    if not callable(factory):
-        raise problem(name, f"factory {entry.factory} is no class or function, but {type(factory).__name__}")
-    return factory  # type: ignore[no-any-return]
-
-
 @cache
 def version(name: str) -> int | None:
-    """A number that changes with the source of a model from outside; None where no package has one of that name."""
-    entry = find(name)
-    if entry is None:
+    """A number that changes with the source of a model from outside, whatever its form; None for this suite's own.
+
+    Raises:
+        UsageError: one from outside is not what it should be.
+    """
+    base = name.partition("+")[0]
+    if base in MODELS:
         return None
-    return fingerprint(dict.fromkeys(plugins.module_of(path) for path in (KIND.path(name) or "", entry.factory)))
-
-
-def problem(name: str, what: str) -> UsageError:
-    """Make the error of a plug-in, to be raised."""
-    return plugins.problem(KIND, name, what)
+    paths = (KIND.path(base) or "", info(base).factory)
+    return fingerprint(dict.fromkeys(path.partition(":")[0] for path in paths))

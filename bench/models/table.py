@@ -70,7 +70,7 @@ def _distilbert(factory: str, summary: str, features: int, total: int) -> ModelI
 
 MODELS: dict[str, ModelInfo] = {
     "mlp": ModelInfo(
-        "bench.models.mlp:MLP8",
+        "bench.models.cnn:MLP8",
         "two hidden layers of 64 units, for 8x8 inputs",
         64,
         lambda channels: 4_096 * channels + 4_224,
@@ -79,7 +79,7 @@ MODELS: dict[str, ModelInfo] = {
         batchnorm_parameters=256,
     ),
     "mlp_vectors": ModelInfo(
-        "bench.models.mlp:MLP",
+        "bench.models.cnn:MLP",
         "two hidden layers of 64 units, for vectors: with the last, the 3-layer MLP of FedGKD's toy task",
         64,
         lambda numbers: 64 * numbers + 4_224,

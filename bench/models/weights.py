@@ -1,88 +1,65 @@
-"""Pretrained weights: files that a model starts from, found, fetched, remembered. Imports neither torch nor ray."""
+"""DistilBERT's pretrained weights: a file that is found, fetched, remembered. Imports neither torch nor ray."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bench.data import download, paths
+from bench.data import download
 from bench.data.dataset import MissingData
-from bench.data.download import Original
 from bench.errors import EnvironmentProblem
 
+PRETRAINED = "distilbert"  # the model that starts from them, and their name for `python -m bench.data prepare`
+DRAWN = "distilbert_scratch"  # the model of the same form that needs none
+TITLE = "distilbert-base-uncased"
+FILE = download.Original(f"{TITLE}/model.safetensors", repository=download.DISTILBERT)
 
-@dataclass(frozen=True)
-class Weights:
-    """The weights of one model, in one file of the Hugging Face hub; the model `without` is of its form and needs none.
+_chosen: Path | None = None  # the file that `fetch` gave this process, which goes on using it
 
-    `name` is the model's, for `python -m bench.data prepare`, `title` the one in print.
+
+def starts_from_them(model: str) -> bool:
+    """Whether a model, in any of its forms, starts from the weights."""
+    return model.partition("+")[0] == PRETRAINED
+
+
+def fetch(data_dir: Path | str | None, offline: bool) -> Path:
+    """The file, fetched into the folder of data sets if it is not here yet.
+
+    Raises:
+        EnvironmentProblem: it is not here and cannot be fetched, or may not be; the message says what to do.
     """
-
-    name: str
-    title: str
-    file: Original
-    without: str
-
-    @property
-    def remotes(self) -> tuple[Original, ...]:
-        """The files to download."""
-        return (self.file,)
-
-    def missing(self, folder: Path) -> list[str]:
-        """The file, where neither `folder` nor the hub's own cache has it."""
-        return [] if self.file.find(folder) else [self.file.path]
-
-    def provide(self, folder: Path, offline: bool) -> Path:
-        """The file, fetched into `folder` where it is not here yet; the process goes on using this one.
-
-        Raises:
-            EnvironmentProblem: it is not here and cannot be fetched, or may not be; the message says what to do.
-        """
-        if self.missing(folder):
-            try:
-                download.fetch(self, folder, offline)
-            except EnvironmentProblem as problem:
-                raise type(problem)(f"{problem}; or take model {self.without}, which needs none") from problem
-        file = self.file.find(folder)
-        assert file is not None, "fetched"
-        _CHOSEN[self.name] = file
-        return file
-
-    def here(self) -> Path:
-        """The file that `provide` gave this process, else the one in the usual places.
-
-        Raises:
-            MissingData: there is none.
-        """
-        folder = paths.data_dir()
-        file = _CHOSEN.get(self.name) or self.file.find(folder)
+    global _chosen
+    folder = download.data_dir(data_dir)
+    file = FILE.find(folder)
+    try:
+        if file is None and offline:
+            raise download.lacking(TITLE, [FILE.path], folder)
         if file is None:
-            raise MissingData(
-                f"the weights of {self.title} are neither in {folder} nor in the hub's cache: run "
-                f"`python -m bench.data prepare {self.name}`, put {self.file.path} there, or take model "
-                f"{self.without}, which needs none"
-            )
-        return file
+            with download.fetching(PRETRAINED, TITLE, folder):
+                file = FILE.find(folder) or FILE.download(folder)
+    except EnvironmentProblem as problem:
+        raise type(problem)(f"{problem}; or take model {DRAWN}, which needs none") from problem
+    _chosen = file
+    return file
 
 
-_CHOSEN: dict[str, Path] = {}
+def here() -> Path:
+    """The file that `fetch` gave this process, else the one in the usual places; raises MissingData without any."""
+    folder = download.data_dir()
+    file = _chosen or FILE.find(folder)
+    if file is None:
+        raise MissingData(
+            f"the weights of {TITLE} are neither in {folder} nor in the hub's cache: run `python -m bench.data prepare "
+            f"{PRETRAINED}`, put {FILE.path} there, or take model {DRAWN}, which needs none"
+        )
+    return file
 
 
-@cache
-def _digest(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]
-
-
-DISTILBERT = Weights(
-    name="distilbert",
-    title="distilbert-base-uncased",
-    file=download.hub_file(download.DISTILBERT, "distilbert-base-uncased/model.safetensors"),
-    without="distilbert_scratch",
-)
-WEIGHTS = {weights.name: weights for weights in (DISTILBERT,)}
+def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:
+    """Have the weights of a model here, if it starts from any; raises as `fetch` does."""
+    if starts_from_them(model):
+        fetch(data_dir, offline)
 
 
 def versions(model: str) -> dict[str, str]:
@@ -90,16 +67,10 @@ def versions(model: str) -> dict[str, str]:
 
     No checksum is published: a version is the first 16 digits of the SHA-256 of the file that this process uses.
     """
-    weights = WEIGHTS.get(model.partition("+")[0])
-    return {} if weights is None else {weights.title: _digest(weights.here())}
+    return {TITLE: _digest(here())} if starts_from_them(model) else {}
 
 
-def provide(model: str, data_dir: Path | str | None, offline: bool) -> None:
-    """Have the weights of a model here; nothing to do for one that starts from drawn numbers.
-
-    Raises:
-        EnvironmentProblem: they are not here and cannot be fetched.
-    """
-    weights = WEIGHTS.get(model.partition("+")[0])
-    if weights is not None:
-        weights.provide(paths.data_dir(data_dir), offline)
+@cache
+def _digest(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()[:16]

@@ -12,7 +12,7 @@ from torch import nn
 from algorithms import build, entry
 from bench import models
 from bench.data import info
-from bench.data.made_up import made_up, made_up_samples
+from bench.data.embedded import made_up, made_up_samples
 from bench.engine.network import make_module
 from bench.engine.pack import Pack
 from bench.engine.simulation import Simulation

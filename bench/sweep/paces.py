@@ -20,7 +20,7 @@ from algorithms import entry
 from bench import models, provenance
 from bench.atomic_write import atomic_file
 from bench.data import info
-from bench.data.paths import cache_dir
+from bench.data.download import cache_dir
 from bench.errors import UsageError
 from bench.planning.cost_model import Pace
 from bench.planning.packing import program_of

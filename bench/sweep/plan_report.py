@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.data import groups, info, labels
+from bench.data import info, read
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
@@ -288,10 +288,10 @@ def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> 
 def _infeasible(setting: Setting, seed: int, data_dir: str | None) -> str:
     from bench.data.splits import feasible
 
-    targets = labels(setting.dataset, data_dir)
-    if targets is None:
+    dataset = read(setting.dataset, data_dir)
+    if dataset is None:
         return "unknown: the data are not here"
-    reason = feasible(setting, targets, seed, groups(setting.dataset, data_dir))
+    reason = feasible(setting, dataset.train_y, seed, dataset.train_groups)
     return f"NOT feasible: {reason}" if reason else ""
 
 

@@ -1,4 +1,4 @@
-"""A body from outside, or whose entry leaves figures to be counted: made, tried on two inputs, and looked at.
+"""Modules of models: a body from outside, made, tried on two inputs and looked at; and the head on every body.
 
 Axes: B examples, C channels, H rows, W columns, L tokens, D features.
 """
@@ -11,10 +11,42 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bench.models import plugins
-from bench.models.plugins import parse
+from algorithms.base import Outputs
+from bench.models.plugins import KIND, parse
 
 BATCH = 2  # more than one, so that a body that flattens too much shows
+
+
+class Classifier(nn.Module):
+    """A body, an optional projection head, and the head: the linear classifier, in some models behind a dense layer.
+
+    Args:
+        body: inputs (B, ...) to features (B, D).
+        features: D.
+        num_classes: C.
+        projection: output size of Linear(D, D)-ReLU-Linear(D, projection) before the classifier, or None (MOON, section
+            3.2: the classifier stands on the projection).
+        hidden: units of a dense layer with ReLU between features and classifier; 0 for none.
+    """
+
+    def __init__(
+        self, body: nn.Module, features: int, num_classes: int, projection: int | None = None, hidden: int = 0
+    ) -> None:
+        super().__init__()
+        self.body = body
+        self.projection: nn.Module = nn.Identity()
+        if projection is not None:
+            dense = nn.Linear(features, features)
+            self.projection = nn.Sequential(dense, nn.ReLU(inplace=True), nn.Linear(features, projection))
+        width = projection or features
+        between = [nn.Linear(width, hidden), nn.ReLU(inplace=True)] if hidden else []
+        classifier = nn.Linear(hidden or width, num_classes)
+        self.head = nn.Sequential(*between, classifier) if hidden else classifier
+
+    def forward(self, x: Tensor) -> Outputs:
+        """Logits (B, C) and the features that the head reads."""
+        features = self.projection(self.body(x))
+        return Outputs(self.head(features), features)
 
 
 @cache
@@ -36,29 +68,27 @@ def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
         UsageError: it cannot be made, or is not what its entry says.
     """
     entry, _, batchnorm = parse(name)
-    factory = plugins.factory_of(name, entry)
+    factory = KIND.load(name, entry.factory)
     try:
         body = factory(input_shape[0], batchnorm)
     except Exception as error:
         call = f"{entry.factory}(channels={input_shape[0]}, batchnorm={batchnorm})"
-        raise plugins.problem(name, f"{call} raises {type(error).__name__}: {error}") from error
+        raise KIND.error(name, f"{call} raises {type(error).__name__}: {error}") from error
     if not isinstance(body, nn.Module):
-        raise plugins.problem(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
+        raise KIND.error(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
     has, expected = any(isinstance(part, _BatchNorm) for part in body.modules()), batchnorm or entry.always_batchnorm
-    if has and not expected:
-        raise plugins.problem(
-            name, "has BatchNorm layers: say always_batchnorm=True; or batchnorm_form=True, and make them for +bn alone"
+    if has != expected:
+        found = "has BatchNorm layers" if has else "has no BatchNorm layer"
+        raise KIND.error(
+            name, f"{found}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form alone has"
         )
-    if expected and not has:
-        stated = "always_batchnorm" if entry.always_batchnorm else "batchnorm_form"
-        raise plugins.problem(name, f"{stated} is True, and the body has no BatchNorm layer")
     features = _features(name, body, input_shape)
     if entry.features and entry.features != features:
-        raise plugins.problem(name, f"features is {entry.features}, the body gives {features}; 0 has them counted")
+        raise KIND.error(name, f"features is {entry.features}, the body gives {features}; 0 has them counted")
     if entry.body_parameters:
         total = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if batchnorm else 0)
         if total != _trainable(body):
-            raise plugins.problem(
+            raise KIND.error(
                 name, f"body_parameters gives {total:,}, the body has {_trainable(body):,}; None has them counted"
             )
     return body
@@ -73,12 +103,12 @@ def _features(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
     try:
         out = body.eval()(x)
     except Exception as error:
-        raise plugins.problem(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+        raise KIND.error(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
     finally:
         body.train(training)
     if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
         given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        raise plugins.problem(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {given}")
+        raise KIND.error(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {given}")
     return out.shape[1]
 
 
