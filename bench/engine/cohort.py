@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import compress
@@ -58,7 +57,6 @@ class ClientCohort:
         params: final local models, by client.
         traffic: where exchanges are counted.
         stacked: whether clients' gradients are one program.
-        seen: called with each model that gradients are asked of.
     """
 
     problem: Problem
@@ -69,7 +67,6 @@ class ClientCohort:
     params: dict[int, Params]
     traffic: Traffic
     stacked: bool = False
-    seen: Callable[[Params], None] = lambda params: None
     _calls: int = field(default=0)
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
@@ -89,13 +86,12 @@ class ClientCohort:
         federation = self.problem.federation
         sizes = torch.tensor(federation.sizes, device=federation.device, dtype=federation.dtype)
         ids = torch.arange(len(sizes), device=federation.device)
-        return replace(self, ids=ids, num_examples=sizes, seen=lambda params: None, _calls=0)
+        return replace(self, ids=ids, num_examples=sizes, _calls=0)
 
     def gradients(
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
     ) -> Params:
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
-        self.seen(params)
         self._calls += 1
         clients: list[int] = self.ids.tolist()
         answering = [True] * len(clients) if among is None else among.bool().tolist()

@@ -229,13 +229,10 @@ class Simulation:
         number = job.round
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)
-        if number % self.setting.evaluate_every == 0 or number == self.setting.rounds:
-            cohort.seen = partial(self.tracker.bound, number, trained)
         uploads = stack([result.upload for result in trained])
         server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
-        cohort.seen(server.params)
         self.server = server
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
