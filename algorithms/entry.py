@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -114,20 +114,6 @@ class Entry(About):
             check(f"{self.name}.{item.name}", value, item.bounds)
             values[item.name] = value
         return values
-
-
-def as_json(entries: tuple[Entry, ...]) -> str:
-    """The index of these entries; what is at its default is left out."""
-    return json.dumps(entries, default=_plain, indent=1, ensure_ascii=False) + "\n"
-
-
-def _plain(item: Any) -> Any:
-    if isinstance(item, frozenset):
-        return sorted(item)
-    defaults = {each.name: each.default for each in fields(item)}
-    if isinstance(item, Entry):
-        defaults["rows"] = {"": item.name}
-    return {name: value for name, value in vars(item).items() if value != defaults[name]}
 
 
 def from_json(text: str) -> tuple[Entry, ...]:

@@ -76,22 +76,18 @@ def cast(name: str, value: Any, kind: str) -> Value:
     try:
         if base == "bool":
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-        if base == "int":
-            return int(text) if re.fullmatch(r"[+-]?\d+", text) else _whole(float(text))
+        if base == "int" and re.fullmatch(r"[+-]?\d+", text):
+            return int(text)
+        if base == "int" and float(text).is_integer():
+            return int(float(text))
         if base == "float" and not isinstance(value, bool):
             return float(text) + 0.0  # -0 is 0
-    except (KeyError, ValueError, OverflowError):
+    except (KeyError, ValueError):
         pass
     else:
         if base == "str":
             return text
     raise ValueError(wrong)
-
-
-def _whole(value: float) -> int:
-    if value != int(value):
-        raise ValueError(value)
-    return int(value)
 
 
 def check(name: str, value: Value, bounds: Bounds) -> None:

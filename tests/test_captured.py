@@ -19,8 +19,7 @@ from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.cuda_graphs import Act, traced
-from bench.engine.stacked.step_executors import Captured
+from bench.engine.stacked.step_executors import Act, Captured, traced
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.fingerprint import fingerprint
+from algorithms.entry_points import fingerprint
 from bench import plugins
 from bench.data.dealing import Partition, PartitionError, Positions, Wanted
 from bench.data.table import GROUPS

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from algorithms.fingerprint import fingerprint
+from algorithms.entry_points import fingerprint
 from bench import plugins
 from bench.data import paths
 from bench.data.dataset import Dataset, MissingData, Source

@@ -54,7 +54,9 @@ class Crops:
         # What lies outside an image points at the black pixel or beyond.
         at = (rows[:, :, None] + columns[:, None, :]).clamp_max_(self._black)
         if self._rotations is not None:
-            at = _picked(at.flatten(1), self._rotations.index_select(0, draws[:, 3]))
+            turned = self._rotations.index_select(0, draws[:, 3])  # int32, which `gather` does not take
+            first = torch.arange(len(at), dtype=turned.dtype, device=at.device)[:, None] * at[0].numel()
+            at = at.view(-1).index_select(0, (turned + first).view(-1))
         return self._pixels.index_select(0, at.view(-1)).view(len(index), height, width, -1)
 
 
@@ -80,13 +82,6 @@ def _rotations(height: int, width: int) -> Tensor:
     column = (cos * x - sin * y + middle_x).round_().int()
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
     return torch.where(inside, row * width + column, height * width).flatten(1)
-
-
-def _picked(values: Tensor, places: Tensor) -> Tensor:
-    """(B, M) of values (B, N): those at places (B, M), int32, which `gather` does not take."""
-    count, size = values.shape
-    first = torch.arange(0, count * size, size, dtype=places.dtype, device=places.device)
-    return values.view(-1).index_select(0, (places + first[:, None]).view(-1)).view(count, -1)
 
 
 def draw_crops(generator: torch.Generator, steps: int, batch_size: int) -> Tensor:

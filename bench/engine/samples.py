@@ -57,31 +57,10 @@ def samples(
 ) -> Samples:
     """The `train` or `test` part of a data set, of whichever kind its samples are. One copy serves a process's runs."""
     labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
-    if info.kind == "images":
-        return Images(_pixels(dataset, part, device), labels, info, normalization, augmentation, dtype)
     x = getattr(dataset, f"{part}_x")
+    if info.kind == "images":
+        return Images(x, labels, info, normalization, augmentation, dtype)
     return Texts(x, labels) if info.kind == "texts" else Vectors(x, labels, dtype)
-
-
-@lru_cache(maxsize=KEPT_PARTS)
-def _pixels(dataset: Dataset, part: str, device: torch.device) -> Pixels:
-    return Pixels(getattr(dataset, f"{part}_x"), device)
-
-
-class Pixels:
-    """The pixels of a part of a data set, x (N, C, H, W) uint8, which all runs of a process share.
-
-    Attributes:
-        flat: (N * H * W + 1, C) uint8, pixel after pixel, and a black one behind the last.
-        images: (N, H, W, C), a view of it.
-    """
-
-    def __init__(self, x: np.ndarray, device: torch.device) -> None:
-        count, channels, height, width = x.shape
-        flat = np.zeros((count * height * width + 1, channels), np.uint8)
-        flat[:-1].reshape(count, height, width, channels)[:] = x.transpose(0, 2, 3, 1)
-        self.flat = torch.from_numpy(flat).to(device)
-        self.images = self.flat[:-1].view(count, height, width, channels)
 
 
 class Normaliser:
@@ -111,21 +90,25 @@ class Normaliser:
 
 
 class Images(Samples):
-    """Images: pixels as uint8 in memory once, normalised and augmented batch by batch; labels (N,) int64."""
+    """Images x (N, C, H, W) uint8, in memory once, normalised and augmented batch by batch; labels (N,) int64."""
 
     def __init__(
         self,
-        pixels: Pixels,
+        x: np.ndarray,
         labels: Tensor,
         info: DatasetInfo,
         normalization: str,
         augmentation: str,
         dtype: torch.dtype,
     ) -> None:
-        self.pixels, self.labels, self._dtype = pixels.images, labels, dtype
+        self.labels, self._dtype = labels, dtype
         self._normalise = Normaliser(info, normalization, labels.device, dtype)
-        _, height, width, _ = self.pixels.shape
-        self._crops = Crops(pixels.flat, height, width, augmentation)
+        count, channels, height, width = x.shape
+        flat = np.zeros((count * height * width + 1, channels), np.uint8)  # pixel after pixel, then a black one
+        flat[:-1].reshape(count, height, width, channels)[:] = x.transpose(0, 2, 3, 1)
+        pixels = torch.from_numpy(flat).to(labels.device)
+        self.pixels = pixels[:-1].view(count, height, width, channels)
+        self._crops = Crops(pixels, height, width, augmentation)
 
     def at(self, index: Tensor | slice) -> Tensor:
         """(B, C, H, W)."""

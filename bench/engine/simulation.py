@@ -18,16 +18,14 @@ from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, make_work
 from bench.engine.cohort import ClientCohort, Traffic
-from bench.engine.divergence import nonfinite_reason
-from bench.engine.evaluate import Evaluator, Scores
+from bench.engine.evaluate import Evaluator, Scores, nonfinite_reason
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.pytree import num_bytes, stack, tensors, to
 from bench.engine.rng import stream
-from bench.engine.server_context import FedView
-from bench.engine.server_steps import ServerSteps
+from bench.engine.server_context import FedView, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
 from bench.execution import BACKENDS
@@ -240,7 +238,7 @@ class Simulation:
         for suffix, scores in self._scores.items():  # of clients that have trained since they were evaluated
             self._scores[suffix] = {case: score for case, score in scores.items() if case[0] not in cohort.params}
         models = {id(model): model for model in [server.params, *self.algorithm.evaluated(server).values()]}
-        reason = nonfinite_reason(self.problem, number, job.clients, trained, list(models.values()), self._message())
+        reason = nonfinite_reason(number, trained, list(models.values()), self._message())
         self.progress.diverged, self.progress.complaint = reason is not None, reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(job, trained)

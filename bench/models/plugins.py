@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from algorithms.fingerprint import fingerprint
+from algorithms.entry_points import fingerprint
 from bench import plugins
 from bench.errors import UsageError
 from bench.models.table import MODELS, ModelInfo

@@ -14,13 +14,14 @@ from bench.engine.client_round import ClientResult, RoundWork
 from bench.engine.process import give_back_gpu_memory
 from bench.engine.pytree import shapes
 from bench.engine.stacked.batched_hparams import Differences, constants
-from bench.engine.stacked.cuda_graphs import Act, cuda_graphs
 from bench.engine.stacked.stack import Entry, Stack
-from bench.engine.stacked.step_executors import Captured, Eager, NotCapturable, StepExecutor
+from bench.engine.stacked.step_executors import Captured, Eager, NotCapturable, StepExecutor, cuda_graphs
 from bench.errors import Slower, of_hook
 
 Done = list[tuple[RoundWork, ClientResult]]
 KEPT_EXECUTORS = 4
+# One for all runs of a process: servers of a pack take their steps one after another, in the same memory.
+graphs_of_servers = lru_cache(cuda_graphs)
 
 
 class Stacked:
@@ -49,7 +50,7 @@ class Stacked:
         """For a device: on a GPU steps are captured."""
         if device.type != "cuda":
             return Stacked()
-        return Stacked(lambda: Captured(cuda_graphs()), server=lambda: Captured(_graphs_of_servers()))
+        return Stacked(lambda: Captured(cuda_graphs()), server=lambda: Captured(graphs_of_servers()))
 
     def train(self, job: RoundWork) -> list[ClientResult]:
         """Train every client of a run to its end, in the order of its works; raises as `train_all` does."""
@@ -140,12 +141,6 @@ class Stacked:
             Slower,
             stacklevel=2,
         )
-
-
-@lru_cache
-def _graphs_of_servers() -> Callable[[Act], Act]:
-    """One for all runs of a process: servers of a pack take their steps one after another, in the same memory."""
-    return cuda_graphs()
 
 
 def _structure(job: RoundWork) -> tuple[Any, ...]:

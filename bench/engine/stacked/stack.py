@@ -42,7 +42,6 @@ class Stack:
         teachers: by name, each that has no table: its parameters, and whether all clients share that one model.
         total: (n,) sums of the losses.
         clock: (1,) int64, finished steps; `taken` counts them, too, while steps are executed one by one.
-        room: clients that all these tensors hold; those of a captured step hold the most clients of any round.
     """
 
     def __init__(self, entries: Sequence[Entry], apart: Differences, executor: StepExecutor) -> None:
@@ -52,7 +51,7 @@ class Stack:
         # A captured step has to read what changes from round to round, and reads all numbers in the run's precision.
         captures = executor.captures
         self.places = tuple(packable_numbers(self.problem.algorithm)) if captures else apart.places
-        place = executor.buffers.place
+        place = executor.place
         self.local: Local = place("local", stack([work.local for _, work in entries]))
         self.common: dict[str, Any] = place("common", self._common())
         self.message: Message = {} if self.several else place("message", self.job.message, axes=0)
@@ -63,14 +62,12 @@ class Stack:
             name: (place(f"teacher {name}", params, axes=0 if shared else 1), shared)
             for name, params, shared in self._teachers()
         }
-        self.steps = Steps.of(self.entries, executor.buffers)
+        self.steps = Steps.of(self.entries, executor)
         trained = [self.local["params"][name] for name in self.problem.net.trainable]
         self.state = place("state", self.problem.optimizer.init(trained))
         self.total = place("total", self._tensor([0.0] * len(self.entries)))
         self.clock = place("clock", self._tensor([0]).long())
         self.taken = 0
-        self.room = executor.buffers.clients(len(self.entries))
-        self.steps.weight[:, len(self.entries) :] = 0.0  # entries of earlier rounds train on nothing
 
     def run(self) -> list[tuple[RoundWork, ClientResult]]:
         """Train all clients to their end."""
@@ -82,7 +79,7 @@ class Stack:
             staying = sum(work.steps > end for _, work in self.entries)
             # A captured stack has few sizes, the powers of 2, because each is captured by itself. Finished clients
             # train on zero-weight samples; their results are ignored.
-            width = min(self.room, 1 << (size - 1).bit_length()) if self.executor.captures else size
+            width = min(len(self.entries), 1 << (size - 1).bit_length()) if self.executor.captures else size
             key = (width, shared, self.weight_decay)
             self.executor.run(key, _Active(self, width).step, end - taken, self.problem)
             done += self._finish(staying, size)
