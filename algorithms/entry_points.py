@@ -108,11 +108,10 @@ def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iter
 
 
 def as_module(name: str) -> str:
-    """What is typed instead of a file: `a module is named, not a file: pk.own:A`; empty where none is named."""
+    """What is typed instead of a file: `a module is named, not a file: pk.own:A`; empty where no file is named."""
     text, _, attribute = name.partition(":")
     file = Path(text)
-    given = file.suffix == ".py" or len(file.parts) > 1 or (not attribute and Path(f"{text}.py").is_file())
-    if not file.name or not given:
+    if file.suffix != ".py":
         return ""
     beside = file.is_absolute() or ".." in file.parts  # no package of the working directory has it
     module = file.stem if beside else ".".join(file.with_suffix("").parts)

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Algorithm, Local, Memory, Message, Outputs, Params, Plan, Plugin, Upload, layers
-from algorithms.forward import Answers
-from bench.engine.crops import draw_crops
 from bench.engine.federation import Federation, Source
 from bench.engine.network import Network
 from bench.engine.optimizers import Optimizer
 from bench.engine.pytree import detached_copy, has_nan, num_bytes, tensors
 from bench.engine.rng import stream
+from bench.engine.samples import draw_crops
 from bench.engine.server_context import FedView
 from search_spaces.setting import Setting
 
@@ -192,12 +191,12 @@ def make_work(problem: Problem, client: int, round: int, message: Message, memor
     )
 
 
+@torch.no_grad()
 def outputs_on(net: Network, models: Mapping[str, Params], source: Source) -> dict[str, Outputs]:
     """Frozen models' outputs on all of a client's unaugmented inputs: (n, C) logits, (n, D) features by name."""
     if not models:
         return {}
-    answers = Answers(net)
-    parts = [{name: answers.on(params, x) for name, params in models.items()} for x in source.chunks()]
+    parts = [{name: net.eval(params, x) for name, params in models.items()} for x in source.chunks()]
     return {
         name: Outputs(torch.cat([p[name].logits for p in parts]), torch.cat([p[name].features for p in parts]))
         for name in models

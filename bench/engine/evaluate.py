@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Message, Params
-from algorithms.forward import Answers
 from bench.engine.client_round import ClientResult
 from bench.engine.federation import Federation
 from bench.engine.network import Network
@@ -59,9 +58,8 @@ def score(net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]],
     device = next(iter(params.values())).device
     right, total = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
     loss = torch.zeros((), dtype=torch.float64, device=device)  # asked for once: an answer would hold up the next chunk
-    answers = Answers(net)
     for x, y in chunks:
-        logits = answers.on(params, x).logits
+        logits = net.eval(params, x).logits
         right.index_add_(0, y, (logits.argmax(1) == y).long())
         loss += torch.nn.functional.cross_entropy(logits, y, reduction="sum")
         total += len(y)

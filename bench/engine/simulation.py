@@ -64,13 +64,9 @@ class Simulation:
     """A federated run that can be advanced, saved and loaded.
 
     Args:
-        algorithm: with its hyper-parameters.
-        setting: of the federated problem.
         seed: of every random stream but the data set's own test split.
         dataset: pixels and labels, the images of their own size.
-        info: of the data set.
         split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
-        device: of training.
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
         folder: where the state lies, or None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
@@ -254,7 +250,6 @@ class Simulation:
             lr=lr,
             params={result.client: result.params for result in trained},
             traffic=self.progress.traffic,
-            stacked=self.backend == "stacked",
         )
 
     def _count_traffic(self, trained: list[ClientResult], message: Message) -> None:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Params
-from algorithms.forward import Answers, chunk_size
+from algorithms.forward import chunk_size
 from algorithms.losses import cross_entropy
 from bench import artifacts
 from bench.engine.client_round import ClientResult, RoundWork, leaves_of
@@ -131,10 +131,10 @@ class Tracker:
     def _counts(self, labels: Tensor) -> Tensor:
         return torch.bincount(labels, minlength=self._net.num_classes).cpu()
 
+    @torch.no_grad()
     def _features(self, params: Params) -> Tensor:
         parts = torch.split(self._feature_samples(), chunk_size(self._federation.device))
-        answers = Answers(self._net)
-        outputs = [answers.on(params, self._federation.test.at(index)).features for index in parts]
+        outputs = [self._net.eval(params, self._federation.test.at(index)).features for index in parts]
         return torch.cat(outputs).float().cpu()
 
     def _feature_samples(self) -> Tensor:
@@ -218,7 +218,7 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
 
     Raises:
         FileNotFoundError: no model of that row was kept.
-        ValueError: a client is missing, or named that there is not.
+        ValueError: each client has its own, and none of them is named.
     """
     from safetensors.torch import load_file
 
@@ -228,10 +228,8 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     tensors = load_file(path)
     shared = {name: value for name, value in tensors.items() if "/" not in name}
     owners = sorted({int(name.partition("/")[0]) for name in tensors if "/" in name})
-    if not owners and client is None:
-        return shared
     if not owners:
-        raise ValueError(f"run {key[:16]} has one model for all clients, got client={client}: leave it out")
+        return shared
     if client is None and len(owners) == 1:
         client = owners[0]
     if client not in owners:

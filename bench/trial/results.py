@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,8 +139,3 @@ def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
         owners = [owner for owner in tensors if owner.rpartition("/")[2] == listed]
         tensors |= {owner.removesuffix(listed) + name: tensors[owner] for owner in owners}
     return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
-
-
-def now() -> datetime:
-    """The time, in UTC, to the microsecond."""
-    return datetime.now(UTC)

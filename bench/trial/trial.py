@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.engine.pack import Pack
-from bench.engine.process import give_back_memory, prepare_process, release_gpu
+from bench.engine.process import prepare_process, release_gpu
 from bench.engine.simulation import Point
 from bench.errors import EnvironmentProblem, UnusableState, describe
 from bench.execution import Execution
@@ -175,7 +175,6 @@ class RunGroup:
             run.release()
         self._packs.clear()
         release_gpu()
-        give_back_memory()
 
     def _active(self) -> list[Run]:
         """The runs to go on with; runs that were never opened, because the sweep was stopping, are not among them."""

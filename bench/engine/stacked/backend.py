@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from algorithms.forward import is_out_of_memory
 from bench.engine.client_round import ClientResult, RoundWork
-from bench.engine.process import give_back_gpu_memory
+from bench.engine.process import give_back_gpu_memory, is_out_of_memory
 from bench.engine.pytree import shapes
 from bench.engine.stacked.batched_hparams import Differences, constants
 from bench.engine.stacked.stack import Entry, Stack

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import torch
 
-from algorithms.forward import is_out_of_memory
+from bench.engine.process import is_out_of_memory
 from bench.engine.pytree import leaves, pairs, tree_map
 from bench.errors import with_its_kind
 
