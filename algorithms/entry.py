@@ -56,10 +56,7 @@ class Field:
     """One hyper-parameter, as its class states it.
 
     Args:
-        name: of the dataclass's field.
         kind: `bool`, `int`, `float` or `str`, with `| None` where it may be empty.
-        default: its value unless given.
-        bounds: what is allowed.
         meaning: what it does, and what its limits are.
         packable: whether configurations that differ in it may train in one program.
     """

@@ -155,14 +155,12 @@ def _imported(file: Path) -> Iterator[Path]:
             if starts is roots and _is_ours(name):  # a user's file may lie beside the suite's own
                 continue
             parts = name.strip(".").split(".")
-            for path in (start.joinpath(*parts) for start in starts if not _is_installed(start, parts[0], file)):
+            for start in starts:
+                installed = start.name in ("site-packages", "dist-packages")
+                if installed and parts[0] != file.relative_to(start).parts[0].removesuffix(".py"):  # another package
+                    continue
+                path = start.joinpath(*parts)
                 yield from (place for place in (path.with_suffix(".py"), path / "__init__.py") if place.is_file())
-
-
-def _is_installed(start: Path, top: str, file: Path) -> bool:
-    """Whether a name is that of another installed package."""
-    installed = start.name in ("site-packages", "dist-packages")
-    return installed and top != file.relative_to(start).parts[0].removesuffix(".py")
 
 
 def _roots(file: Path) -> list[Path]:

@@ -162,5 +162,5 @@ def test_values_that_relations_bind_are_proposed_together_and_intervals_are_left
     assert [(one["beta"], one["gamma"]) for one in found] == pairs
     known = [({"beta,gamma": json.dumps(pair)}, 0.5) for pair in pairs]
     assert proposed_first(plan, search, History(known)) == []
-    interval = replace(search, values={**search.values, "distillation_weight": Range(0.1, 1.0)})
+    interval = replace(search, tuned={"lr": Range(0.1, 1.0)})
     assert proposed_first(plan, interval, History()) == []
