@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
-from search_spaces.bounds import Bounds, Value, cast, check
+from search_spaces.bounds import Bounds, Value, cast, check, nearest
 
 ANY = Bounds()
 
@@ -126,9 +125,3 @@ def from_json(text: str) -> tuple[Entry, ...]:
         sets = {"needs": frozenset(item.get("needs", ())), "where": tuple(item.get("where", ()))}
         entries.append(Entry(**{**item, **sets, "fields": tuple(listed)}))
     return tuple(entries)
-
-
-def nearest(name: str, known: Mapping[str, Any]) -> str:
-    """` (did you mean X?)`, or nothing if no known name is near."""
-    near = get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""

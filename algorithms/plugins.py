@@ -16,9 +16,9 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from algorithms.entry import About, Entry, Field, nearest
+from algorithms.entry import About, Entry, Field
 from algorithms.entry_points import Kind, fingerprint
-from search_spaces.bounds import Bounds, kind_of
+from search_spaces.bounds import Bounds, kind_of, nearest
 
 if TYPE_CHECKING:
     from algorithms.base import Algorithm

@@ -45,26 +45,18 @@ class Optimizer:
         lr: Rate,
         count: int | Tensor,
         stacked: bool,
-        weight_decay: Rate | None = None,
     ) -> None:
         """Update `params` and `state` in place; gradients may be overwritten. `stacked`: all have a client axis first.
 
-        `count` is the number of the step in its round, from 1, a scalar tensor where the step is captured; a
-        `weight_decay` takes the place of the setting's.
+        `count` is the number of the step in its round, from 1, a scalar tensor where the step is captured.
         """
         grads = list(grads)
-        decay = self.setting.weight_decay if weight_decay is None else weight_decay
         if self.setting.clip_norm:
             clip(grads, self.setting.clip_norm, stacked)
-        if isinstance(decay, Tensor) or decay:
+        if decay := self.setting.weight_decay:
             chosen = [i for i, decays in enumerate(self.decayed) if decays]
-            weights, decayed = [params[i] for i in chosen], [grads[i] for i in chosen]
-            if isinstance(decay, Tensor):
-                decayed = [grad.clone() for grad in decayed]
-                _add(decayed, weights, decay)
-            else:
-                decayed = list(torch._foreach_add(decayed, weights, alpha=decay))
-            for i, grad in zip(chosen, decayed, strict=True):
+            sums = torch._foreach_add([grads[i] for i in chosen], [params[i] for i in chosen], alpha=decay)
+            for i, grad in zip(chosen, sums, strict=True):
                 grads[i] = grad
         if self.setting.optimizer == "adam":
             self._adam(params, grads, state, lr, count)

@@ -22,7 +22,7 @@ from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, P
 from bench.engine.client_round import ClientResult, ClientWork, RoundWork, finish
 from bench.engine.loop import masked_mean
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
-from bench.engine.stacked.batched_hparams import RATES, Differences, packable_numbers, with_numbers
+from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
 from bench.engine.stacked.batched_layers import BatchedLayers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
@@ -38,14 +38,13 @@ class Stack:
         common: trees that are only read: memory, steps, and of several runs the message and the numbers in which they
             differ.
         lr: the common learning rate; a scalar tensor for a captured step, because it changes between rounds.
-        weight_decay: the common one, a number that a captured step keeps.
         teachers: by name, each that has no table: its parameters, and whether all clients share that one model.
         total: (n,) sums of the losses.
         clock: (1,) int64, finished steps; `taken` counts them, too, while steps are executed one by one.
     """
 
     def __init__(self, entries: Sequence[Entry], apart: Differences, executor: StepExecutor) -> None:
-        self.entries, self.several, self.rates, self.executor = list(entries), apart.several, apart.rates, executor
+        self.entries, self.several, self.executor = list(entries), apart.several, executor
         self.job = entries[0][0]
         self.problem = self.job.problem
         # A captured step has to read what changes from round to round, and reads all numbers in the run's precision.
@@ -53,10 +52,9 @@ class Stack:
         self.places = tuple(packable_numbers(self.problem.algorithm)) if captures else apart.places
         place = executor.place
         self.local: Local = place("local", stack([work.local for _, work in entries]))
-        self.common: dict[str, Any] = place("common", self._common())
+        self.common: dict[str, Any] = place("common", self._common(apart))
         self.message: Message = {} if self.several else place("message", self.job.message, axes=0)
         self.lr = place("lr", self._tensor(self.job.lr), axes=0) if captures else self.job.lr
-        self.weight_decay = None if "weight_decay" in apart.rates else RATES["weight_decay"](self.job)
         self.round = place("round", self._tensor(self.job.round), axes=0) if captures else self.job.round
         self.teachers = {
             name: (place(f"teacher {name}", params, axes=0 if shared else 1), shared)
@@ -80,8 +78,7 @@ class Stack:
             # A captured stack has few sizes, the powers of 2, because each is captured by itself. Finished clients
             # train on zero-weight samples; their results are ignored.
             width = min(len(self.entries), 1 << (size - 1).bit_length()) if self.executor.captures else size
-            key = (width, shared, self.weight_decay)
-            self.executor.run(key, _Active(self, width).step, end - taken, self.problem)
+            self.executor.run((width, shared), _Active(self, width).step, end - taken, self.problem)
             done += self._finish(staying, size)
             size, taken = staying, end
         return done
@@ -89,7 +86,7 @@ class Stack:
     def _tensor(self, value: Any) -> Tensor:
         return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
 
-    def _common(self) -> dict[str, Any]:
+    def _common(self, apart: Differences) -> dict[str, Any]:
         jobs, works = [job for job, _ in self.entries], [work for _, work in self.entries]
         common: dict[str, Any] = {
             "memory": stack([work.memory for work in works]),
@@ -100,7 +97,9 @@ class Stack:
         if self.places:
             numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
             common["numbers"] = self._tensor([[values[place] for place in self.places] for values in numbers])
-        return common | {name: self._tensor([RATES[name](job) for job in jobs]) for name in sorted(self.rates)}
+        if apart.lr:
+            common["lr"] = self._tensor([job.lr for job in jobs])
+        return common
 
     def _teachers(self) -> Iterator[tuple[str, Params, bool]]:
         works = [work for _, work in self.entries]
@@ -145,7 +144,6 @@ class _Active:
         self.layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
         self.axes: Any = None  # of a step's parts, which have one structure once the first `before_step` is over
         self.lr = self.common.get("lr", whole.lr)
-        self.weight_decay = self.common.pop("weight_decay", whole.weight_decay)
 
     def step(self) -> None:
         """Take one optimiser step of every client."""
@@ -155,9 +153,7 @@ class _Active:
         grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (whole.clock[0] + 1).double() if whole.executor.captures else whole.taken + 1
-        self.problem.optimizer.step(
-            self.leaves, grads, self.state, self.lr, count, stacked=True, weight_decay=self.weight_decay
-        )
+        self.problem.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
         self.total += losses.detach()
         whole.clock += 1
         whole.taken += 1
