@@ -12,7 +12,7 @@ from conftest import largest_gap, simulate
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from bench.engine.stacked.batched_layers import BatchedLayers
+from bench.engine.stacked.stack import BatchedLayers
 from bench.selftest.toy import EQUAL_SIZES
 
 CLIENTS = 3

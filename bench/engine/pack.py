@@ -48,10 +48,6 @@ class Pack:
             if stop():
                 return
 
-    def drop(self, member: Simulation) -> None:
-        """Let a member go; the others go on without it."""
-        self.members = [other for other in self.members if other is not member]
-
     def _round(self) -> None:
         """One round of all active members that have made the fewest."""
         first = min(member.round for member in self.active)

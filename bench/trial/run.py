@@ -66,7 +66,9 @@ class Run:
             self.status = "interrupted"
         elif not self.execution.force and self.has_rows():
             self.status = "finished"
-            self._recall()
+            # The stored curve, which samplers and rungs read.
+            stored = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
+            self._recalled = list(zip(stored["round"].astype(int), stored["metric"], stored["value"], strict=True))
         else:
             if self.execution.force:
                 self.folder.remove()
@@ -167,11 +169,6 @@ class Run:
                     Waiting,
                     stacklevel=2,
                 )
-
-    def _recall(self) -> None:
-        """Load the stored curve, which samplers and rungs read."""
-        stored = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
-        self._recalled = list(zip(stored["round"].astype(int), stored["metric"], stored["value"], strict=True))
 
     def _build(self) -> None:
         unit, execution = self.unit, self.execution

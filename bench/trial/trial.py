@@ -89,8 +89,7 @@ class RunGroup:
         """Drop the members of packs whose runs are over, and their claims."""
         ongoing = [run.simulation for run in self._active()]
         for pack in self._packs:
-            for member in [member for member in pack.members if member not in ongoing]:
-                pack.drop(member)
+            pack.members = [member for member in pack.members if member in ongoing]
         self._give_claims()
 
     def _give_claims(self) -> None:

@@ -1,8 +1,10 @@
 """A stack: clients of one run, or of several, trained as one program. Every tensor of a client has a leading axis.
 
 The forward pass is vmapped and the sum of the clients' losses differentiated by ordinary autograd: clients share
-nothing that is trained, so the gradient of the sum is the stack of their gradients. Clients are sorted by their number
-of steps; finished ones leave, and the others are the first entries of every tensor.
+nothing that is trained, so the gradient of the sum is the stack of their gradients. Convolutions become grouped ones,
+as Wang et al. 2021 ("Horizontally Fused Training Array", HFTA) propose for training many small models on one
+accelerator. Clients are sorted by their number of steps; finished ones leave, and the others are the first entries of
+every tensor.
 
 If several runs share a stack, everything that a run's clients have in common (message, learning rate, hyper-parameters)
 has the leading axis, too: runs may differ in their clients, in how many those are and in how long they train.
@@ -16,18 +18,26 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
 from bench.engine.client_round import ClientResult, ClientWork, RoundWork, finish
 from bench.engine.loop import masked_mean
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
 from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
-from bench.engine.stacked.batched_layers import BatchedLayers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
 
 Entry = tuple[RoundWork, ClientWork]
+HIDDEN_FROM_AUTOCAST = frozenset(  # autocast does not see them, or not their biases, under vmap
+    (
+        *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
+        *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+        *(torch.prelu, Tensor.prelu, F.scaled_dot_product_attention),
+    )
+)
 
 
 class Stack:
@@ -223,3 +233,49 @@ class _Active:
 
     def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
         return replace(self.whole.job.plan(num_steps), round=self.whole.round, lr=parts.get("lr", self.lr))
+
+
+class BatchedLayers(TorchFunctionMode):
+    """Within it the layers of a vmapped function have the precision that autocast gives those of a single client.
+
+    `vmap` by itself hides convolutions from autocast, and turns bfloat16 norms into float32.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in HIDDEN_FROM_AUTOCAST:
+            args = tuple(map(_autocast, args))
+            kwargs = {name: _autocast(value) for name, value in kwargs.items()}
+        return NORMS.get(func, func)(*args, **kwargs)
+
+
+def _autocast(value: Any) -> Any:
+    """A tensor as autocast would have it in a convolution."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():  # a mask has no precision
+        return value
+    if not torch.is_autocast_enabled(value.device.type):
+        return value
+    return value.to(torch.get_autocast_dtype(value.device.type))
+
+
+def batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`F.batch_norm`, whose result has the input's type."""
+    # On a GPU torch asks whether channels come last, which vmap does not answer.
+    x = input.contiguous() if input.is_cuda else input
+    # vmap would give torch's kernel bfloat16 weights beside float32 statistics, which it refuses.
+    x = x.float() if x.dtype is torch.bfloat16 else x
+    return F.batch_norm(x, *args, **kwargs).to(input.dtype)
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """`F.group_norm`, whose result has the input's type."""
+    if weight is None or bias is None:
+        return F.group_norm(input, num_groups, weight, bias, eps)
+    weight, bias = (value.to(input.dtype).view(-1, *[1] * (input.dim() - 2)) for value in (weight, bias))
+    with torch.autocast(input.device.type, enabled=False):  # which would compute and return float32
+        return torch.addcmul(bias, F.group_norm(input, num_groups, eps=eps), weight)
+
+
+NORMS = {F.batch_norm: batch_norm, F.group_norm: group_norm}
