@@ -11,7 +11,8 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from algorithms.entry import Entry, Field, from_json, nearest
+from algorithms.entry import Entry, Field, from_json
+from search_spaces.bounds import nearest
 
 if TYPE_CHECKING:
     from algorithms.base import Algorithm

@@ -6,7 +6,6 @@ messages, locals and memories, and a step can be vmapped over clients; `torch.op
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -29,7 +28,8 @@ def adam_step(
 ) -> tuple[Params, AdamState]:
     """The parameters, at least one and all of one type, and the state after one step with L2 decay in the gradient."""
     # All in one vector: an operation for each tensor of a small model costs more than its arithmetic.
-    value, grad, mean, square = (_flat(tree, params) for tree in (params, grads, state["mean"], state["square"]))
+    trees = (params, grads, state["mean"], state["square"])
+    value, grad, mean, square = (torch.cat([tree[name].flatten() for name in params]) for tree in trees)
     steps = state["steps"] + 1
     # In double precision: 1 - 0.999 ** 1 in float32 is off by 1e-5.
     bias_correction1, bias_correction2 = ((1 - beta ** steps.double()).to(steps.dtype) for beta in (BETA1, BETA2))
@@ -38,10 +38,6 @@ def adam_step(
     square = BETA2 * square + (1 - BETA2) * grad.square()
     value = value - lr * mean / bias_correction1 / ((square / bias_correction2).sqrt() + EPS)
     return _like(value, params), {"mean": _like(mean, params), "square": _like(square, params), "steps": steps}
-
-
-def _flat(tree: Params, names: Iterable[str]) -> Tensor:
-    return torch.cat([tree[name].flatten() for name in names])
 
 
 def _like(flat: Tensor, params: Params) -> Params:

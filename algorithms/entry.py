@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from typing import Any
 
-from search_spaces.bounds import Bounds, Value, cast, check
+from search_spaces.bounds import Bounds, Value, cast, check, nearest
 
 ANY = Bounds()
 
@@ -56,10 +55,7 @@ class Field:
     """One hyper-parameter, as its class states it.
 
     Args:
-        name: of the dataclass's field.
         kind: `bool`, `int`, `float` or `str`, with `| None` where it may be empty.
-        default: its value unless given.
-        bounds: what is allowed.
         meaning: what it does, and what its limits are.
         packable: whether configurations that differ in it may train in one program.
     """
@@ -116,20 +112,6 @@ class Entry(About):
         return values
 
 
-def as_json(entries: tuple[Entry, ...]) -> str:
-    """The index of these entries; what is at its default is left out."""
-    return json.dumps(entries, default=_plain, indent=1, ensure_ascii=False) + "\n"
-
-
-def _plain(item: Any) -> Any:
-    if isinstance(item, frozenset):
-        return sorted(item)
-    defaults = {each.name: each.default for each in fields(item)}
-    if isinstance(item, Entry):
-        defaults["rows"] = {"": item.name}
-    return {name: value for name, value in vars(item).items() if value != defaults[name]}
-
-
 def from_json(text: str) -> tuple[Entry, ...]:
     """The entries of an index."""
     entries = []
@@ -143,9 +125,3 @@ def from_json(text: str) -> tuple[Entry, ...]:
         sets = {"needs": frozenset(item.get("needs", ())), "where": tuple(item.get("where", ()))}
         entries.append(Entry(**{**item, **sets, "fields": tuple(listed)}))
     return tuple(entries)
-
-
-def nearest(name: str, known: Mapping[str, Any]) -> str:
-    """` (did you mean X?)`, or nothing if no known name is near."""
-    near = get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]}?)" if near else ""

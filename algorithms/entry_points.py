@@ -1,4 +1,4 @@
-"""Plug-ins: found by an entry point's name or by `package.module:name`, imported, refused with a reason.
+"""Plug-ins: found by an entry point's name or by `package.module:name`, imported, refused with a reason, fingerprinted.
 
 Algorithms come so, and data sets, models and partitions: a `Kind` each. Whoever reads stored runs does so within
 `names_of_rows`, because a name in a file must not choose which code is run.
@@ -6,16 +6,20 @@ Algorithms come so, and data sets, models and partitions: a `Kind` each. Whoever
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
+import importlib.util
 import sys
 import traceback
-from collections.abc import Collection, Iterator
+import zlib
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+OURS = frozenset({"algorithms", "search_spaces", "leaderboards", "bench"})
 _importable: Collection[str] | None = None  # the names `module:name` that may be imported; None is all
 _option = "--import"  # with which the user types one
 T = TypeVar("T")
@@ -63,7 +67,13 @@ class Kind:
         except Exception as error:
             raise self.failure(name, "imported", error) from error
         if not hasattr(imported, attribute):
-            defined = [key for key, value in vars(imported).items() if _is_own(key, value, module)]
+            # Classes and functions tell where they are defined, other values are known by their capitals.
+            defined = [
+                key
+                for key, value in vars(imported).items()
+                if getattr(value, "__module__", "") == module
+                or (key.isupper() and key != "TYPE_CHECKING" and not callable(value))
+            ]
             have = ", ".join(defined) or "nothing"
             raise self.error(name, f"module {module!r} has no {attribute!r}; it defines: {have}")
         return getattr(imported, attribute)
@@ -112,11 +122,10 @@ def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iter
 
 
 def as_module(name: str) -> str:
-    """What is typed instead of a file: `a module is named, not a file: pk.own:A`; empty where none is named."""
+    """What is typed instead of a file: `a module is named, not a file: pk.own:A`; empty where no file is named."""
     text, _, attribute = name.partition(":")
     file = Path(text)
-    given = file.suffix == ".py" or len(file.parts) > 1 or (not attribute and Path(f"{text}.py").is_file())
-    if not file.name or not given:
+    if file.suffix != ".py":
         return ""
     beside = file.is_absolute() or ".." in file.parts  # no package of the working directory has it
     module = file.stem if beside else ".".join(file.with_suffix("").parts)
@@ -124,7 +133,54 @@ def as_module(name: str) -> str:
     return f"a module is named, not a file: {module}:{attribute or 'NAME'}{where}"
 
 
-def _is_own(key: str, value: Any, module: str) -> bool:
-    """Whether a module defines a name itself: classes and functions tell, other values are known by their capitals."""
-    constant = key.isupper() and key != "TYPE_CHECKING" and not callable(value)
-    return constant or getattr(value, "__module__", "") == module
+def fingerprint(modules: Iterable[str]) -> int:
+    """The CRC-32 of the modules' files and of all that these import from beside them, in turn.
+
+    Beside is the folder of the file, or of the package that it is in; this suite's own files, and whatever else is
+    installed, do not count. It does not depend on what else is loaded, so that all processes of a sweep agree.
+    """
+    files: set[Path] = set()
+    specs = [importlib.util.find_spec(name) for name in modules if not _is_ours(name)]
+    waiting = [Path(spec.origin) for spec in specs if spec and spec.origin]
+    while waiting:
+        file = waiting.pop()
+        if file.suffix == ".py" and file not in files:
+            files.add(file)
+            waiting += _imported(file)
+    return zlib.crc32(b"\0".join(file.read_bytes() for file in sorted(files)))
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] in OURS
+
+
+def _imported(file: Path) -> Iterator[Path]:
+    """Files beside `file` that its import statements name."""
+    roots = _roots(file)
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Import):
+            names, starts = [alias.name for alias in node.names], roots
+        elif isinstance(node, ast.ImportFrom):
+            starts = roots if not node.level else [file.parents[node.level - 1]]
+            names = [node.module or "", *(f"{node.module or ''}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            if starts is roots and _is_ours(name):  # a user's file may lie beside the suite's own
+                continue
+            parts = name.strip(".").split(".")
+            for start in starts:
+                installed = start.name in ("site-packages", "dist-packages")
+                if installed and parts[0] != file.relative_to(start).parts[0].removesuffix(".py"):  # another package
+                    continue
+                path = start.joinpath(*parts)
+                yield from (place for place in (path.with_suffix(".py"), path / "__init__.py") if place.is_file())
+
+
+def _roots(file: Path) -> list[Path]:
+    """Where absolute imports of a file's neighbours begin: above its package, and folders above that are looked in."""
+    root = file.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    looked_in = {Path(entry or ".").resolve() for entry in sys.path}
+    return [root, *(folder for folder in root.parents if folder in looked_in)]

@@ -160,11 +160,12 @@ class FedGen(Algorithm):
         shares = counts / total.clamp(min=1)
         sizes = cohort.num_examples.to(total) / cohort.num_examples.sum()
         lr = self.generator_lr * self.generator_lr_decay**server.round
+        heads = {name: value for name, value in uploads["params"].items() if name.startswith("head.")}
         learnt = fed.repeat(
             self._generator_step,
             {"theta": server.extra["fedgen_theta"], "adam": server.extra["fedgen_adam"]},
             self._draws(fed.stream("fedgen", server.round), fed.batch_size, like=asked),
-            {"heads": _heads(uploads["params"]), "shares": shares, "sizes": sizes, "asked": asked, "lr": lr},
+            {"heads": heads, "shares": shares, "sizes": sizes, "asked": asked, "lr": lr},
         )
         params = cohort.mean(uploads["params"])
         return server.next(params, fedgen_theta=learnt["theta"], fedgen_adam=learnt["adam"], fedgen_prior=prior)
@@ -207,11 +208,6 @@ class FedGen(Algorithm):
 
 def _trained(theta: Params) -> Params:
     return {name: value for name, value in theta.items() if name not in FEATURE_STATISTICS}
-
-
-def _heads(models: Params) -> Params:
-    """What `Net.head` reads: no more is kept for the generator's steps."""
-    return {name: value for name, value in models.items() if name.startswith("head.")}
 
 
 def _annealed(weight: float, factor: float, rounds: int) -> float:

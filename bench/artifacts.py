@@ -5,20 +5,16 @@
 
 `key16` begins the run key of a row. Files appear whole or not at all, before the run's row: a finished row that was
 tracked has them. Of a run that a scheduler stopped there are none. Arrays, with R evaluated rounds, m clients in a
-round, K in all, C classes, n test samples, D features, E models of the server:
+round, K in all, C classes, n test samples, D features:
 
 | name | shape | meaning |
 |---|---|---|
 | `run/key`, `run/algorithm` | () | the row's run key and registry name |
-| `run/seconds` | () | spent on tracking; not in the row's `seconds` |
-| `run/notes` | (any,) | what is not defined for this algorithm, in sentences |
 | `local/rounds`, `local/clients` | (R,), (R, m) | evaluated rounds, and who took part in each |
 | `local/accuracy` | (R, m) | test accuracy of their own final models; the curve's `local_accuracy` is the mean |
 | `classes/rounds`, `classes/global` | (R,), (R, C) | test accuracy of the evaluated model by class, after each round |
 | `classes/counts` | (K, C) | training samples of each client and class |
 | `classes/clients`, `classes/local` | (m,), (m, C) | the last round's clients, their models' accuracy by class |
-| `bound/rounds`, `bound/requests` | (E,), (E,) | a round, and after how many of its gradient requests, from 0 |
-| `bound/local`, `bound/distilled` | (E,), (E,) | L'_1 and L'_2 of FedDKD's Eq. 5 at the server's model there, nats |
 | `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs on a data set; their labels |
 | `features/global` | (n, D) | penultimate features of the evaluated model; absent where each client has its own |
 | `features/client`, `features/local` | (), (n, D) | first client of the last round, and its own model's features |
@@ -33,8 +29,8 @@ round, K in all, C classes, n test samples, D features, E models of the server:
 | `message/<name>` | (R, ...) | what the server sent in each: `message/class_weights` (R, C) of FedCAD |
 
 Accuracies are fractions on the global test set, whatever a client holds; NaN for a class without test samples. Where
-clients hold one source each, they are means over the sources. In L'_1 and L'_2 q_k is a client's share of the round's
-examples, P_k its training samples, which are not augmented, and Phi* the one-hot label. Imports neither torch nor ray.
+clients hold one source each, they are means over the sources. A model that each client has for itself gives the mean
+over them, and its drift is that from the one that each starts with. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -139,18 +135,6 @@ def write_tensors(
 
     with _new_file(path_of(out, key, "safetensors")) as file:
         file.write(save(dict(tensors), dict(facts)))
-
-
-def cost(out: Path | str, key: str) -> tuple[float, list[str]] | None:
-    """Return the seconds that tracking a row took, and what is not defined for it; None if nothing was tracked.
-
-    Raises EnvironmentProblem if the file is damaged.
-    """
-    path = path_of(out, key)
-    if not path.exists():
-        return None
-    with _readable(path), np.load(path, allow_pickle=False) as file:
-        return float(file["run/seconds"]), [str(note) for note in file["run/notes"]]
 
 
 def bring(sources: Sequence[Path], out: Path, key: str = "") -> None:

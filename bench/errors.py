@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sysconfig
 import traceback
-from collections.abc import Collection
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent
@@ -60,20 +58,6 @@ def describe(error: BaseException) -> str:
     line = own_line(error) or next(iter(ended), None)
     place = f" ({Path(line.filename).name}:{line.lineno})" if line else ""
     return f"{type(first).__name__}: {in_a_line(error)}{place}"
-
-
-def of_hook(error: Exception, message: Collection[str], memory: Collection[str]) -> str:
-    """Return the text of an error in a client's hook: of a missing key, with the keys that `message` and `memory` have.
-
-    What PyTorch does not support is no error of PyTorch, to which its text asks to report it.
-    """
-    if isinstance(error, KeyError):
-        return f"{error} is missing (the message has {_named(message)}; the client's memory {_named(memory)})"
-    return re.sub(r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)).strip()
-
-
-def _named(names: Collection[str]) -> str:
-    return ", ".join(map(repr, names)) or "nothing"
 
 
 def without_variables(error: Exception) -> Exception:

@@ -24,7 +24,6 @@ UNPACKED_SHARE = 0.25  # of a GPU, of a trial that does not fill it
 TRACKS = {
     "local": "accuracy of the clients' own models, every evaluated round",
     "classes": "accuracy by class: of the evaluated model every evaluated round, of the clients' own at the end",
-    "bound": "terms of FedDKD's Proposition 1, every evaluated round, at each model the server asks gradients of",
     "features": "penultimate features of 1,000 test samples at the end",
     "models": "the final model",
     "drift": "gradients of the clients' losses and distances of their models, every evaluated round",

@@ -28,7 +28,7 @@ from unittest.mock import patch
 import algorithms
 from algorithms import ALGORITHMS, INDEX, Entry, build
 from algorithms.base import NEEDS, Algorithm, layers
-from algorithms.entry import About, as_json, from_json
+from algorithms.entry import About, from_json
 from algorithms.plugins import read_entry
 from bench.compare import main as compare
 from bench.data.partition import PARTITIONS
@@ -90,7 +90,17 @@ def index() -> str:
     unlisted = sorted(entries.keys() ^ set(listed))
     if unlisted:
         raise ValueError(f"{unlisted} must stand in both algorithms/ and search_spaces/digits.py")
-    return as_json(tuple(entries[name] for name in listed))
+    return json.dumps([entries[name] for name in listed], default=_stated, indent=1, ensure_ascii=False) + "\n"
+
+
+def _stated(item: Any) -> Any:
+    """A set as a list, a dataclass as what differs from its defaults."""
+    if isinstance(item, frozenset):
+        return sorted(item)
+    defaults = {each.name: each.default for each in dataclasses.fields(item)}
+    if isinstance(item, Entry):
+        defaults["rows"] = {"": item.name}
+    return {name: value for name, value in vars(item).items() if value != defaults[name]}
 
 
 def columns_page() -> str:

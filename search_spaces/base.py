@@ -46,7 +46,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Range:
-    """An interval to draw from; `log` draws the logarithm uniformly. Random search and Optuna only."""
+    """An interval that Optuna draws a field of the setting from; `log` draws the logarithm uniformly."""
 
     low: float
     high: float
@@ -55,9 +55,6 @@ class Range:
     def __post_init__(self) -> None:
         if not self.low < self.high or (self.log and self.low <= 0):
             raise ValueError(f"a Range needs low < high, and low > 0 if log, got low={self.low}, high={self.high}")
-
-    def __contains__(self, value: Value) -> bool:
-        return isinstance(value, int | float) and self.low <= value <= self.high
 
     def __str__(self) -> str:
         return f"[{self.low:g}, {self.high:g}]{' log' if self.log else ''}"
@@ -81,7 +78,7 @@ class Space:
 
     algorithm: str
     setting: Setting
-    grid: Mapping[str, Grid | Range] = field(default_factory=dict)
+    grid: Mapping[str, Grid] = field(default_factory=dict)
     fixed: Mapping[str, Value] = field(default_factory=dict)
     where: tuple[str, ...] = ()
     source: str = ""

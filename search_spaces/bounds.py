@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -76,11 +76,13 @@ def cast(name: str, value: Any, kind: str) -> Value:
     try:
         if base == "bool":
             return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-        if base == "int":
-            return int(text) if re.fullmatch(r"[+-]?\d+", text) else _whole(float(text))
+        if base == "int" and re.fullmatch(r"[+-]?\d+", text):
+            return int(text)
+        if base == "int" and float(text).is_integer():
+            return int(float(text))
         if base == "float" and not isinstance(value, bool):
             return float(text) + 0.0  # -0 is 0
-    except (KeyError, ValueError, OverflowError):
+    except (KeyError, ValueError):
         pass
     else:
         if base == "str":
@@ -88,18 +90,17 @@ def cast(name: str, value: Any, kind: str) -> Value:
     raise ValueError(wrong)
 
 
-def _whole(value: float) -> int:
-    if value != int(value):
-        raise ValueError(value)
-    return int(value)
-
-
 def check(name: str, value: Value, bounds: Bounds) -> None:
     """Raise ValueError, in the user's words, if `value` lies outside `bounds` (None stands for an empty field)."""
     if value is None or bounds.allows(value):
         return
-    near = get_close_matches(str(value), bounds.choices, n=1)
-    raise ValueError(f"{name} must be {bounds}, got {value!r}" + (f" (did you mean {near[0]}?)" if near else ""))
+    raise ValueError(f"{name} must be {bounds}, got {value!r}{nearest(str(value), bounds.choices)}")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """` (did you mean X?)`, or nothing if no known name is near."""
+    near = get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {

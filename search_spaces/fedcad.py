@@ -66,17 +66,13 @@ _SOURCE = "Experiments, Hyper-parameters"
 _WEIGHTS = Grid(0.0, 0.3, 0.5, 0.7)
 
 
-def _spaces(setting: Setting) -> tuple[Space, ...]:
-    return (
+SPACES = tuple(
+    space
+    for setting in SETTINGS
+    for space in (
         Space("fedavg", setting, source=_SOURCE),
         Space("fedprox", setting, {"mu": Grid(0.001, 0.01, 0.1)}, source=_SOURCE),
-        Space(
-            "fedlsd",
-            setting,
-            {"distillation_weight": Grid(0.1, 0.3, 0.5)},
-            fixed={"temperature": 2.0},
-            source=_SOURCE,
-        ),
+        Space("fedlsd", setting, {"distillation_weight": Grid(0.1, 0.3, 0.5)}, {"temperature": 2.0}, source=_SOURCE),
         Space(
             "fedcad",
             setting,
@@ -85,9 +81,7 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
             source=f"{_SOURCE}; bounds below Eq. 6; equal pairs kept as the sanity rows FedLSD and FedAvg",
         ),
     )
-
-
-SPACES = tuple(space for setting in SETTINGS for space in _spaces(setting))
+)
 
 _ALL = ("fedavg", "fedprox", "fedlsd", "fedcad")
 TABLES = (

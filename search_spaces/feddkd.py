@@ -95,69 +95,57 @@ def distillation(steps: int, lr: float, lr_decay: float, batch_size: int, **othe
     return {"step_decay": 1.0, "warmup_rounds": 0, **common, **others}
 
 
-def _femnist() -> tuple[Space, ...]:
-    code: dict[str, Value] = {"fedmax_direction": "u_a", "fedmax_reduction": "elementmean"}
-    dkd = distillation(10, 0.2, 0.98, 64)
-    source = "Section IV-A, Supplementary Materials E"
-    return (
-        Space("fedavg", FEMNIST, source=source),
-        Space(
-            "fedprox",
-            FEMNIST,
-            {"mu": Grid(0.01, 0.1, 1.0, 10.0)},
-            fixed={"prox_reduction": "mean_per_tensor"},
-            source=f"{source}; reduction: FedMAX's code, whose data, lr and weight decay these are",
-            chosen={"mu": 10.0},
-        ),
-        Space(
-            "fedmax",
-            FEMNIST,
-            {"beta": Grid(1.0, 10.0, 100.0, 1000.0, 10_000.0)},
-            fixed=code,
-            source=f"{source}; direction and reduction: FedMAX's code",
-            chosen={"beta": 10.0},
-        ),
-        Space("feddkd", FEMNIST, fixed=dkd, source=source),
-        Space("feddkd_max", FEMNIST, fixed={"beta": 10.0, **code, **dkd}, source=f"{source}; beta as FedMAX"),
-    )
-
-
-def _cifar(setting: Setting, dkd: dict[str, Value]) -> tuple[Space, ...]:
-    source = "Section IV-B, Supplementary Materials F"
-    grid = {"mu": Grid(0.001, 0.01, 0.1, 1.0, 10.0)}
-    return (
-        Space("fedavg", setting, source=source),
-        Space("fedprox", setting, grid, source=source, chosen={"mu": 0.01}),
-        Space("feddkd", setting, fixed=dkd, source=source),
-    )
-
-
-def _digits() -> tuple[Space, ...]:
-    dkd = distillation(10, 0.01, 0.98, 10, step_decay=0.97)
-    source = "Section IV-D, Supplementary Materials G"
-    return (
-        Space("fedavg", DIGITS, source=source),
-        Space("fedprox", DIGITS, fixed={"mu": 0.01}, source=f"{source}; mu: FedBN's code"),
-        Space("fedbn", DIGITS, source=source),
-        Space("feddkd", DIGITS, fixed=dkd, source=source),
-        Space("feddkd_bn", DIGITS, fixed=dkd, source=source),
-    )
-
-
+_FEMNIST = "Section IV-A, Supplementary Materials E"
+_FEDMAX_CODE: dict[str, Value] = {"fedmax_direction": "u_a", "fedmax_reduction": "elementmean"}
+_FEMNIST_DKD = distillation(10, 0.2, 0.98, 64)
+_CIFAR = "Section IV-B, Supplementary Materials F"
+_CIFAR_MU = Grid(0.001, 0.01, 0.1, 1.0, 10.0)
+_DIGITS = "Section IV-D, Supplementary Materials G"
+_DIGITS_DKD = distillation(10, 0.01, 0.98, 10, step_decay=0.97)
 SPACES = (
-    *_femnist(),
-    *_cifar(CIFAR10, distillation(3, 0.08, 0.99, 64)),
-    *_cifar(CIFAR100, distillation(3, 0.06, 0.99, 256, warmup_rounds=30)),
-    *_digits(),
+    Space("fedavg", FEMNIST, source=_FEMNIST),
+    Space(
+        "fedprox",
+        FEMNIST,
+        {"mu": Grid(0.01, 0.1, 1.0, 10.0)},
+        fixed={"prox_reduction": "mean_per_tensor"},
+        source=f"{_FEMNIST}; reduction: FedMAX's code, whose data, lr and weight decay these are",
+        chosen={"mu": 10.0},
+    ),
+    Space(
+        "fedmax",
+        FEMNIST,
+        {"beta": Grid(1.0, 10.0, 100.0, 1000.0, 10_000.0)},
+        fixed=_FEDMAX_CODE,
+        source=f"{_FEMNIST}; direction and reduction: FedMAX's code",
+        chosen={"beta": 10.0},
+    ),
+    Space("feddkd", FEMNIST, fixed=_FEMNIST_DKD, source=_FEMNIST),
+    Space(
+        "feddkd_max",
+        FEMNIST,
+        fixed={"beta": 10.0, **_FEDMAX_CODE, **_FEMNIST_DKD},
+        source=f"{_FEMNIST}; beta as FedMAX",
+    ),
+    Space("fedavg", CIFAR10, source=_CIFAR),
+    Space("fedprox", CIFAR10, {"mu": _CIFAR_MU}, source=_CIFAR, chosen={"mu": 0.01}),
+    Space("feddkd", CIFAR10, fixed=distillation(3, 0.08, 0.99, 64), source=_CIFAR),
+    Space("fedavg", CIFAR100, source=_CIFAR),
+    Space("fedprox", CIFAR100, {"mu": _CIFAR_MU}, source=_CIFAR, chosen={"mu": 0.01}),
+    Space("feddkd", CIFAR100, fixed=distillation(3, 0.06, 0.99, 256, warmup_rounds=30), source=_CIFAR),
+    Space("fedavg", DIGITS, source=_DIGITS),
+    Space("fedprox", DIGITS, fixed={"mu": 0.01}, source=f"{_DIGITS}; mu: FedBN's code"),
+    Space("fedbn", DIGITS, source=_DIGITS),
+    Space("feddkd", DIGITS, fixed=_DIGITS_DKD, source=_DIGITS),
+    Space("feddkd_bn", DIGITS, fixed=_DIGITS_DKD, source=_DIGITS),
 )
 
-
-def _printed_decay(setting: Setting) -> Setting:
-    """Supplementary Materials E: weight decay is twice as large where the fewest clients take the fewest epochs."""
-    return replace(setting, weight_decay=1e-3 if (setting.participation, setting.local_epochs) == (0.25, 5) else 5e-4)
-
-
-_CELLS = tuple(map(_printed_decay, crossed(FEMNIST, local_epochs=(5, 15), participation=(0.25, 0.5, 0.75))))
+# Supplementary Materials E: weight decay is twice as large where the fewest clients take the fewest epochs.
+_CELLS = (
+    replace(FEMNIST, local_epochs=5, participation=0.25, weight_decay=1e-3),
+    *crossed(FEMNIST, local_epochs=(5,), participation=(0.5, 0.75)),
+    *crossed(FEMNIST, local_epochs=(15,), participation=(0.25, 0.5, 0.75)),
+)
 _FEMNIST_ALL = ("fedavg", "fedprox", "fedmax", "feddkd", "feddkd_max")
 TABLES = (
     Table("I", _CELLS, _FEMNIST_ALL, runs=3),  # Section IV-A

@@ -102,23 +102,14 @@ _RATES = {"lr": Grid(0.1, 0.05, 0.01)}  # of FedAvg; all algorithms then run wit
 _BUFFER_AT = {"cifar10": {0.5: {"buffer": 1}}, "cifar100": {0.5: {"buffer": 7}}}
 
 
-def _head_setting(setting: Setting) -> Setting:
-    """The problem of algorithms with a projection head."""
-    return replace(setting, model="resnet50+bn") if setting.model == "resnet50" else setting
-
-
-def _others(setting: Setting) -> tuple[Space, ...]:
-    name, model = setting.dataset, setting.model
-    rates = {} if model == "distilbert" else _RATES
-    return (
-        Space("fedavg", setting, source=_SOURCE, tuned=rates),
+def _spaces(setting: Setting) -> tuple[Space, ...]:
+    name, model, gamma = setting.dataset, setting.model, _GAMMA[setting.model]
+    texts = model == "distilbert"
+    with_head = replace(setting, model="resnet50+bn") if model == "resnet50" else setting
+    spaces = (
+        Space("fedavg", setting, source=_SOURCE, tuned={} if texts else _RATES),
         Space("fedprox", setting, fixed={"mu": _PROX_MU[name]}, source=_SOURCE),
-        Space(
-            "moon",
-            _head_setting(setting),
-            fixed={"mu": _MOON_MU[name], "temperature": 0.5},
-            source=_SOURCE,
-        ),
+        Space("moon", with_head, fixed={"mu": _MOON_MU[name], "temperature": 0.5}, source=_SOURCE),
         Space(
             "feddistill",
             setting,
@@ -138,19 +129,16 @@ def _others(setting: Setting) -> tuple[Space, ...]:
             source=f"grid, hidden layer: {_SOURCE}; choice, noise, labels, annealing: code",
             chosen={"hard_weight": _FEDGEN_WEIGHT[name]},
         ),
+        _fedgkd(setting),
+        _vote(setting),
+        Space(
+            "fedgkd_plus",
+            with_head,
+            fixed={"gamma": gamma, "buffer": 1 if texts else 5},
+            source=f"gamma: {_SOURCE}; M: {_ADVICE if texts else 'not stated'}",
+        ),
     )
-
-
-def _own(setting: Setting) -> tuple[Space, ...]:
-    gamma, texts = _GAMMA[setting.model], setting.model == "distilbert"
-    plus = Space(
-        "fedgkd_plus",
-        _head_setting(setting),
-        fixed={"gamma": gamma, "buffer": 1 if texts else 5},
-        source=f"gamma: {_SOURCE}; M: {_ADVICE if texts else 'not stated'}",
-    )
-    spaces = (_fedgkd(setting), _vote(setting), plus)
-    if setting.dataset not in ("cifar10", "cifar100", "sst5"):
+    if name not in ("cifar10", "cifar100", "sst5"):
         return spaces
     mse = Space("fedgkd_mse", setting, fixed={"gamma": gamma, "buffer": 1}, source="Table 9; gamma as with KL")
     return (*spaces, mse)
@@ -185,7 +173,7 @@ def _vote(setting: Setting) -> Space:
     return Space("fedgkd_vote", setting, fixed=common | buffer, source=f"{_SOURCE} (beta is 1/M)")
 
 
-SPACES = tuple(space for setting in SETTINGS for space in (*_others(setting), *_own(setting)))
+SPACES = tuple(space for setting in SETTINGS for space in _spaces(setting))
 
 _ALL = ("fedavg", "fedprox", "moon", "feddistill", "fedgen", "fedgkd", "fedgkd_vote", "fedgkd_plus")
 _ALPHAS = (1.0, 0.5, 0.1)

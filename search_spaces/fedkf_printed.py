@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.base import Space
 from search_spaces.bounds import Value
 from search_spaces.fedkf import PAPER as MAIN
 from search_spaces.fedkf import SETTINGS as AS_CODED
 from search_spaces.fedkf import tuned_weights
-from search_spaces.setting import Setting
 
 PAPER = replace(MAIN, key="fedkf_printed", title=f"{MAIN.title} (Algorithm 1 as printed)", part_of=MAIN.key)
 SETTINGS = tuple(replace(setting, step_rule="epochs") for setting in AS_CODED)
-_PRINTED: dict[str, Value] = {"lambda_2": 0.1, "variant": "paper", "generator_lr": 1e-3, "teacher": "oca"}
-
-
-def _space(setting: Setting) -> Space:
-    source = "Algorithm 1; lambda_1, lambda_2, gamma, the generator's lr: Section 6.1"
-    return tuned_weights(setting, {**_PRINTED, "t1_unvisited": "w0"}, source)
-
-
-SPACES = tuple(_space(setting) for setting in SETTINGS)
+_PRINTED: dict[str, Value] = {
+    "lambda_2": 0.1,
+    "variant": "paper",
+    "generator_lr": 1e-3,
+    "teacher": "oca",
+    "t1_unvisited": "w0",
+}
+_SOURCE = "Algorithm 1; lambda_1, lambda_2, gamma, the generator's lr: Section 6.1"
+SPACES = tuple(tuned_weights(setting, _PRINTED, _SOURCE) for setting in SETTINGS)
 TABLES = ()

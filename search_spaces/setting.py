@@ -79,7 +79,7 @@ class Setting:
     lr_decay: float = _setting(1.0, "factor on lr after each round", 0, 1, open_low=True, packable=True)
     momentum: float = _setting(0.0, "SGD momentum", 0, 1, open_high=True)
     nesterov: bool = _setting(False, "Nesterov's form of momentum")
-    weight_decay: float = _setting(0.0, "L2 coefficient added to the gradient", 0, packable=True)
+    weight_decay: float = _setting(0.0, "L2 coefficient added to the gradient", 0)
     decay_exempt: str = _setting("none", "parameters without weight decay", choices=DECAY_EXEMPT)
     clip_norm: float = _setting(0.0, "largest gradient norm of a step; 0 is no clipping", 0)
     adam_beta1: float = _setting(0.9, "Adam's first decay", 0, 1, open_high=True)

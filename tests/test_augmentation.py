@@ -13,8 +13,8 @@ from conftest import identical, largest_gap, simulate
 from torch import Tensor
 
 from algorithms import build
-from bench.engine.crops import DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
 from bench.engine.rng import stream
+from bench.engine.samples import DEGREES, PADDING, PER_DEGREE, Crops, draw_crops
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 

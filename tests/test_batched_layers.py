@@ -1,4 +1,4 @@
-"""A stack's convolutions and norms: every client's own, in the precision that autocast gives a single client."""
+"""A stack's norms and other layers: every client's own, in the precision that autocast gives a single client."""
 
 from __future__ import annotations
 
@@ -12,21 +12,10 @@ from conftest import largest_gap, simulate
 from torch import Tensor
 from torch.func import grad, jvp, vmap
 
-from bench.engine.stacked import batched_layers
-from bench.engine.stacked.batched_layers import BatchedLayers
+from bench.engine.stacked.stack import BatchedLayers
 from bench.selftest.toy import EQUAL_SIZES
 
 CLIENTS = 3
-
-
-@pytest.fixture(params=["grouped", "one by one"])
-def _each_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU small convolutions are grouped, large ones are made one by one."""
-    if request.param == "one by one":
-        monkeypatch.setattr(batched_layers, "SMALL", 0)
-
-
-each_way = pytest.mark.usefixtures("_each_way")
 
 
 def drawn(*shape: int) -> Tensor:
@@ -52,29 +41,6 @@ def check(
         torch.testing.assert_close(stacked, alone, rtol=tolerance, atol=tolerance)
 
 
-@each_way
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"padding": 1},
-        {"stride": 2, "padding": (2, 1), "dilation": 2},
-        {"stride": (1, 2), "groups": 2},
-        {"padding": "same"},
-    ],
-    ids=["padded", "dilated", "in groups", "padded in words"],
-)
-@pytest.mark.parametrize("biased", [True, False])
-def test_every_client_has_its_own_convolution(options: dict[str, Any], biased: bool) -> None:
-    given = [drawn(CLIENTS, 2, 4, 7, 6), drawn(CLIENTS, 6, 4 // options.get("groups", 1), 3, 3), drawn(CLIENTS, 6)]
-    check(lambda *given: torch.tanh(F.conv2d(*given, **options)), *given[: 2 + biased])
-
-
-@each_way
-@pytest.mark.parametrize("shared", [0, 1], ids=["one batch", "one model"])
-def test_clients_may_share_a_batch_or_a_model(shared: int) -> None:
-    check(F.conv2d, drawn(CLIENTS, 2, 4, 7, 6), drawn(CLIENTS, 6, 4, 3, 3), shared=(shared,))
-
-
 @pytest.mark.parametrize("shape", [(2, 4, 5, 6), (3, 4), (2, 4, 7)], ids=["images", "vectors", "sequences"])
 @pytest.mark.parametrize("shared", [(), (0,), (1, 2)])
 def test_every_client_has_its_own_group_norm(shape: tuple[int, ...], shared: tuple[int, ...]) -> None:
@@ -95,7 +61,6 @@ def normed(x: Tensor, weight: Tensor, bias: Tensor, scale: Tensor) -> Tensor:
     return F.relu(F.group_norm(F.conv2d(x, weight, bias), 2, scale, scale), inplace=True)
 
 
-@each_way
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # torch's own use, for forward derivatives
 def test_a_hook_may_differentiate_within_a_stack() -> None:
     """As FedKF trains generators in its `before_step`; forward, too, and over models of its own."""
@@ -114,22 +79,9 @@ def test_a_hook_may_differentiate_within_a_stack() -> None:
     check(forward, drawn(CLIENTS, 2, 3, 5, 5), *params, tolerance=1e-8)
 
 
-@each_way
-def test_the_input_of_a_relu_in_place_may_be_read_again() -> None:
-    """As by a shortcut past an activation: in its place means that there is nothing else any more."""
-
-    def value(x: Tensor, weight: Tensor) -> Tensor:
-        h = F.conv2d(x, weight, padding=1)
-        F.relu(h, inplace=True)
-        return h + F.conv2d(h, weight, padding=1)
-
-    check(value, drawn(CLIENTS, 2, 4, 5, 5), drawn(CLIENTS, 4, 4, 3, 3))
-
-
 # In bfloat16.
 
 
-@each_way
 def test_bfloat16_reaches_convolutions_and_norms() -> None:
     """`vmap` by itself computes convolutions in float32, and multiplies norms by float32."""
     leaves = [drawn(CLIENTS, 4, 3, 3, 3), drawn(CLIENTS, 4), drawn(CLIENTS, 4)]
@@ -176,7 +128,6 @@ def test_a_stack_in_bfloat16_is_as_near_to_the_loop_as_to_float32(model: str) ->
     assert 0 < largest_gap(alone, trained("stacked", "bf16")) <= 3 * largest_gap(alone, trained("loop", "fp32"))
 
 
-@each_way
 @pytest.mark.parametrize(("algorithm", "model"), [("fedgkd", "resnet8"), ("fedkf", "cnn_digits")])
 def test_a_stacked_run_is_the_loops(algorithm: str, model: str) -> None:
     options = {"model": model, "local_epochs": 1, "participation": 1.0, "sizes": EQUAL_SIZES}

@@ -14,13 +14,11 @@ from conftest import largest_gap, simulate
 from torch import Tensor
 
 from algorithms.base import Algorithm, hyper
-from algorithms.fedavg import FedAvg
 from algorithms.fedprox import FedProx
 from algorithms.losses import cross_entropy
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.cuda_graphs import Act, traced
-from bench.engine.stacked.step_executors import Captured
+from bench.engine.stacked.step_executors import Act, Captured, traced
 from bench.selftest.candidate import candidate
 from bench.selftest.toy import EQUAL_SIZES
 
@@ -118,20 +116,6 @@ class Shrinks(Algorithm):
 
     def local_loss(self, net: Any, local: Any, batch: Any, message: Any, memory: Any, plan: Any) -> Tensor:
         return cross_entropy(net(local["params"], batch.x).logits, batch.y) / message["votes"].sum()
-
-
-def test_members_of_a_later_part_keep_their_own_weight_decay() -> None:
-    """Each part is of members that share a value; the parts have one size."""
-    decays = enumerate([0.0, 0.0, 0.5, 0.5])
-    options = {"sizes": EQUAL_SIZES}
-    check([(FedAvg(), {**options, "weight_decay": decay, "seed": seed}) for seed, decay in decays], on_traces(limit=6))
-
-
-def test_members_that_differ_in_no_rate_share_it_as_a_number() -> None:
-    """Decay 0.5 is fixed in the first capture; the others, of decay 0, must not replay it."""
-    trainer = on_traces()
-    for decay in (0.5, 0.0):
-        check([(FedAvg(), {"weight_decay": decay, "seed": seed, "lr_decay": 0.5}) for seed in (0, 1)], trainer)
 
 
 def test_members_of_unlike_form_do_not_replay_each_other() -> None:

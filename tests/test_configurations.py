@@ -57,7 +57,7 @@ def test_every_search_keeps_a_spaces_own_relation() -> None:
 
 
 def test_draws_keep_all_relations_and_look_at_a_fixed_number() -> None:
-    space = {"a": Grid(1, 2, 3), "b": Grid(1, 2, 3), "c": Range(0.0, 1.0)}
+    space = {"a": Grid(1, 2, 3), "b": Grid(1, 2, 3), "c": Grid(0.0, 1.0)}
     generator, other = random.Random(0), random.Random(0)
     search = Search("fedavg", Setting(), space, (), None, False)
     everything = list(draws(search, generator))

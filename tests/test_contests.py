@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +21,6 @@ from bench.planning.model import Plan
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
-from search_spaces import Range
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 
@@ -153,7 +151,7 @@ def test_as_many_configurations_are_tried_as_are_wanted_each_once(samples: int) 
     assert len(found) == len(set(found)) == samples
 
 
-def test_values_that_relations_bind_are_proposed_together_and_intervals_are_left_to_the_sampler() -> None:
+def test_values_that_relations_bind_are_proposed_together() -> None:
     values = {"beta": ("0", "0.3"), "gamma": ("0.2", "0.5")}
     plan = make_plan(Request(("fedcad",), values=values, search="optuna", num_samples=9))
     (search,) = plan.searches
@@ -162,5 +160,3 @@ def test_values_that_relations_bind_are_proposed_together_and_intervals_are_left
     assert [(one["beta"], one["gamma"]) for one in found] == pairs
     known = [({"beta,gamma": json.dumps(pair)}, 0.5) for pair in pairs]
     assert proposed_first(plan, search, History(known)) == []
-    interval = replace(search, values={**search.values, "distillation_weight": Range(0.1, 1.0)})
-    assert proposed_first(plan, interval, History()) == []

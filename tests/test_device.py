@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bench.engine.stacked.cuda_graphs import cuda_graphs, warm_up
+from bench.engine.stacked.step_executors import cuda_graphs, warm_up
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from conftest import INFO, TINY, largest_gap, simulate, toy_split
 
 from algorithms.base import Algorithm
+from bench.engine.client_round import Schedule, draw_schedule
 from bench.engine.optimizers import decays
 from bench.engine.pytree import num_bytes
 from bench.engine.samples import Normaliser
-from bench.engine.schedule import Schedule, draw_schedule
 from bench.trial.results import summarise
 
 

@@ -364,7 +364,7 @@ def keep_classes(out: Path, row: dict[str, Any], **changed: Any) -> None:
         "local": [[0.0, 0.876], [0.4, 0.4]],
     }
     named = {f"classes/{name}": np.array(value) for name, value in (arrays | changed).items()}
-    artifacts.write_arrays(out, row["run_key"], named | {"run/notes": []})
+    artifacts.write_arrays(out, row["run_key"], named)
 
 
 def test_classes_are_of_the_models_before_and_after_local_training(tmp_path):

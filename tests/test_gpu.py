@@ -13,7 +13,6 @@ import torch
 from conftest import largest_gap, simulate
 from test_resume import identical
 
-from bench.engine.evaluate import on_test
 from bench.engine.loop import Loop
 from bench.engine.pack import Pack
 from bench.engine.state import StateFolder
@@ -118,24 +117,3 @@ def at_most(allowed: int) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-
-
-def test_short_of_memory_a_whole_data_set_is_evaluated_in_smaller_parts() -> None:
-    """The process may take three tenths of what a forward pass of 1,000 samples takes."""
-    work = Workload("resnet8", clients=1, cohort=1, tests=1_000, device="cuda")
-    whole, capped = (simulation(work, "fedavg") for _ in range(2))
-    gc.collect()
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_reserved()
-    (expected,) = on_test(whole.net, whole.federation, whole.server.params)
-    least = torch.cuda.max_memory_reserved() - before
-    gc.collect()
-    torch.cuda.empty_cache()
-    with (
-        at_most(torch.cuda.memory_reserved() + least * 3 // 10),
-        pytest.warns(UserWarning, match="1000 samples"),
-    ):
-        (found,) = on_test(capped.net, capped.federation, capped.server.params)
-    assert found.samples == expected.samples
-    assert abs(found.loss - expected.loss) < 1e-5

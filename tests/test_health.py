@@ -11,7 +11,6 @@ from conftest import simulate
 
 from algorithms import build, entry
 from algorithms.base import Algorithm
-from algorithms.losses import cross_entropy, kl
 from bench.execution import Execution
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
@@ -23,37 +22,11 @@ BACKENDS = ["loop", "stacked"]
 
 
 @dataclass(frozen=True)
-class BrokenTeacher(Algorithm):
-    """From round 2 on the teacher's weights are beyond float64's range once multiplied."""
-
-    def broadcast(self, fed, server):
-        factor = 1e200 if server.round else 1.0
-        return {"params": server.params, "teacher": {n: w * factor for n, w in server.params.items()}}
-
-    def teachers(self, message, memory):
-        return {"global": message["teacher"]}
-
-    def local_loss(self, net, local, batch, message, memory, plan):
-        student = net(local["params"], batch.x).logits
-        return cross_entropy(student, batch.y) + kl(batch.teacher["global"].logits, student)
-
-
-@dataclass(frozen=True)
 class BrokenServer(Algorithm):
     """What the server adds to its message after round 1 is no number."""
 
     def broadcast(self, fed, server):
         return {"params": server.params, "weights": torch.tensor([1.0 if server.round < 1 else float("nan")])}
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_teacher_is_named_with_round_and_client(backend: str) -> None:
-    run = simulate(BrokenTeacher(), backend)
-    run.advance(4)
-    assert (run.round, run.progress.diverged, run.done) == (2, True, True)
-    client = run.participants(2)[0]
-    assert run.progress.complaint.startswith(f"round 2, client {client}: ")
-    assert "'global'" in run.progress.complaint
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -70,12 +43,14 @@ def test_a_loss_with_nothing_else_to_blame(backend: str) -> None:
     run = simulate("fedavg", backend, lr=1e300)
     run.advance(4)
     assert "loss" in run.progress.complaint
+    assert run.progress.diverged
+    assert run.done
 
 
 def test_what_the_server_makes_is_named() -> None:
     run = simulate(BrokenServer())
     run.advance(4)
-    assert run.progress.complaint.startswith("round 1: ")
+    assert run.progress.complaint.startswith("round 1, ")
     assert "weights" in run.progress.complaint
 
 

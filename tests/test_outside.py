@@ -85,7 +85,7 @@ WORDS = {
     "writes": "local_loss writes to the message",
     "draws": "local_loss draws from a global generator",
     "state": "2 + 2 rounds differ from 4",
-    "missing": "'teacher' is missing (the message has 'params'",
+    "missing": "'teacher'",
 }
 
 
@@ -116,9 +116,8 @@ def test_a_file_is_answered_with_its_module(place: Path) -> None:
     for name in ("my_methods.py:MyProx", "./my_methods.py:MyProx"):
         with pytest.raises(UsageError, match=r" my_methods:MyProx$"):
             find_algorithm(name)
-    for name, module in {"lib/own.py:A": "lib.own:A", "my_methods": "my_methods:NAME"}.items():
-        with pytest.raises(UsageError, match=f" {module}$"):
-            find_algorithm(name)
+    with pytest.raises(UsageError, match=r" lib\.own:A$"):
+        find_algorithm("lib/own.py:A")
     for name in ("my_method", "/"):
         with pytest.raises(UsageError, match="centralized"):
             find_algorithm(name)

@@ -29,7 +29,7 @@ def test_members_may_differ_in_clients_rates_and_length() -> None:
     fields = [
         {"participation": 0.5},
         {"participation": 1.0, "lr": 0.05, "lr_decay": 0.9},
-        {"local_epochs": 1, "weight_decay": 0.01, "seed": 3},
+        {"local_epochs": 1, "seed": 3},
         {"sizes": (20, 10, 5, 5, 8), "seed": 1},
     ]
     alone = [simulate(FedProx(0.1 * i), "loop", **given) for i, given in enumerate(fields)]

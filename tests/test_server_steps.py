@@ -16,11 +16,10 @@ from algorithms import build, feddf
 from algorithms.adam import adam_init, adam_step
 from algorithms.base import Algorithm, Cohort, Fed, Params, Server, Upload
 from bench.engine.pack import Pack
-from bench.engine.server_steps import ServerSteps
+from bench.engine.server_context import ServerSteps
 from bench.engine.simulation import Simulation
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.cuda_graphs import Act, traced
-from bench.engine.stacked.step_executors import Captured
+from bench.engine.stacked.step_executors import Act, Captured, traced
 from bench.selftest.candidate import candidate
 
 ROUNDS = 2

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from algorithms.entry_points import Kind
-from algorithms.fingerprint import fingerprint
+from algorithms.entry_points import Kind, fingerprint
 from bench.data.dealing import (
     Partition,
     Positions,

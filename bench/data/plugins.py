@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from algorithms.entry_points import Kind
-from algorithms.fingerprint import fingerprint
+from algorithms.entry_points import Kind, fingerprint
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
 from bench.data.table import GROUPS, DatasetInfo

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from algorithms.base import Batch, Params
 from bench.engine.client_round import Problem
-from bench.engine.crops import draw_crops
 from bench.engine.dropout import step_keys
 from bench.engine.loop import masked_mean
-from bench.engine.pytree import each, num_bytes, stack, tree_map
+from bench.engine.pytree import num_bytes, stack, tree_map
 from bench.engine.rng import stream
+from bench.engine.samples import draw_crops
 
 
 @dataclass
@@ -37,14 +35,6 @@ class Traffic:
     train_steps: float = 0.0
 
 
-class _Request(NamedTuple):
-    """A client's gradient request: x, y and weight of a mini-batch, its local model, its key for dropout."""
-
-    batch: tuple[Tensor, Tensor, Tensor]
-    local: Params
-    key: Tensor | None
-
-
 @dataclass
 class ClientCohort:
     """Implements `algorithms.base.Cohort` for m clients.
@@ -57,8 +47,6 @@ class ClientCohort:
         lr: local learning rate of the round.
         params: final local models, by client.
         traffic: where exchanges are counted.
-        stacked: whether clients' gradients are one program.
-        seen: called with each model that gradients are asked of.
     """
 
     problem: Problem
@@ -68,8 +56,6 @@ class ClientCohort:
     lr: float
     params: dict[int, Params]
     traffic: Traffic
-    stacked: bool = False
-    seen: Callable[[Params], None] = lambda params: None
     _calls: int = field(default=0)
 
     def mean(self, tree: Any, among: Tensor | None = None) -> Any:
@@ -89,84 +75,46 @@ class ClientCohort:
         federation = self.problem.federation
         sizes = torch.tensor(federation.sizes, device=federation.device, dtype=federation.dtype)
         ids = torch.arange(len(sizes), device=federation.device)
-        return replace(self, ids=ids, num_examples=sizes, seen=lambda params: None, _calls=0)
+        return replace(self, ids=ids, num_examples=sizes, _calls=0)
 
     def gradients(
         self, loss: Any, params: Params, batch_size: int, *, augmented: bool = False, among: Tensor | None = None
     ) -> Params:
         """Each client's gradient (m, ...) of `loss` at `params` on one fresh mini-batch: one communication."""
-        self.seen(params)
         self._calls += 1
         clients: list[int] = self.ids.tolist()
         answering = [True] * len(clients) if among is None else among.bool().tolist()
-        requests = [self._request(client, batch_size, augmented) for client in compress(clients, answering)]
-        if self.stacked:
-            grads = self._together(requests, loss, params)
-        else:
-            grads = [self._alone(request, loss, params) for request in requests]
+        grads = [self._gradient(client, loss, params, batch_size, augmented) for client in compress(clients, answering)]
         self.traffic.communications += 1
         self.traffic.bytes_down += len(clients) * num_bytes(params)
         self.traffic.bytes_up += sum(num_bytes(grad) for grad in grads)
         self.traffic.train_steps += len(grads) / len(clients)
-        silent = {name: torch.zeros_like(params[name]) for name in self._trainable(params)}
+        silent = {name: torch.zeros_like(params[name]) for name in self.problem.net.trainable if name in params}
         answers = iter(grads)
         stacked: Params = stack([next(answers) if answers_now else silent for answers_now in answering])
         return stacked
 
-    def _request(self, client: int, batch_size: int, augmented: bool) -> _Request:
-        """A client's fresh mini-batch, or all of its samples if they are fewer; augmented as in local training."""
-        problem, federation = self.problem, self.problem.federation
+    def _gradient(self, client: int, loss: Any, params: Params, batch_size: int, augmented: bool) -> Params:
+        """One client's, on a fresh mini-batch, or on all of its samples if they are fewer; zero if not depended on."""
+        net, federation = self.problem.net, self.problem.federation
 
         def generator(*purpose: str) -> torch.Generator:
-            return stream(problem.seed, *purpose, self.round, self._calls, client)
+            return stream(self.problem.seed, *purpose, self.round, self._calls, client)
 
         held = federation.clients[client]
         order = torch.randperm(len(held), generator=generator("gradient"))
         index = held[order[:batch_size].to(federation.device)]
-        data, draws = federation.data(index), None
-        if augmented and problem.setting.augmentation != "none":
+        data, draws, key = federation.data(index), None, None
+        if augmented and self.problem.setting.augmentation != "none":
             draws = draw_crops(generator("augment", "gradient"), 1, len(index))[0].to(federation.device)
         x = federation.train.batch(index, draws) if augmented else data.x
-        key = None
-        if problem.net.has_dropout:
+        if net.has_dropout:
             key = step_keys(generator("dropout", "gradient"), 1)[0].to(federation.device)
-        return _Request((x, data.y, data.weight), self.params[client], key)
-
-    def _together(self, requests: list[_Request], loss: Any, params: Params) -> list[Params]:
-        """All clients' gradients as few programs: one for each size of batch, because padding would move BatchNorm."""
-        from bench.engine.stacked.batched_layers import BatchedLayers
-
-        grads: dict[int, Params] = {}
-        sizes = [tuple(request.batch[0].shape) for request in requests]
-        for size in dict.fromkeys(sizes):
-            at = [position for position, other in enumerate(sizes) if other == size]
-            batch, local, key = stack([tuple(requests[position]) for position in at])
-            given = {name: value.detach().expand(len(at), *value.shape).clone() for name, value in params.items()}
-            leaves = {name: given[name].requires_grad_() for name in self._trainable(given)}
-            parts = {"given": given, "batch": batch, "local": local, "key": key}
-            with BatchedLayers():
-                values = each(partial(self._value, loss), parts)
-            of_all = _grads(values.sum(), leaves)
-            for row, position in enumerate(at):
-                grads[position] = {name: grad[row] for name, grad in of_all.items()}
-        return [grads[position] for position in range(len(requests))]
-
-    def _alone(self, request: _Request, loss: Any, params: Params) -> Params:
         # Copies: a model in training mode writes its running statistics into what it is given.
         given = {name: value.detach().clone() for name, value in params.items()}
-        leaves = {name: given[name].requires_grad_() for name in self._trainable(given)}
-        return _grads(self._value(loss, given, *request), leaves)
-
-    def _trainable(self, given: Params) -> list[str]:
-        return [name for name in self.problem.net.trainable if name in given]
-
-    def _value(self, loss: Any, given: Params, batch: Any, local: Params, key: Tensor | None) -> Tensor:
-        """One client's objective, a scalar."""
-        with self.problem.net.dropout(key):
-            return masked_mean(loss(self.problem.net, given, local, Batch(*batch)), batch[2])
-
-
-def _grads(value: Tensor, leaves: Params) -> Params:
-    """The gradient by name; zero if `value` does not depend on it."""
-    grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    return dict(zip(leaves, grads, strict=True))
+        leaves = {name: given[name].requires_grad_() for name in net.trainable if name in given}
+        with net.dropout(key):
+            losses = loss(net, given, self.params[client], Batch(x, data.y, data.weight))
+        value = masked_mean(losses, data.weight)
+        grads = torch.autograd.grad(value, list(leaves.values()), allow_unused=True, materialize_grads=True)
+        return dict(zip(leaves, grads, strict=True))

@@ -8,7 +8,6 @@ the greatest length, so a token's mask does not depend on how far its batch is p
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
@@ -60,8 +59,6 @@ class Masks:
         self.key: Tensor | None = None
         self._length = length
         self._applied = 0
-        self._elements = torch.empty(0, dtype=torch.int64)
-        self._outgrown: list[Tensor] = []
 
     @contextmanager
     def under(self, key: Tensor | None) -> Iterator[None]:
@@ -77,23 +74,13 @@ class Masks:
         """The next mask of the step: bool of `shape`, True with probability `share`."""
         assert self.key is not None, "without a key nothing is dropped"
         self._applied += 1
-        words = self._hashed(shape, device) * self.key[1]
+        words = mix(element_numbers(shape, self._length, device)) * self.key[1]
         words &= WORD
         words ^= self.key[0] ^ mix(self._applied)
         return mix(words) < round(share * 2**32)
 
-    def _hashed(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        """The elements' own hashes; those of inputs of one length need computing once."""
-        if self._length:
-            return mix(_numbers(shape, self._length, device))
-        count = math.prod(shape)
-        if len(self._elements) < count or self._elements.device != device:
-            self._outgrown.append(self._elements)  # not freed: a captured step may read it as long as there are masks
-            self._elements = mix(torch.arange(count, device=device))
-        return self._elements[:count].view(shape)
 
-
-def _numbers(shape: tuple[int, ...], length: int, device: torch.device) -> Tensor:
+def element_numbers(shape: tuple[int, ...], length: int, device: torch.device) -> Tensor:
     """Each element's number, modulo 2**32, in a tensor whose axes but the first have at least `length` places."""
     numbers, stride = torch.zeros((), dtype=torch.int64, device=device), 1
     for axis, size in reversed(list(enumerate(shape))):

@@ -1,17 +1,19 @@
-"""Accuracy of models on the global test set, on the validation samples, and on clients' own test sets."""
+"""Accuracy of models on the global test set, on validation samples and on clients' own test sets; and divergence."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from algorithms.base import Params
-from algorithms.forward import Answers
+from algorithms.base import Message, Params
+from bench.engine.client_round import ClientResult
 from bench.engine.federation import Federation
 from bench.engine.network import Network
+from bench.engine.pytree import has_nan, total
 from leaderboards.fairness import CLIENT_ACCURACY
 
 Complete = Callable[[Params, int], Params]
@@ -56,9 +58,8 @@ def score(net: Network, params: Params, chunks: Iterable[tuple[Tensor, Tensor]],
     device = next(iter(params.values())).device
     right, total = torch.zeros(net.num_classes, dtype=torch.int64, device=device), 0
     loss = torch.zeros((), dtype=torch.float64, device=device)  # asked for once: an answer would hold up the next chunk
-    answers = Answers(net)
     for x, y in chunks:
-        logits = answers.on(params, x).logits
+        logits = net.eval(params, x).logits
         right.index_add_(0, y, (logits.argmax(1) == y).long())
         loss += torch.nn.functional.cross_entropy(logits, y, reduction="sum")
         total += len(y)
@@ -152,3 +153,23 @@ def fairness(accuracies: Sequence[float], sizes: Sequence[int]) -> dict[str, flo
         "fm": float(values.var(correction=0)),
         "wlp": float(values.min()),
     }
+
+
+def nonfinite_reason(round: int, results: list[ClientResult], models: list[Params], message: Message) -> str | None:
+    """Say for the row's `error` what stopped being finite first in a round, or give None.
+
+    Losses and models have to be finite; other things that clients train and the server sends may hold infinities on
+    purpose (a mask of -inf), but no NaN. `models` are the server's new model and those that are evaluated, `message` is
+    the next round's.
+    """
+    parts = {
+        f"client {result.client}: {name!r}, which it trains beside its model,": value
+        for result in results
+        for name, value in result.nan_in.items()
+    }
+    parts |= {f"client {result.client}: the training loss": result.loss for result in results}
+    parts |= {f"the server's model {number}": total(model) for number, model in enumerate(models, 1)}
+    parts |= {f"the server's {name}": has_nan(tree) for name, tree in message.items() if name != "params"}
+    values = torch.stack([value.to(results[0].loss.device) for value in parts.values()]).tolist()
+    lost = [part for part, value in zip(parts, values, strict=True) if not math.isfinite(value)]
+    return f"round {round}, {lost[0]} is not finite" if lost else None

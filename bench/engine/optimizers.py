@@ -45,21 +45,18 @@ class Optimizer:
         lr: Rate,
         count: int | Tensor,
         stacked: bool,
-        weight_decay: Rate | None = None,
     ) -> None:
         """Update `params` and `state` in place; gradients may be overwritten. `stacked`: all have a client axis first.
 
-        `count` is the number of the step in its round, from 1, a scalar tensor where the step is captured; a
-        `weight_decay` takes the place of the setting's.
+        `count` is the number of the step in its round, from 1, a scalar tensor where the step is captured.
         """
         grads = list(grads)
-        decay = self.setting.weight_decay if weight_decay is None else weight_decay
         if self.setting.clip_norm:
             clip(grads, self.setting.clip_norm, stacked)
-        if isinstance(decay, Tensor) or decay:
+        if decay := self.setting.weight_decay:
             chosen = [i for i, decays in enumerate(self.decayed) if decays]
-            decayed = _sums([grads[i] for i in chosen], [params[i] for i in chosen], decay)
-            for i, grad in zip(chosen, decayed, strict=True):
+            sums = torch._foreach_add([grads[i] for i in chosen], [params[i] for i in chosen], alpha=decay)
+            for i, grad in zip(chosen, sums, strict=True):
                 grads[i] = grad
         if self.setting.optimizer == "adam":
             self._adam(params, grads, state, lr, count)
@@ -97,7 +94,8 @@ def _add(params: list[Tensor], changes: list[Tensor] | tuple[Tensor, ...], facto
     if not isinstance(factor, Tensor):
         torch._foreach_add_(params, changes, alpha=factor)
     elif factor.dim():
-        torch._foreach_add_(params, list(torch._foreach_mul(changes, [_along(factor, change) for change in changes])))
+        factors = [factor.view(-1, *[1] * (change.dim() - 1)) for change in changes]
+        torch._foreach_add_(params, list(torch._foreach_mul(changes, factors)))
     else:
         torch._foreach_add_(params, list(torch._foreach_mul(changes, _scalar(factor, changes[0]))))
 
@@ -105,20 +103,6 @@ def _add(params: list[Tensor], changes: list[Tensor] | tuple[Tensor, ...], facto
 def _scalar(factor: float | Tensor, like: Tensor) -> float | Tensor:
     """A scalar tensor in the type of `like`: of another type, torch would start a kernel for each tensor of a list."""
     return factor.to(like.dtype) if isinstance(factor, Tensor) else factor
-
-
-def _sums(grads: list[Tensor], params: list[Tensor], factor: Rate) -> list[Tensor]:
-    """New tensors: grads + factor * params."""
-    if not isinstance(factor, Tensor):
-        return list(torch._foreach_add(grads, params, alpha=factor))
-    sums = [grad.clone() for grad in grads]
-    _add(sums, params, factor)
-    return sums
-
-
-def _along(factor: Tensor, like: Tensor) -> Tensor:
-    """(n,) as (n, 1, ..., 1), with as many axes as `like`."""
-    return factor.view(-1, *[1] * (like.dim() - 1))
 
 
 def clip(grads: list[Tensor], limit: float, stacked: bool) -> None:

@@ -47,7 +47,7 @@ def measure(algorithm: str, values: Mapping[str, Any], setting: Setting) -> Pace
     one = _round(algorithm, values, setting)
     step = max(0.0, _round(algorithm, values, setting, epochs=1 + MORE) - one) / MORE
     batch = max(0.0, _round(algorithm, values, setting, batches=1 + MORE) - one) / MORE
-    read = TESTS + _held_out(setting)
+    read = TESTS + HELD_OUT * bool(setting.validation_fraction)
     sample = max(0.0, _round(algorithm, values, setting, evaluated=True) - one) / read
     server = 0.0
     if algorithm in SERVER_STEPS:
@@ -93,7 +93,8 @@ def _round(
     )
     constants = info(setting.dataset)
     auxiliary = setting.auxiliary_per_class * constants.num_classes
-    dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, _held_out(setting), TESTS)
+    held_out = HELD_OUT * bool(setting.validation_fraction)
+    dataset, split = made_up(constants, 1, batches * setting.batch_size, auxiliary, held_out, TESTS)
     if algorithm in SERVER_STEPS:
         values = {**values, SERVER_STEPS[algorithm]: server_steps}
     run = Simulation(build(algorithm, **values), setting, 0, dataset, constants, split, backend="loop")
@@ -107,10 +108,6 @@ def _round(
         if len(times) > 1 and sum(times) > LONGEST:
             break
     return statistics.median(times[min(SETTLED, len(times) // 2) :])
-
-
-def _held_out(setting: Setting) -> int:
-    return HELD_OUT if setting.validation_fraction else 0
 
 
 def main() -> int:

@@ -17,9 +17,9 @@ Ended = tuple[Simulation, RoundWork, list[ClientResult]]
 class Pack:
     """Runs of one model, batch size and optimiser, on one data set, under one algorithm.
 
-    They may differ in the seed, in how clients are made and drawn, in rounds and epochs, in learning rate and weight
-    decay, and in the algorithm's packable numbers. Each gives what it would give alone: bit for bit under `Loop`,
-    within float tolerance in a stack. A member that fails or ends leaves; the others go on.
+    They may differ in the seed, in how clients are made and drawn, in rounds and epochs, in the learning rate, and in
+    the algorithm's packable numbers. Each gives what it would give alone: bit for bit under `Loop`, within float
+    tolerance in a stack. A member that fails or ends leaves; the others go on.
 
     Members may stand at different rounds: those behind catch up first.
 
@@ -47,10 +47,6 @@ class Pack:
             self._round()
             if stop():
                 return
-
-    def drop(self, member: Simulation) -> None:
-        """Let a member go; the others go on without it."""
-        self.members = [other for other in self.members if other is not member]
 
     def _round(self) -> None:
         """One round of all active members that have made the fewest."""

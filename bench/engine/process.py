@@ -13,6 +13,12 @@ import torch
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 SIZES = (2**30, 2**25)  # bytes up to which blocks come from the heap: the second is all that an older glibc allows
 
+SIGNS = (  # in errors that say that memory did not suffice
+    *("out of memory", "ALLOC_FAILED", "ALLOCATION_FAILED"),
+    # Each of cuDNN's kernels has been tried, and none found room to work in; it says so, too, where it has none.
+    *("unable to find an engine", "Unable to find a valid cuDNN algorithm"),
+)
+
 
 def prepare_process(threads: int) -> None:
     """Set the threads of torch's operators, and keep the heap."""
@@ -28,25 +34,19 @@ def keep_freed_memory() -> bool:
     when it is freed, and the system clears its pages again for the next step. Kept, they cost nothing. The process
     stays as large as its largest step made it. Without glibc nothing is changed.
     """
-    library = _glibc()
-    if library is None:
+    if sys.platform != "linux":
+        return False
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "gnu_get_libc_version"):
         return False
     return any(library.mallopt(MMAP_THRESHOLD, size) for size in SIZES) and bool(library.mallopt(TRIM_THRESHOLD, -1))
 
 
-def give_back_memory() -> None:
-    """Return unused heap memory to the system."""
-    library = _glibc()
-    if library is not None:
-        library.malloc_trim(0)
-
-
-@lru_cache
-def _glibc() -> ctypes.CDLL | None:
-    if sys.platform != "linux":
-        return None
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "gnu_get_libc_version") else None
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory did not suffice: those of CUDA's libraries have no class for it."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
 
 
 def give_back_gpu_memory() -> None:

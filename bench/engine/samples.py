@@ -1,5 +1,7 @@
 """A part of a data set on the training device: images, texts or vectors, turned into inputs batch by batch.
 
+Random crops, flips and rotations are one gather of whole pixels: no image is padded, copied or turned beforehand.
+
 Axes: N samples, B of a batch, C channels, H rows, W columns, L tokens, D numbers of a vector.
 """
 
@@ -10,15 +12,21 @@ from typing import Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from bench.data import Dataset, DatasetInfo
 from bench.data.dataset import PAD
-from bench.engine.crops import Crops
 
 KEPT_PARTS = 4  # training and test parts of two data sets
 READY_BYTES = 16 * 2**20  # inputs up to this size are made once: small batches are bound by calls, not by memory
 MULTIPLE = 8  # lengths of texts are rounded up to it: fewer shapes, and aligned ones
+# Of augmentation.
+PADDING = 4
+OFFSETS = 2 * PADDING + 1  # places where a window can start, along each axis
+DEGREES = 15
+PER_DEGREE = 64  # between two angles, a corner of 32x32 pixels moves by 0.006 of a pixel
+ANGLES = 2 * DEGREES * PER_DEGREE + 1
 
 
 class Samples(Protocol):
@@ -57,31 +65,10 @@ def samples(
 ) -> Samples:
     """The `train` or `test` part of a data set, of whichever kind its samples are. One copy serves a process's runs."""
     labels = torch.from_numpy(np.array(getattr(dataset, f"{part}_y"), np.int64)).to(device)
-    if info.kind == "images":
-        return Images(_pixels(dataset, part, device), labels, info, normalization, augmentation, dtype)
     x = getattr(dataset, f"{part}_x")
+    if info.kind == "images":
+        return Images(x, labels, info, normalization, augmentation, dtype)
     return Texts(x, labels) if info.kind == "texts" else Vectors(x, labels, dtype)
-
-
-@lru_cache(maxsize=KEPT_PARTS)
-def _pixels(dataset: Dataset, part: str, device: torch.device) -> Pixels:
-    return Pixels(getattr(dataset, f"{part}_x"), device)
-
-
-class Pixels:
-    """The pixels of a part of a data set, x (N, C, H, W) uint8, which all runs of a process share.
-
-    Attributes:
-        flat: (N * H * W + 1, C) uint8, pixel after pixel, and a black one behind the last.
-        images: (N, H, W, C), a view of it.
-    """
-
-    def __init__(self, x: np.ndarray, device: torch.device) -> None:
-        count, channels, height, width = x.shape
-        flat = np.zeros((count * height * width + 1, channels), np.uint8)
-        flat[:-1].reshape(count, height, width, channels)[:] = x.transpose(0, 2, 3, 1)
-        self.flat = torch.from_numpy(flat).to(device)
-        self.images = self.flat[:-1].view(count, height, width, channels)
 
 
 class Normaliser:
@@ -110,22 +97,103 @@ class Normaliser:
         return rows.view(self._shape).permute(0, 3, 1, 2)
 
 
+class Crops:
+    """Windows of images that are padded by 4, mirrored or not, then turned by up to 15 degrees or not.
+
+    Args:
+        pixels: (N * H * W + 1, C) uint8, pixel after pixel; the last one is black.
+        height: H.
+        width: W.
+        augmentation: `flip_crop` pads with zeros, `flip_crop_reflect` by reflection; `flip_crop_rotate` pads with zeros
+            and turns the window about its centre by a multiple of 1/64 degrees: each pixel is the nearest one, what was
+            outside is black. `none` has no windows.
+    """
+
+    def __init__(self, pixels: Tensor, height: int, width: int, augmentation: str) -> None:
+        self._pixels = pixels
+        self._shape = (height, width)
+        self._black = len(pixels) - 1
+        # Half the traffic of int64, where the largest sum fits: an image's first pixel, and a row and a column outside.
+        self._kind = torch.int32 if 3 * self._black < 2**31 else torch.int64
+        reflect, rotate = augmentation == "flip_crop_reflect", augmentation == "flip_crop_rotate"
+        # A turned window needs a row outside, which `_rotations` points to.
+        rows = F.pad(_windows(height, width, self._black, reflect), (0, int(rotate)), value=self._black)
+        columns = _windows(width, 1, self._black, reflect)
+        self._rows = rows.to(pixels.device, self._kind)
+        self._columns = torch.cat([columns, columns.flip(1)]).to(pixels.device, self._kind)
+        self._rotations = _rotations(height, width).to(pixels.device) if rotate else None
+
+    def __call__(self, index: Tensor, draws: Tensor) -> Tensor:
+        """The window (B, H, W, C) uint8 of each sample of `index` (B,), by draws (B, 4) int64 of `draw_crops`."""
+        row, column, mirror = draws[:, :3].unbind(1)
+        height, width = self._shape
+        rows = self._rows[row] + (index * (height * width)).to(self._kind)[:, None]
+        columns = self._columns[column + OFFSETS * mirror]
+        # What lies outside an image points at the black pixel or beyond.
+        at = (rows[:, :, None] + columns[:, None, :]).clamp_max_(self._black)
+        if self._rotations is not None:
+            turned = self._rotations.index_select(0, draws[:, 3])  # int32, which `gather` does not take
+            first = torch.arange(len(at), dtype=turned.dtype, device=at.device)[:, None] * at[0].numel()
+            at = at.view(-1).index_select(0, (turned + first).view(-1))
+        return self._pixels.index_select(0, at.view(-1)).view(len(index), height, width, -1)
+
+
+def _windows(size: int, stride: int, outside: int, reflect: bool) -> Tensor:
+    """(OFFSETS, size) int64: where each row (or column) of a window lies in its image, for each place of the window."""
+    at = torch.arange(-PADDING, size - PADDING) + torch.arange(OFFSETS)[:, None]
+    if reflect:  # the edge itself is not repeated
+        at = torch.where(at.abs() >= size, 2 * (size - 1) - at.abs(), at.abs())
+    return torch.where((at >= 0) & (at < size), at * stride, outside)
+
+
+@lru_cache(4)
+def _rotations(height: int, width: int) -> Tensor:
+    """(ANGLES, H * W) int32: the pixel of a window that each pixel of the turned one shows; H * W is outside.
+
+    Made on the CPU, in float64: no pixel is so near a tie that another processor could round it the other way.
+    """
+    angle = torch.deg2rad(torch.arange(ANGLES, dtype=torch.float64) / PER_DEGREE - DEGREES)
+    cos, sin = angle.cos()[:, None, None], angle.sin()[:, None, None]
+    middle_y, middle_x = (height - 1) / 2, (width - 1) / 2
+    y, x = torch.arange(height)[:, None] - middle_y, torch.arange(width) - middle_x
+    row = (cos * y + sin * x + middle_y).round_().int()
+    column = (cos * x - sin * y + middle_x).round_().int()
+    inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    return torch.where(inside, row * width + column, height * width).flatten(1)
+
+
+def draw_crops(generator: torch.Generator, steps: int, batch_size: int) -> Tensor:
+    """(steps, batch_size, 4) int64: row and column offsets in [0, 8], mirror in {0, 1}, angle in [0, 1920].
+
+    The angle counts 1/64 degrees from -15; it is drawn last, and whatever the augmentation: crops and flips of a seed
+    are the same with and without rotation.
+    """
+    offsets = torch.randint(0, OFFSETS, (steps, batch_size, 2), generator=generator)
+    mirror = torch.randint(0, 2, (steps, batch_size, 1), generator=generator)
+    angle = torch.randint(0, ANGLES, (steps, batch_size, 1), generator=generator)
+    return torch.cat([offsets, mirror, angle], dim=2)
+
+
 class Images(Samples):
-    """Images: pixels as uint8 in memory once, normalised and augmented batch by batch; labels (N,) int64."""
+    """Images x (N, C, H, W) uint8, in memory once, normalised and augmented batch by batch; labels (N,) int64."""
 
     def __init__(
         self,
-        pixels: Pixels,
+        x: np.ndarray,
         labels: Tensor,
         info: DatasetInfo,
         normalization: str,
         augmentation: str,
         dtype: torch.dtype,
     ) -> None:
-        self.pixels, self.labels, self._dtype = pixels.images, labels, dtype
+        self.labels, self._dtype = labels, dtype
         self._normalise = Normaliser(info, normalization, labels.device, dtype)
-        _, height, width, _ = self.pixels.shape
-        self._crops = Crops(pixels.flat, height, width, augmentation)
+        count, channels, height, width = x.shape
+        flat = np.zeros((count * height * width + 1, channels), np.uint8)  # pixel after pixel, then a black one
+        flat[:-1].reshape(count, height, width, channels)[:] = x.transpose(0, 2, 3, 1)
+        pixels = torch.from_numpy(flat).to(labels.device)
+        self.pixels = pixels[:-1].view(count, height, width, channels)
+        self._crops = Crops(pixels, height, width, augmentation)
 
     def at(self, index: Tensor | slice) -> Tensor:
         """(B, C, H, W)."""

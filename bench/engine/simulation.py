@@ -18,16 +18,14 @@ from bench.data import Dataset, DatasetInfo
 from bench.data.splits import Split
 from bench.engine.client_round import ClientResult, Problem, RoundWork, make_work
 from bench.engine.cohort import ClientCohort, Traffic
-from bench.engine.divergence import nonfinite_reason
-from bench.engine.evaluate import Evaluator, Scores
+from bench.engine.evaluate import Evaluator, Scores, nonfinite_reason
 from bench.engine.federation import Federation
 from bench.engine.loop import Loop
 from bench.engine.network import Network, drawn_module, initial_params, make_module
 from bench.engine.optimizers import Optimizer, decays
 from bench.engine.pytree import num_bytes, stack, tensors, to
 from bench.engine.rng import stream
-from bench.engine.server_context import FedView
-from bench.engine.server_steps import ServerSteps
+from bench.engine.server_context import FedView, ServerSteps
 from bench.engine.state import StateFolder
 from bench.engine.tracking import Tracker
 from bench.execution import BACKENDS
@@ -66,13 +64,9 @@ class Simulation:
     """A federated run that can be advanced, saved and loaded.
 
     Args:
-        algorithm: with its hyper-parameters.
-        setting: of the federated problem.
         seed: of every random stream but the data set's own test split.
         dataset: pixels and labels, the images of their own size.
-        info: of the data set.
         split: `bench.data.splits.split(setting, dataset.train_y, seed)`.
-        device: of training.
         backend: `loop`, `stacked`, or `auto`: stacked on a GPU, loop on a CPU. A loaded state brings its own.
         folder: where the state lies, or None for a run that is never saved.
         track: names of `bench.execution.TRACKS`, for `bench.engine.tracking`. A loaded state adds what it tracked.
@@ -229,13 +223,10 @@ class Simulation:
         number = job.round
         self._count_traffic(trained, job.message)
         cohort = self._cohort(trained, job.lr)
-        if number % self.setting.evaluate_every == 0 or number == self.setting.rounds:
-            cohort.seen = partial(self.tracker.bound, number, trained)
         uploads = stack([result.upload for result in trained])
         server = self.algorithm.server_step(self.fed, self.server, uploads, cohort)
         if server.round != number:
             raise RuntimeError(f"server_step must return server.next(...): round {server.round} after round {number}")
-        cohort.seen(server.params)
         self.server = server
         for result in trained:
             self.memories[result.client] = to(result.memory, "cpu")
@@ -243,7 +234,7 @@ class Simulation:
         for suffix, scores in self._scores.items():  # of clients that have trained since they were evaluated
             self._scores[suffix] = {case: score for case, score in scores.items() if case[0] not in cohort.params}
         models = {id(model): model for model in [server.params, *self.algorithm.evaluated(server).values()]}
-        reason = nonfinite_reason(self.problem, number, job.clients, trained, list(models.values()), self._message())
+        reason = nonfinite_reason(number, trained, list(models.values()), self._message())
         self.progress.diverged, self.progress.complaint = reason is not None, reason or ""
         if number % self.setting.evaluate_every == 0 or self.done:
             self._evaluate(job, trained)
@@ -259,7 +250,6 @@ class Simulation:
             lr=lr,
             params={result.client: result.params for result in trained},
             traffic=self.progress.traffic,
-            stacked=self.backend == "stacked",
         )
 
     def _count_traffic(self, trained: list[ClientResult], message: Message) -> None:

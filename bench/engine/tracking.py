@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from algorithms.base import Params
-from algorithms.forward import Answers, chunk_size
-from algorithms.losses import cross_entropy, kl
+from algorithms.forward import chunk_size
+from algorithms.losses import cross_entropy
 from bench import artifacts
-from bench.engine.client_round import ClientResult, RoundWork
+from bench.engine.client_round import ClientResult, RoundWork, leaves_of
 from bench.engine.evaluate import Complete, Score, mean_measures, on_test
 from bench.engine.federation import Federation
 from bench.engine.network import Network
@@ -40,7 +40,7 @@ class Tracker:
 
     Attributes:
         what: after `load`, what the saved run tracked as well: a curve that has begun is not broken off.
-        seconds: spent here, over all sessions of the run.
+        seconds: spent here, over all sessions of the run; the run's own do not count them.
     """
 
     def __init__(self, what: Collection[str], net: Network, federation: Federation, complete: Complete) -> None:
@@ -49,7 +49,6 @@ class Tracker:
         self._net, self._federation, self._complete = net, federation, complete
         self._shared: _Kept = {}
         self._rows: dict[str, _Kept] = {}
-        self._taught: tuple[int, Tensor, Tensor] | None = None  # a round, and what `_on_own` gives of its local models
 
     def clients(self, job: RoundWork, trained: list[ClientResult], last: bool) -> dict[str, float]:
         """Measure the clients' own models after an evaluated round, and keep what they were sent.
@@ -60,10 +59,9 @@ class Tracker:
         local, classes = "local" in self.what, last and "classes" in self.what
         with self._clock():
             if "message" in self.what:
-                self._keep_message(job)
+                entries = {f"message/{name}": job.message[name].tolist() for name in job.problem.algorithm.tracked}
+                _append(self._shared, {"message/rounds": job.round, **entries})
             if "drift" in self.what:
-                from bench.engine.drift import drift
-
                 measures = drift(self._net, self._federation, job, trained)
                 _append(self._shared, {f"drift/{name}": value for name, value in measures.items()})
             if last and "features" in self.what:
@@ -81,27 +79,6 @@ class Tracker:
             kept = {"rounds": job.round, "clients": list(scores), "accuracy": accuracy}
             _append(self._shared, {f"local/{name}": value for name, value in kept.items()})
             return {"local_accuracy": math.fsum(accuracy) / len(accuracy)}
-
-    def bound(self, round: int, trained: list[ClientResult], params: Params) -> None:
-        """Measure the two terms of FedDKD's Proposition 1 at a model of the server's, if that is tracked.
-
-        Entries that the model lacks are each client's own (FedBN).
-        """
-        if "bound" not in self.what:
-            return
-        with self._clock():
-            if self._taught is None or self._taught[0] != round:
-                self._taught = (round, *self._on_own(trained, {}))
-            _, teacher, labels = self._taught
-            student, _ = self._on_own(trained, params)
-            # q_k being shares of the examples, the sums over clients are means over all of their samples.
-            values = {
-                "rounds": round,
-                "requests": self._shared.get("bound/rounds", []).count(round),
-                "local": float(cross_entropy(teacher, labels).mean()),
-                "distilled": float(kl(teacher, student).mean()),
-            }
-            _append(self._shared, {f"bound/{name}": value for name, value in values.items()})
 
     def row(self, round: int, suffix: str, row: Params, scores: list[Score], last: bool) -> None:
         """Keep the tracked values of an evaluated model; its accuracy was made of `scores`."""
@@ -135,7 +112,6 @@ class Tracker:
         if "features" in self.what:
             at = self._feature_samples()
             kept |= {"features/samples": at, "features/labels": self._federation.test.labels[at]}
-        kept["run/seconds"] = self.seconds
         return {name: value.cpu().numpy() if isinstance(value, Tensor) else value for name, value in kept.items()}
 
     @contextmanager
@@ -143,21 +119,6 @@ class Tracker:
         began = time.perf_counter()
         yield
         self.seconds += time.perf_counter() - began
-
-    def _keep_message(self, job: RoundWork) -> None:
-        """The entries of the message that the algorithm names in `tracked`.
-
-        Raises:
-            ValueError: the message has no such entry.
-        """
-        names = job.problem.algorithm.tracked
-        if missing := [name for name in names if name not in job.message]:
-            raise ValueError(
-                f"{type(job.problem.algorithm).__name__}.tracked names {missing[0]!r}, which is not in its message; "
-                f"the message has {', '.join(job.message)}: name one of these"
-            )
-        entries = {f"message/{name}": job.message[name].tolist() for name in names}
-        _append(self._shared, {"message/rounds": job.round, **entries})
 
     def _by_class(self, scores: list[Score]) -> list[float]:
         """(C,) accuracy of each class, the mean over the scores that have samples of it."""
@@ -170,20 +131,10 @@ class Tracker:
     def _counts(self, labels: Tensor) -> Tensor:
         return torch.bincount(labels, minlength=self._net.num_classes).cpu()
 
-    def _on_own(self, trained: list[ClientResult], params: Params) -> tuple[Tensor, Tensor]:
-        """Logits (N, C) in float64 and labels (N,) of these clients' samples, by their models with `params` in them."""
-        federation, answers = self._federation, Answers(self._net)
-        parts = [
-            (answers.on(result.params | params, x).logits.double(), y)
-            for result in trained
-            for x, y in federation.chunks(federation.train, federation.clients[result.client])
-        ]
-        return torch.cat([logits for logits, _ in parts]), torch.cat([y for _, y in parts])
-
+    @torch.no_grad()
     def _features(self, params: Params) -> Tensor:
         parts = torch.split(self._feature_samples(), chunk_size(self._federation.device))
-        answers = Answers(self._net)
-        outputs = [answers.on(params, self._federation.test.at(index)).features for index in parts]
+        outputs = [self._net.eval(params, self._federation.test.at(index)).features for index in parts]
         return torch.cat(outputs).float().cpu()
 
     def _feature_samples(self) -> Tensor:
@@ -191,6 +142,66 @@ class Tracker:
         labels = self._federation.test.labels
         drawn = torch.randperm(len(labels), generator=stream(0, "tracked features"))
         return drawn[:FEATURE_SAMPLES].sort().values.to(labels.device)
+
+
+def drift(net: Network, federation: Federation, job: RoundWork, trained: list[ClientResult]) -> dict[str, Any]:
+    """Measure how unlike the clients of a round are, and how far they move: what FedGKD's section 4.1 assumes bounded.
+
+    In symbols: w_t is the model that the clients of a round receive, w_{t+1}^k what client k makes of it, F_k(w) the
+    mean cross entropy of w on k's n_k training samples, in evaluation mode, and p_k = n_k / sum_j n_j over the round's
+    clients.
+
+    Returns:
+        For m clients, norms being Euclidean, over trainable parameters, in double precision. If clients begin with
+        models of their own (FedBN, `local`), client k's stands for w_t wherever k does.
+
+        rounds: the round's number.
+        clients: (m,) who took part.
+        shares: (m,) p_k.
+        gradients: (m,) ||grad F_k(w_t)||, the bound on a local solution's error in Assumption 2 (Eq. 6).
+        mean_gradient: ||sum_k p_k grad F_k(w_t)||, which stands for ||grad f(w_t)||.
+        dissimilarity: sum_k p_k ||grad F_k(w_t)||^2 / mean_gradient^2, at least 1: the smallest B^2 with which
+            Assumption 1.2 holds at w_t among these clients.
+        distances: (m,) ||w_{t+1}^k - w_t||, the norm of Eq. 6's second term without its factor.
+        distance: sum_k p_k ||w_{t+1}^k - w_t||.
+    """
+    sizes = torch.tensor([len(federation.clients[work.client]) for work in job.clients], dtype=torch.float64)
+    shares = sizes / sizes.sum()
+    mean, norms, moved = torch.zeros((), dtype=torch.float64, device=federation.device), [], []
+    for work, result, share in zip(job.clients, trained, shares.tolist(), strict=True):
+        received = work.local["params"]
+        gradient = _gradient(net, federation, received, work.client, job.problem.setting.batch_size)
+        mean = mean + share * gradient
+        norms.append(gradient.norm())
+        moved.append((_flat(net, result.params) - _flat(net, received)).norm())
+    gradients, distances, mean_gradient = torch.stack(norms).cpu(), torch.stack(moved).cpu(), mean.norm().cpu()
+    return {
+        "rounds": job.round,
+        "clients": [work.client for work in job.clients],
+        "shares": shares.tolist(),
+        "gradients": gradients.tolist(),
+        "mean_gradient": mean_gradient.item(),
+        "dissimilarity": ((shares * gradients**2).sum() / mean_gradient**2).item(),
+        "distances": distances.tolist(),
+        "distance": (shares * distances).sum().item(),
+    }
+
+
+def _gradient(net: Network, federation: Federation, params: Params, client: int, batch_size: int) -> Tensor:
+    """(d,) float64: grad F_k, in batches of local training's size, whose gradients fit into memory."""
+    params, index = leaves_of(net, params), federation.clients[client]
+    leaves = [params[name] for name in net.trainable]
+    total = torch.zeros((), dtype=torch.float64, device=federation.device)
+    for x, y in federation.chunks(federation.train, index, batch_size):
+        loss = cross_entropy(net.eval(params, x).logits, y).sum() / len(index)
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        total = total + _flat(net, dict(zip(net.trainable, grads, strict=True)))
+    return total
+
+
+def _flat(net: Network, params: Params) -> Tensor:
+    """(d,) float64: all trainable entries."""
+    return torch.cat([params[name].detach().double().reshape(-1) for name in net.trainable])
 
 
 def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
@@ -207,7 +218,7 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
 
     Raises:
         FileNotFoundError: no model of that row was kept.
-        ValueError: a client is missing, or named that there is not.
+        ValueError: each client has its own, and none of them is named.
     """
     from safetensors.torch import load_file
 
@@ -217,10 +228,8 @@ def load_model(out: Path | str, key: str, client: int | None = None) -> Params:
     tensors = load_file(path)
     shared = {name: value for name, value in tensors.items() if "/" not in name}
     owners = sorted({int(name.partition("/")[0]) for name in tensors if "/" in name})
-    if not owners and client is None:
-        return shared
     if not owners:
-        raise ValueError(f"run {key[:16]} has one model for all clients, got client={client}: leave it out")
+        return shared
     if client is None and len(owners) == 1:
         client = owners[0]
     if client not in owners:

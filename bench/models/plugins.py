@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from algorithms.entry_points import Kind
-from algorithms.fingerprint import fingerprint
+from algorithms.entry_points import Kind, fingerprint
 from bench.errors import UsageError
 from bench.models.table import MODELS, ModelInfo
 from bench.terminal.values import unknown

@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ from bench.planning.request import find_algorithm
 from bench.terminal import words
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.values import split_list, unknown
-from bench.trial.results import now
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 
@@ -165,7 +165,7 @@ def _new_record(command: str, options: argparse.Namespace) -> Record:
     about = {**provenance.of_command([]), **provenance.of_process(options.device)}
     del about["host"]  # records are passed on
     load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
-    started = now().isoformat(timespec="seconds")
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     machine = {"threads": options.threads, "cores": cpu_count(), "load": load, "started": started}
     return {"schema": 3, **about, "command": command, **machine, "parts": {}, "failed": {}}
 

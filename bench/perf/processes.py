@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,7 +170,6 @@ def _row(
 def _constants() -> dict[str, Any]:
     """Return the columns that are equal in all rows."""
     from bench import provenance
-    from bench.trial.results import now
 
     here = {**provenance.of_command(["made", "up"]), **provenance.of_process("cpu"), "schema_version": SCHEMA_VERSION}
     state = {"status": "finished", "error": None, "diverged": False, "selected_on": "validation", "shortened": False}
@@ -177,7 +177,7 @@ def _constants() -> dict[str, Any]:
     costs = {"communications": 100, "bytes_down": 4_000_000, "bytes_up": 2_000_000, "train_steps": 12_000.0}
     rounds = {"best_round": 90, "selected_round": 80, "peak_memory_bytes": 500_000_000, "threads": 1, "pack": 1}
     texts = {"partition_hash": "ab12", "dataset_hash": "cd34", "backend": "loop", "paper": None}
-    return {**here, **state, **costs, **rounds, **texts, "started": now(), "finished": now()}
+    return {**here, **state, **costs, **rounds, **texts, "started": datetime.now(UTC), "finished": datetime.now(UTC)}
 
 
 def _curves(rows: Sequence[dict[str, Any]], random: np.random.Generator) -> pa.Table:

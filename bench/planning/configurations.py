@@ -18,7 +18,7 @@ from bench.errors import UsageError
 from bench.planning.model import Search
 from bench.planning.request import Notes, Request
 from bench.terminal.words import counted
-from search_spaces import Grid, Range, Setting, Value, check, combinations, holds, names_in
+from search_spaces import Grid, Setting, Value, check, combinations, holds, names_in
 
 TRIES = 100  # draws for each configuration, of which some repeat or break a relation
 TUNED = ("lr",)  # setting fields that `--budget` selects over
@@ -29,15 +29,14 @@ MANY = 500  # learning rates that differ in three digits
 def configurations_of(algorithm: Entry, search: Search, request: Request, notes: Notes) -> list[dict[str, Value]]:
     """The configurations of a grid or random search that keep the relations, each checked.
 
-    For Optuna, which chooses as it goes: those of the grid, an interval standing for its two ends. Raises UsageError if
-    a value is not allowed, or no combination keeps the relations.
+    For Optuna, which chooses as it goes: those of the grid. Raises UsageError if a value is not allowed, or no
+    combination keeps the relations.
     """
     _check_values(algorithm, search.values)
     if request.search == "random":
         candidates = _drawn(algorithm, search, request.num_samples)
     else:
-        grids = {name: _as_grid(algorithm, name, value, request) for name, value in search.values.items()}
-        candidates = list(combinations(grids))
+        candidates = list(combinations(search.values))
     kept = [candidate for candidate in candidates if all(holds(relation, candidate) for relation in search.where)]
     if not kept:
         raise _none_keeps(algorithm, search)
@@ -109,17 +108,9 @@ def _van_der_corput(number: int) -> float:
 def draws(search: Search, generator: random.Random) -> Iterator[dict[str, Value]]:
     """Draw `TRIES` times from a space, and yield draws that keep its relations; they may repeat."""
     for _ in range(TRIES):
-        values = {name: _draw(value, generator) for name, value in search.values.items()}
+        values = {name: generator.choice(grid.values) for name, grid in search.values.items()}
         if all(holds(relation, values) for relation in search.where):
             yield values
-
-
-def _draw(value: Grid | Range, generator: random.Random) -> Value:
-    if isinstance(value, Grid):
-        return generator.choice(value.values)
-    if value.log:
-        return float(value.low * (value.high / value.low) ** generator.random())
-    return generator.uniform(value.low, value.high)
 
 
 def _drawn(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value]]:
@@ -136,22 +127,10 @@ def _drawn(algorithm: Entry, search: Search, count: int) -> list[dict[str, Value
     return list(drawn.values())
 
 
-def _as_grid(algorithm: Entry, name: str, value: Grid | Range, request: Request) -> Grid:
-    if isinstance(value, Grid):
-        return value
-    if request.search == "optuna":
-        return Grid(value.low, value.high)
-    raise UsageError(
-        f"{algorithm.name}.{name} is an interval {value}: give values with --set {name}=..., or --search random or "
-        "optuna"
-    )
-
-
-def _check_values(algorithm: Entry, values: Mapping[str, Grid | Range]) -> None:
+def _check_values(algorithm: Entry, values: Mapping[str, Grid]) -> None:
     """Check every value's own bounds, before relations, which a value out of bounds may break too."""
     for field in algorithm.fields:
-        grid = values.get(field.name)
-        for value in grid.values if isinstance(grid, Grid) else ():
+        for value in values[field.name].values if field.name in values else ():
             try:
                 check(f"{algorithm.name}.{field.name}", value, field.bounds)
             except ValueError as error:

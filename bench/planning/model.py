@@ -31,7 +31,7 @@ class Search:
 
     algorithm: str
     setting: Setting
-    values: Mapping[str, Grid | Range]
+    values: Mapping[str, Grid]
     where: tuple[str, ...]
     paper: str | None
     shortened: bool

@@ -153,7 +153,7 @@ def _space_of(
     space = (find(algorithm.name, setting.dataset, paper) if paper else None) or own_space(
         algorithm.name, setting.dataset, algorithm.paper
     )
-    values: dict[str, Grid | Range] = {field.name: Grid(field.default) for field in algorithm.fields}
+    values: dict[str, Grid] = {field.name: Grid(field.default) for field in algorithm.fields}
     relations = algorithm.where
     if space:
         values |= {**{name: Grid(value) for name, value in space.fixed.items()}, **space.grid}

@@ -8,7 +8,7 @@ import pickle
 import textwrap
 
 from algorithms.base import Algorithm, Plugin, layers
-from algorithms.contract_checks import methods
+from algorithms.plugins import methods
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import Finding
 from bench.selftest.witness import Witness, watch

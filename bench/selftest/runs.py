@@ -11,8 +11,7 @@ from typing import Any
 
 from bench.engine.pack import Pack
 from bench.engine.stacked.backend import Stacked
-from bench.engine.stacked.cuda_graphs import traced
-from bench.engine.stacked.step_executors import Captured
+from bench.engine.stacked.step_executors import Captured, traced
 from bench.engine.state import StateFolder
 from bench.selftest.candidate import Candidate, Values, candidate
 from bench.selftest.certify import Finding, NotApplicable

@@ -1,4 +1,4 @@
-"""Notes of a sweep on `--track`: before it runs, what stored runs lack; afterwards, the time it took.
+"""Notes of a sweep on `--track`: before it runs, what stored runs lack; afterwards, where the data are.
 
 Imports neither torch nor ray.
 """
@@ -53,11 +53,9 @@ class Tracking:
         if not self._track:
             return
         keys = {unit.key for unit in self._units} | (self._searched() - self._before)
-        costs = [cost for key in sorted(keys) if (cost := artifacts.cost(self._out, key))]
-        if costs:
-            took = f"measuring took {sum(seconds for seconds, _ in costs):.2f} s beside the runs' own seconds"
-            yield f"tracked data of {counted(len(costs), 'run')} in {self._out / artifacts.FOLDER}; {took}"
-        yield from dict.fromkeys(note for _, notes in costs for note in notes)
+        count = sum(artifacts.path_of(self._out, key).exists() for key in keys)
+        if count:
+            yield f"tracked data of {counted(count, 'run')} in {self._out / artifacts.FOLDER}"
 
     def _searched(self) -> set[str]:
         """The finished runs of the plan's searches."""

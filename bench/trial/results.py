@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,48 +119,23 @@ def write_tracked(simulation: Simulation, out: Path | str, rows: Mapping[str, st
     """
     what = simulation.tracker.what
     for suffix, key in rows.items() if what else ():
-        row = simulation.algorithm.evaluated(simulation.server)[suffix]
         facts = {"run/key": key, "run/algorithm": names[suffix]}
-        notes = _notes(names[suffix], what) if _clients_of(simulation, row) and simulation.fed.num_clients > 1 else []
-        if "message" in what and not simulation.algorithm.tracked:
-            notes.append(f"{names[suffix]}: names nothing of its message to track")
         if "models" in what:
+            row = simulation.algorithm.evaluated(simulation.server)[suffix]
             of_setting = {name: getattr(simulation.setting, name) for name in ("dataset", "model", "precision")}
             metadata = {"run_key": key, "algorithm": names[suffix], "round": str(simulation.round), **of_setting}
             artifacts.write_tensors(out, key, _tensors(simulation, row), metadata)
-        artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts, "run/notes": notes})
-
-
-def _clients_of(simulation: Simulation, row: Params) -> range:
-    """The clients that complete a row; none of a row that is whole."""
-    whole = set(row) == set(simulation.net.names)
-    return range(0 if whole else simulation.fed.num_clients)
+        artifacts.write_arrays(out, key, {**simulation.tracker.arrays(suffix), **facts})
 
 
 def _tensors(simulation: Simulation, row: Params) -> dict[str, Any]:
     """The row's tensors by name, and `client/name` for what each client adds to a row that is not whole."""
     tensors = dict(row)
-    for client in _clients_of(simulation, row):
+    personal = set(row) != set(simulation.net.names)
+    for client in range(simulation.fed.num_clients if personal else 0):
         model = simulation.local_model(row, client)
         tensors |= {f"{client}/{name}": value for name, value in model.items() if name not in row}
     for name, listed in simulation.net.tied.items():  # under all names, as a module takes them
         owners = [owner for owner in tensors if owner.rpartition("/")[2] == listed]
         tensors |= {owner.removesuffix(listed) + name: tensors[owner] for owner in owners}
     return {name: value.detach().cpu().contiguous().numpy() for name, value in tensors.items()}
-
-
-def _notes(name: str, what: Collection[str]) -> list[str]:
-    """Say what is defined otherwise, or not at all, if each client has a model of its own."""
-    meanings = {
-        "classes": "classes/global is the mean over them",
-        "features": "there is no features/global",
-        "models": "all of them are kept",
-        "drift": "drift is measured from the one that each starts with",
-    }
-    phrases = [phrase for track, phrase in meanings.items() if track in what]
-    return [f"{name}: each client has its own model; {', '.join(phrases)}"] if phrases else []
-
-
-def now() -> datetime:
-    """The time, in UTC, to the microsecond."""
-    return datetime.now(UTC)

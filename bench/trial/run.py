@@ -25,7 +25,7 @@ from bench.errors import Waiting, describe
 from bench.execution import Execution, enough, largest_resident
 from bench.models import weights
 from bench.planning.run_spec import RunSpec
-from bench.trial.results import failed_rows, now, rows_of, series, write_tracked
+from bench.trial.results import failed_rows, rows_of, series, write_tracked
 from leaderboards import Store
 
 WAIT_SECONDS = 0.5
@@ -53,7 +53,7 @@ class Run:
         self.store = Store(Path(execution.out))
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # whichever thread ends the run
-        self._started = now()
+        self._started = datetime.now(UTC)
         self._saved = time.monotonic()
         self._split_hash, self._dataset_hash, self._test_samples = "", "", 0
         self._recalled: Sequence[Point] = ()
@@ -66,7 +66,9 @@ class Run:
             self.status = "interrupted"
         elif not self.execution.force and self.has_rows():
             self.status = "finished"
-            self._recall()
+            # The stored curve, which samplers and rungs read.
+            stored = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
+            self._recalled = list(zip(stored["round"].astype(int), stored["metric"], stored["value"], strict=True))
         else:
             if self.execution.force:
                 self.folder.remove()
@@ -168,11 +170,6 @@ class Run:
                     stacklevel=2,
                 )
 
-    def _recall(self) -> None:
-        """Load the stored curve, which samplers and rungs read."""
-        stored = self.store.curves([self.unit.key]).sort_values("round", kind="stable")
-        self._recalled = list(zip(stored["round"].astype(int), stored["metric"], stored["value"], strict=True))
-
     def _build(self) -> None:
         unit, execution = self.unit, self.execution
         directory = Path(execution.data_dir) if execution.data_dir else None
@@ -229,7 +226,7 @@ class Run:
             "backend": self.backend,
             "pack": self.pack,
             "started": datetime.fromtimestamp(simulation.progress.started, UTC) if simulation else self._started,
-            "finished": now(),
+            "finished": datetime.now(UTC),
             "status": status,
         }
 

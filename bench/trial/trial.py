@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench.engine.pack import Pack
-from bench.engine.process import give_back_memory, prepare_process, release_gpu
+from bench.engine.process import prepare_process, release_gpu
 from bench.engine.simulation import Point
 from bench.errors import EnvironmentProblem, UnusableState, describe
 from bench.execution import Execution
@@ -89,8 +89,7 @@ class RunGroup:
         """Drop the members of packs whose runs are over, and their claims."""
         ongoing = [run.simulation for run in self._active()]
         for pack in self._packs:
-            for member in [member for member in pack.members if member not in ongoing]:
-                pack.drop(member)
+            pack.members = [member for member in pack.members if member in ongoing]
         self._give_claims()
 
     def _give_claims(self) -> None:
@@ -175,7 +174,6 @@ class RunGroup:
             run.release()
         self._packs.clear()
         release_gpu()
-        give_back_memory()
 
     def _active(self) -> list[Run]:
         """The runs to go on with; runs that were never opened, because the sweep was stopping, are not among them."""

@@ -1,9 +1,6 @@
 """The backend that trains clients side by side: `backend.py` groups runs, `stack.py` is one program of them.
 
 steps.py             what each step takes
-batched_layers.py    convolutions and norms of which each client has its own weights
 batched_hparams.py   hyper-parameters as tensors
-step_executors.py    steps executed one by one, or captured once and replayed
-cuda_graphs.py       the capture: CUDA graphs, and traces of operations that stand in for them
-static_buffers.py    tensors that keep their addresses from round to round
+step_executors.py    steps executed one by one, or captured once, as CUDA graphs, and replayed
 """

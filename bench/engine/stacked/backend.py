@@ -9,18 +9,18 @@ from typing import Any
 
 import torch
 
-from algorithms.forward import is_out_of_memory
 from bench.engine.client_round import ClientResult, RoundWork
-from bench.engine.process import give_back_gpu_memory
+from bench.engine.process import give_back_gpu_memory, is_out_of_memory
 from bench.engine.pytree import shapes
 from bench.engine.stacked.batched_hparams import Differences, constants
-from bench.engine.stacked.cuda_graphs import Act, cuda_graphs
 from bench.engine.stacked.stack import Entry, Stack
-from bench.engine.stacked.step_executors import Captured, Eager, NotCapturable, StepExecutor
-from bench.errors import Slower, of_hook
+from bench.engine.stacked.step_executors import Captured, Eager, NotCapturable, StepExecutor, cuda_graphs
+from bench.errors import Slower
 
 Done = list[tuple[RoundWork, ClientResult]]
 KEPT_EXECUTORS = 4
+# One for all runs of a process: servers of a pack take their steps one after another, in the same memory.
+graphs_of_servers = lru_cache(cuda_graphs)
 
 
 class Stacked:
@@ -49,7 +49,7 @@ class Stacked:
         """For a device: on a GPU steps are captured."""
         if device.type != "cuda":
             return Stacked()
-        return Stacked(lambda: Captured(cuda_graphs()), server=lambda: Captured(_graphs_of_servers()))
+        return Stacked(lambda: Captured(cuda_graphs()), server=lambda: Captured(graphs_of_servers()))
 
     def train(self, job: RoundWork) -> list[ClientResult]:
         """Train every client of a run to its end, in the order of its works; raises as `train_all` does."""
@@ -104,7 +104,7 @@ class Stacked:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             where = f"round {part[0][0].round}, clients {[work.client for _, work in part]}"
-            raise RuntimeError(f"{where}: {of_hook(error, part[0][0].message, part[0][1].memory)}") from error
+            raise RuntimeError(f"{where}: {error}") from error
 
     def _run(self, part: list[Entry], apart: Differences, structure: Any) -> Done:
         job = part[0][0]
@@ -140,12 +140,6 @@ class Stacked:
             Slower,
             stacklevel=2,
         )
-
-
-@lru_cache
-def _graphs_of_servers() -> Callable[[Act], Act]:
-    """One for all runs of a process: servers of a pack take their steps one after another, in the same memory."""
-    return cuda_graphs()
 
 
 def _structure(job: RoundWork) -> tuple[Any, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -13,10 +13,6 @@ from algorithms.base import Algorithm, layers
 from bench.engine.client_round import RoundWork
 
 Place = tuple[int, str]  # a layer of the algorithm, a plug-in before its base, and a field of it
-RATES: dict[str, Callable[[RoundWork], float]] = {
-    "lr": lambda job: job.lr,
-    "weight_decay": lambda job: job.problem.setting.weight_decay,
-}
 
 
 @dataclass(frozen=True)
@@ -26,18 +22,19 @@ class Differences:
     Args:
         several: whether they are several: what a run's clients have in common then gets the leading axis.
         places: their algorithms' numbers that are not all alike.
-        rates: those of `RATES` that are not.
+        lr: whether their learning rates are not.
     """
 
     several: bool
     places: tuple[Place, ...]
-    rates: frozenset[str]
+    lr: bool
 
     @staticmethod
     def among(jobs: Sequence[RoundWork]) -> Differences:
         """Compare runs."""
-        rates = frozenset(name for name, of in RATES.items() if len(set(map(of, jobs))) > 1)
-        return Differences(len(jobs) > 1, differing([job.problem.algorithm for job in jobs]), rates)
+        numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
+        places = tuple(place for place in numbers[0] if len({values[place] for values in numbers}) > 1)
+        return Differences(len(jobs) > 1, places, len({job.lr for job in jobs}) > 1)
 
 
 def packable_numbers(algorithm: Algorithm) -> dict[Place, float]:
@@ -59,12 +56,6 @@ def constants(algorithm: Algorithm) -> tuple[object, ...]:
         return type(layer), *((name, getattr(layer, name)) for name in names)
 
     return tuple(of_layer(depth, layer) for depth, layer in enumerate(layers(algorithm)))
-
-
-def differing(algorithms: Sequence[Algorithm]) -> tuple[Place, ...]:
-    """The packable numbers in which these algorithms are not all alike."""
-    numbers = [packable_numbers(algorithm) for algorithm in algorithms]
-    return tuple(place for place in numbers[0] if len({values[place] for values in numbers}) > 1)
 
 
 def with_numbers(algorithm: Algorithm, places: Sequence[Place], values: Tensor, depth: int = 0) -> Algorithm:

@@ -1,8 +1,10 @@
 """A stack: clients of one run, or of several, trained as one program. Every tensor of a client has a leading axis.
 
 The forward pass is vmapped and the sum of the clients' losses differentiated by ordinary autograd: clients share
-nothing that is trained, so the gradient of the sum is the stack of their gradients. Clients are sorted by their number
-of steps; finished ones leave, and the others are the first entries of every tensor.
+nothing that is trained, so the gradient of the sum is the stack of their gradients. Convolutions become grouped ones,
+as Wang et al. 2021 ("Horizontally Fused Training Array", HFTA) propose for training many small models on one
+accelerator. Clients are sorted by their number of steps; finished ones leave, and the others are the first entries of
+every tensor.
 
 If several runs share a stack, everything that a run's clients have in common (message, learning rate, hyper-parameters)
 has the leading axis, too: runs may differ in their clients, in how many those are and in how long they train.
@@ -16,18 +18,26 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from algorithms.base import Algorithm, Batch, Local, Memory, Message, Outputs, Params, Plan
 from bench.engine.client_round import ClientResult, ClientWork, RoundWork, finish
 from bench.engine.loop import masked_mean
 from bench.engine.pytree import axes, detached_copy, each, moves, shapes, stack, tree_map, unstack
-from bench.engine.stacked.batched_hparams import RATES, Differences, packable_numbers, with_numbers
-from bench.engine.stacked.batched_layers import BatchedLayers
+from bench.engine.stacked.batched_hparams import Differences, packable_numbers, with_numbers
 from bench.engine.stacked.step_executors import NotCapturable, StepExecutor
 from bench.engine.stacked.steps import Steps
 
 Entry = tuple[RoundWork, ClientWork]
+HIDDEN_FROM_AUTOCAST = frozenset(  # autocast does not see them, or not their biases, under vmap
+    (
+        *(F.linear, torch.conv1d, torch.conv2d, torch.conv3d),
+        *(F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+        *(torch.prelu, Tensor.prelu, F.scaled_dot_product_attention),
+    )
+)
 
 
 class Stack:
@@ -38,39 +48,34 @@ class Stack:
         common: trees that are only read: memory, steps, and of several runs the message and the numbers in which they
             differ.
         lr: the common learning rate; a scalar tensor for a captured step, because it changes between rounds.
-        weight_decay: the common one, a number that a captured step keeps.
         teachers: by name, each that has no table: its parameters, and whether all clients share that one model.
         total: (n,) sums of the losses.
         clock: (1,) int64, finished steps; `taken` counts them, too, while steps are executed one by one.
-        room: clients that all these tensors hold; those of a captured step hold the most clients of any round.
     """
 
     def __init__(self, entries: Sequence[Entry], apart: Differences, executor: StepExecutor) -> None:
-        self.entries, self.several, self.rates, self.executor = list(entries), apart.several, apart.rates, executor
+        self.entries, self.several, self.executor = list(entries), apart.several, executor
         self.job = entries[0][0]
         self.problem = self.job.problem
         # A captured step has to read what changes from round to round, and reads all numbers in the run's precision.
         captures = executor.captures
         self.places = tuple(packable_numbers(self.problem.algorithm)) if captures else apart.places
-        place = executor.buffers.place
+        place = executor.place
         self.local: Local = place("local", stack([work.local for _, work in entries]))
-        self.common: dict[str, Any] = place("common", self._common())
+        self.common: dict[str, Any] = place("common", self._common(apart))
         self.message: Message = {} if self.several else place("message", self.job.message, axes=0)
         self.lr = place("lr", self._tensor(self.job.lr), axes=0) if captures else self.job.lr
-        self.weight_decay = None if "weight_decay" in apart.rates else RATES["weight_decay"](self.job)
         self.round = place("round", self._tensor(self.job.round), axes=0) if captures else self.job.round
         self.teachers = {
             name: (place(f"teacher {name}", params, axes=0 if shared else 1), shared)
             for name, params, shared in self._teachers()
         }
-        self.steps = Steps.of(self.entries, executor.buffers)
+        self.steps = Steps.of(self.entries, executor)
         trained = [self.local["params"][name] for name in self.problem.net.trainable]
         self.state = place("state", self.problem.optimizer.init(trained))
         self.total = place("total", self._tensor([0.0] * len(self.entries)))
         self.clock = place("clock", self._tensor([0]).long())
         self.taken = 0
-        self.room = executor.buffers.clients(len(self.entries))
-        self.steps.weight[:, len(self.entries) :] = 0.0  # entries of earlier rounds train on nothing
 
     def run(self) -> list[tuple[RoundWork, ClientResult]]:
         """Train all clients to their end."""
@@ -82,9 +87,8 @@ class Stack:
             staying = sum(work.steps > end for _, work in self.entries)
             # A captured stack has few sizes, the powers of 2, because each is captured by itself. Finished clients
             # train on zero-weight samples; their results are ignored.
-            width = min(self.room, 1 << (size - 1).bit_length()) if self.executor.captures else size
-            key = (width, shared, self.weight_decay)
-            self.executor.run(key, _Active(self, width).step, end - taken, self.problem)
+            width = min(len(self.entries), 1 << (size - 1).bit_length()) if self.executor.captures else size
+            self.executor.run((width, shared), _Active(self, width).step, end - taken, self.problem)
             done += self._finish(staying, size)
             size, taken = staying, end
         return done
@@ -92,7 +96,7 @@ class Stack:
     def _tensor(self, value: Any) -> Tensor:
         return torch.tensor(value, device=self.problem.federation.device, dtype=self.problem.net.dtype)
 
-    def _common(self) -> dict[str, Any]:
+    def _common(self, apart: Differences) -> dict[str, Any]:
         jobs, works = [job for job, _ in self.entries], [work for _, work in self.entries]
         common: dict[str, Any] = {
             "memory": stack([work.memory for work in works]),
@@ -103,7 +107,9 @@ class Stack:
         if self.places:
             numbers = [packable_numbers(job.problem.algorithm) for job in jobs]
             common["numbers"] = self._tensor([[values[place] for place in self.places] for values in numbers])
-        return common | {name: self._tensor([RATES[name](job) for job in jobs]) for name in sorted(self.rates)}
+        if apart.lr:
+            common["lr"] = self._tensor([job.lr for job in jobs])
+        return common
 
     def _teachers(self) -> Iterator[tuple[str, Params, bool]]:
         works = [work for _, work in self.entries]
@@ -148,7 +154,6 @@ class _Active:
         self.layers = BatchedLayers() if net.convolutional or net.autocasts else nullcontext()
         self.axes: Any = None  # of a step's parts, which have one structure once the first `before_step` is over
         self.lr = self.common.get("lr", whole.lr)
-        self.weight_decay = self.common.pop("weight_decay", whole.weight_decay)
 
     def step(self) -> None:
         """Take one optimiser step of every client."""
@@ -158,9 +163,7 @@ class _Active:
         grads = torch.autograd.grad(losses.sum(), self.leaves, allow_unused=True, materialize_grads=True)
         # In double precision, because Adam's 1 - 0.999 ** 1 in float32 is off by 1e-5.
         count = (whole.clock[0] + 1).double() if whole.executor.captures else whole.taken + 1
-        self.problem.optimizer.step(
-            self.leaves, grads, self.state, self.lr, count, stacked=True, weight_decay=self.weight_decay
-        )
+        self.problem.optimizer.step(self.leaves, grads, self.state, self.lr, count, stacked=True)
         self.total += losses.detach()
         whole.clock += 1
         whole.taken += 1
@@ -230,3 +233,49 @@ class _Active:
 
     def _plan(self, num_steps: Tensor, **parts: Any) -> Plan:
         return replace(self.whole.job.plan(num_steps), round=self.whole.round, lr=parts.get("lr", self.lr))
+
+
+class BatchedLayers(TorchFunctionMode):
+    """Within it the layers of a vmapped function have the precision that autocast gives those of a single client.
+
+    `vmap` by itself hides convolutions from autocast, and turns bfloat16 norms into float32.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in HIDDEN_FROM_AUTOCAST:
+            args = tuple(map(_autocast, args))
+            kwargs = {name: _autocast(value) for name, value in kwargs.items()}
+        return NORMS.get(func, func)(*args, **kwargs)
+
+
+def _autocast(value: Any) -> Any:
+    """A tensor as autocast would have it in a convolution."""
+    if not isinstance(value, Tensor) or not value.is_floating_point():  # a mask has no precision
+        return value
+    if not torch.is_autocast_enabled(value.device.type):
+        return value
+    return value.to(torch.get_autocast_dtype(value.device.type))
+
+
+def batch_norm(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`F.batch_norm`, whose result has the input's type."""
+    # On a GPU torch asks whether channels come last, which vmap does not answer.
+    x = input.contiguous() if input.is_cuda else input
+    # vmap would give torch's kernel bfloat16 weights beside float32 statistics, which it refuses.
+    x = x.float() if x.dtype is torch.bfloat16 else x
+    return F.batch_norm(x, *args, **kwargs).to(input.dtype)
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """`F.group_norm`, whose result has the input's type."""
+    if weight is None or bias is None:
+        return F.group_norm(input, num_groups, weight, bias, eps)
+    weight, bias = (value.to(input.dtype).view(-1, *[1] * (input.dim() - 2)) for value in (weight, bias))
+    with torch.autocast(input.device.type, enabled=False):  # which would compute and return float32
+        return torch.addcmul(bias, F.group_norm(input, num_groups, eps=eps), weight)
+
+
+NORMS = {F.batch_norm: batch_norm, F.group_norm: group_norm}

@@ -15,7 +15,7 @@ from algorithms.base import Outputs
 from bench.engine.client_round import ClientWork, RoundWork
 from bench.engine.loop import dropout_keys
 from bench.engine.pytree import leaves, stack, to, tree_map
-from bench.engine.stacked.static_buffers import NoBuffers, StaticBuffers
+from bench.engine.stacked.step_executors import StepExecutor
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class Steps:
     widths: list[int] | None
 
     @staticmethod
-    def of(entries: Sequence[tuple[RoundWork, ClientWork]], buffers: NoBuffers | StaticBuffers) -> Steps:
+    def of(entries: Sequence[tuple[RoundWork, ClientWork]], executor: StepExecutor) -> Steps:
         """Make the steps of the clients of one or several runs, in the order of the stack."""
         problem, works = entries[0][0].problem, [work for _, work in entries]
         device = problem.federation.device
 
         def placed(name: str, tree: Any) -> Any:
-            return None if tree is None else buffers.place(name, to(tree, device), axes=2)
+            return None if tree is None else executor.place(name, to(tree, device), axes=2)
 
         draws = [work.source.draws for work in works if work.source.draws is not None]
         widths = [work.source.widths for work in works if work.source.widths is not None]
@@ -64,7 +64,7 @@ class Steps:
             noise=placed("noise", _noise(entries)),
             keys=placed("keys", pad_sequence(keys) if keys else None),
             rows=placed("rows", rows),
-            tables=buffers.place("tables", tables),
+            tables=executor.place("tables", tables),
             widths=[max(step) for step in zip_longest(*widths, fillvalue=0)] if widths else None,
         )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from algorithms.base import Batch, Cohort, Data, Outputs, Params, ServerStep
 from bench.engine.pytree import tree_map
 from bench.engine.rng import stream
-from bench.engine.server_steps import ServerSteps
+from bench.engine.server_context import ServerSteps
 
 SEED = 20
 SIDE, PIXELS = 4, 16
