@@ -47,10 +47,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from bench.atomic_write import atomic_file
 from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS
-from leaderboards.rows.files import sweep_leftovers
+from leaderboards.rows.files import atomic_file, sweep_leftovers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,7 @@ ALLOWED = {
     "bench": OURS,
 }
 # Within bench, each imports only from those before it, at whatever level.
-LAYERS = ("errors", "plugins", "atomic_write", "execution", "provenance", "terminal", "artifacts", "charts", "models")
+LAYERS = ("errors", "plugins", "execution", "provenance", "terminal", "artifacts", "charts", "models")
 LAYERS += (
     "data",
     "identity",

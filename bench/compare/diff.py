@@ -20,7 +20,7 @@ from bench.terminal.words import KEY_SHOWN
 from leaderboards.shell_text import typed
 
 if TYPE_CHECKING:
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
 _GROUPS = ("identity", "results", "cost", "state", "provenance")
 _EPILOG = """\
@@ -54,7 +54,7 @@ def _parser() -> Parser:
 
 
 def _diff(arguments: argparse.Namespace) -> None:
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
     source = Folders(folders_of(arguments.out))
     first, second = (

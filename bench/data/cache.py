@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.atomic_write import atomic_file
 from bench.data import paths
 from bench.data.dataset import Dataset
+from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

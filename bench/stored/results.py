@@ -17,7 +17,7 @@ from leaderboards.rows.schema import hyperparameter_columns, own_name
 from leaderboards.shell_text import typed
 
 if TYPE_CHECKING:
-    from leaderboards.rows.folders import Results as Source
+    from leaderboards.rows.store import Results as Source
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
 Record = Mapping[str, Any]  # a row of the leaderboard; likewise
@@ -85,7 +85,7 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
         UsageError: there is no run in any of them, or none that confirms.
     """
     from leaderboards.confirmed import SEARCH_SEED, Confirmed, chosen
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
     folders = Folders(outs)
     if folders.runs().empty:

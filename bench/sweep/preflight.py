@@ -144,7 +144,7 @@ def _row(start: str, out: Path) -> Mapping[str, Any]:
     from safetensors import safe_open
 
     from bench.compare.filters import run_of_key
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
     row = {str(name): value for name, value in run_of_key(Folders([out]).runs(), start, [out]).iloc[0].items()}
     path = artifacts.path_of(out, row["run_key"], "safetensors")

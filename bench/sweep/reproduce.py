@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench import provenance
     from bench.trial.trial import RunGroup
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
     out = Path(arguments.out or default_out()).resolve()
     into = result_folder(arguments.into or (default_out() if out.is_file() else out) / "reproduced", "--into")
