@@ -25,7 +25,6 @@ ALLOWED = {
 LAYERS = ("errors", "plugins", "execution", "provenance", "terminal", "artifacts", "charts", "models")
 LAYERS += (
     "data",
-    "identity",
     "planning",
     "engine",
     "trial",

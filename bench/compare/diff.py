@@ -77,14 +77,14 @@ def _unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, li
 
 
 def _setting(name: str) -> dict[str, Any]:
-    from bench.identity import identity
+    from bench.planning.run_spec import setting_identity
     from search_spaces import SETTINGS
 
     paper, _, dataset = name.partition("/")
     if (paper, dataset) not in SETTINGS:
         known = ", ".join("/".join(key) for key in SETTINGS)
         raise UsageError(f"no setting {name!r}; there are: {known}")
-    return dict(identity(SETTINGS[paper, dataset]))
+    return dict(setting_identity(SETTINGS[paper, dataset]))
 
 
 def _run(start: str, source: Folders) -> Fields:
