@@ -202,23 +202,6 @@ def test_two_folders_meet_in_one_mirror(tmp_path: Path, there: Path) -> None:
     assert "disagree" in validate(left).findings[0].problem
 
 
-def test_an_unfinished_row_yields_to_a_finished_one_wherever_it_is(tmp_path: Path, there: Path) -> None:
-    left, right = tmp_path / "left", tmp_path / "right"
-    for out in (left, right):
-        Store(out).write(failed_row("fedprox", {"mu": 1}), [])
-    push(left, there)
-    fresh = tmp_path / "fresh"
-    assert pull(fresh, there).rows == 1
-    Store(right).write(make_row("fedprox", {"mu": 1}, finished=LATER), CURVE)
-    push(right, there)
-    for out in (left, fresh, there):
-        if out != there:
-            pull(out, there)
-        assert list(Store(out).status().values()) == ["finished"]
-    push(left, there)
-    assert list(Store(there).status().values()) == ["finished"]
-
-
 def test_compaction_of_the_folder_compacts_the_mirror(tmp_path: Path, there: Path) -> None:
     out, again = tmp_path / "out", tmp_path / "again"
     fill(out, range(4))
@@ -394,17 +377,6 @@ def test_a_broken_file_in_the_mirror_is_named(tmp_path: Path, there: Path, capsy
     assert str(broken) in capsys.readouterr().err
     assert boards.main(["push", str(there), str(out)]) == 0, "who has it whole brings it back"
     assert not validate(there).findings
-
-
-def test_force_puts_its_results_in_the_place_of_the_old(tmp_path: Path, there: Path) -> None:
-    out, fresh = tmp_path / "out", tmp_path / "fresh"
-    fill(out, range(3))
-    push(out, there)
-    Store(out).write(make_row("fedgkd", {"gamma": 0.2}, seed=1, best_accuracy=0.875, finished=LATER), CURVE, True)
-    push(out, there)
-    pull(fresh, there)
-    assert_same(out, fresh)
-    assert not pull(out, there).rows
 
 
 def test_a_failing_mirror_is_said_once_and_caught_up(
