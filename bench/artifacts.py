@@ -43,10 +43,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from bench.atomic_write import atomic_file
 from bench.errors import EnvironmentProblem
 from bench.execution import TRACKS
-from leaderboards.rows.files import sweep_leftovers
+from leaderboards.rows.files import atomic_file, copy_file, sweep_leftovers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,8 +145,7 @@ def bring(sources: Sequence[Path], out: Path, key: str = "") -> None:
         for path in sorted((source / FOLDER).glob(f"{key[:16]}*.*")):
             target = out / FOLDER / path.name
             if path.suffix in (".npz", ".safetensors") and not path.name.startswith(".") and not target.exists():
-                with _new_file(target) as file:
-                    file.write(path.read_bytes())
+                copy_file(path, target)
 
 
 @contextmanager

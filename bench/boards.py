@@ -9,17 +9,22 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.values import result_folder
+from leaderboards import StoreError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from bench.sync.mirror import Moved
+    from leaderboards.rows.segments import Folder
 
 _EPILOG = """\
 examples:
@@ -89,29 +94,86 @@ def _folder(given: Path | None) -> Path:
 def _merge(arguments: argparse.Namespace) -> int:
     from bench import artifacts
     from leaderboards import Store
-    from leaderboards.rows.merge import merge
 
     sources = [_folder(source) for source in arguments.sources]
     out = result_folder(arguments.out)
     if out in sources:
         raise UsageError(f"--out {out} is among the sources, which are only read: its own rows take part anyway")
-    sources = list(dict.fromkeys(sources))
     done = merge(sources, out, arguments.keep_both)
     artifacts.bring(sources, out)
-    if done.new or not (out / "leaderboard.parquet").exists():
-        Store(out).rebuild()
+    Store(out).rebuild()
     if arguments.json:
         _print_json({"out": str(out), **asdict(done)})
     else:
-        lines = [
-            f"{_count(done.files, 'file')} read, {_count(done.rows, 'row')}",
-            f"{_count(done.new, 'new row')} in {out}, {done.replaced} in the place of others",
-            f"{_count(done.replicates, 'run')} with replicates from unlike environments",
-        ]
-        if done.unlike:
-            lines.append(f"{_count(done.unlike, 'result')} kept beside an unlike one of the same environment")
-        sys.stdout.write("\n".join(lines) + "\n")
+        read = f"{_count(done.files, 'file')} read, {_count(done.rows, 'row')}"
+        sys.stdout.write(f"{read}\n{_count(done.new, 'new row')} in {out}\n")
     return EXIT_OK
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Counts of the files and rows that were read, those of the destination included, and of rows that count anew."""
+
+    files: int
+    rows: int
+    new: int
+
+
+def merge(sources: Sequence[Path], out: Path, keep_both: bool = False) -> Merged:
+    """Bring the rows and curves of several result folders, which are only read, into one, whose own rows take part.
+
+    A problem is met before anything is written; then the files that the destination lacks are copied, each row after
+    its curve, so that a merge that was killed leaves a folder in order. With `keep_both` disagreeing results of one run
+    key and environment come, too; the one written last counts.
+
+    Raises:
+        StoreError: a file or row breaks the schema, or, without `keep_both`, results of one key and environment
+            disagree; all such places are named and nothing was written.
+        OSError: a folder cannot be read or written.
+    """
+    import pyarrow as pa
+
+    from leaderboards.rows.segments import Folder
+    from leaderboards.rows.verify import disagreements, examine
+
+    checked = {folder: examine(folder) for folder in dict.fromkeys([out, *sources])}
+    findings = [
+        replace(finding, file=str(folder / finding.file))
+        for folder, told in checked.items()
+        for finding in told.findings
+    ]
+    index = pa.concat_tables([told.index for told in checked.values()])
+    findings += [] if keep_both else disagreements(index)
+    if findings:
+        raise StoreError(out, "nothing was merged:\n" + "\n".join(f"  {finding}" for finding in findings))
+    for source in sources:
+        folder = Folder(source)
+        folder.steady(partial(_copy, folder, Folder(out)))
+    new = _counting(Folder(out).index()) - _counting(checked[out].index)
+    return Merged(sum(told.files for told in checked.values()), index.num_rows, len(new))
+
+
+def _copy(source: Folder, target: Folder) -> None:
+    """Copy the files that the target lacks."""
+    from leaderboards.rows.files import copy_file
+    from leaderboards.rows.segments import curve_path, held_names, shared_name
+
+    there = target.paths()
+    have = {shared_name(path) for path in there} | held_names(there)
+    for path in source.paths():
+        name = shared_name(path)
+        if name not in have:
+            if curve_path(path).exists():
+                copy_file(curve_path(path), target.out / "curves" / name)
+            copy_file(path, target.out / "runs" / name)
+
+
+def _counting(index: pa.Table) -> set[tuple[Any, ...]]:
+    """The rows that count: run key, environment, status, and when they were written."""
+    from leaderboards.rows.segments import counted
+
+    rows = counted(index).select(["run_key", "environment", "status", "written"]).to_pylist()
+    return {tuple(row.values()) for row in rows}
 
 
 def _validate(arguments: argparse.Namespace) -> int:
@@ -144,20 +206,18 @@ def _compact(arguments: argparse.Namespace) -> int:
 
 
 def _push(arguments: argparse.Namespace) -> int:
-    from bench.sync.mirror import opened, pushed
+    from bench.sync.mirror import open_mirror
 
     out = _folder(arguments.folder)
-    with opened(arguments.url, out) as mirror:
-        return _moved(arguments, out, "pushed", pushed(mirror))
+    return _moved(arguments, out, "pushed", open_mirror(arguments.url, out).push())
 
 
 def _pull(arguments: argparse.Namespace) -> int:
-    from bench.sync.mirror import opened, pulled
+    from bench.sync.mirror import open_mirror
     from leaderboards import Store
 
     out = result_folder(arguments.folder)
-    with opened(arguments.url, out, read_only=True) as mirror:
-        found = pulled(mirror)
+    found = open_mirror(arguments.url, out, read_only=True).pull()
     if Store(out).status():
         Store(out).rebuild()
     return _moved(arguments, out, "brought", found)

@@ -7,20 +7,19 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench.errors import EXIT_OK, UsageError
-from bench.execution import default_out
+from bench.execution import STATE_VERSION, default_out
 from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import make_plan
-from bench.stored.names import Named, named_runs
-from bench.stored.saved_states import OTHER_VERSION, UnderWay, under_way, whose
+from bench.stored.results import Named, named_runs
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.request import make_request
-from bench.terminal.console import Parser, console, exit_status, say
+from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import KEY_SHOWN, OUT, counted, run_keys
 from leaderboards import Store
 from leaderboards.shell_text import shell_command
@@ -32,8 +31,43 @@ With --algo and the other options of bench.sweep: the runs of that command, thos
 --confirm those of the configurations that are chosen so far."""
 
 _SOUND = {"error": None, "diverged": False}  # of a run in which nothing went wrong
+_DAMAGED: dict[str, Any] = {}  # nothing that a state has to say
 _PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")  # differs between failures that are alike
 _REASONS = 5  # that are told
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """The states of a result folder, by run key.
+
+    Args:
+        manifests: what each state says of itself; `_DAMAGED` where that cannot be read.
+        running: keys of runs that some sweep on this machine is at.
+    """
+
+    manifests: Mapping[str, Any]
+    running: frozenset[str]
+
+    def standing(self, key: str, status: str) -> dict[str, Any]:
+        """Tell how a run stands whose row says `status`; `missing` where it has none.
+
+        Returns:
+            `status`: that of its row; or `running`, `saved`, `damaged`, `missing`, and `other version`, of a state that
+            only another version of the suite can go on from; `saved_round`: of a state that can be taken up, or None.
+        """
+        manifest = self.manifests.get(key)
+        at = _round(manifest)
+        if status == "finished" or (manifest is None and key not in self.running):
+            at = None
+        elif key in self.running:
+            status = "running"
+        elif manifest is None or at is None:
+            status = "damaged"
+        elif manifest.get("version") != STATE_VERSION:
+            status, at = "other version" if status == "missing" else status, None
+        elif status == "missing":
+            status = "saved"
+        return {"status": status, "saved_round": at}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,7 +103,7 @@ def _of_plan(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
         stand_ins(plan)
         later = confirmation(plan, store.runs()).units if store.status() else ()
         plan = replace(plan, units=(*plan.units, *later))
-    statuses, varied, states = store.status(), varied_names(plan.units), under_way(out)
+    statuses, varied, states = store.status(), varied_names(plan.units), _under_way(out)
     stored = _rows(store)
     reasons = {row["run_key"]: reason for row in stored if (reason := _reason(row)) != _SOUND}
     rows = []
@@ -77,7 +111,7 @@ def _of_plan(options: SweepOptions, out: Path) -> list[dict[str, Any]]:
         status = _status_of({statuses.get(key, "missing") for key in unit.rows.values()})
         named = {"run_key": unit.key, "run": trial_name([unit], varied)}
         reason = next(filter(None, map(reasons.get, unit.rows.values())), _SOUND)
-        rows.append(named | asdict(states.standing(unit.key, status)) | reason)
+        rows.append(named | states.standing(unit.key, status) | reason)
     searched = plan.of_searches((row["algorithm"], row["setting_json"]) for row in stored)
     planned = {row["run_key"] for row in rows}  # a confirming run's setting is that of the search
     return rows + [
@@ -97,19 +131,71 @@ def _status_of(rows: Set[str]) -> str:
 
 def _of_folder(out: Path) -> list[dict[str, Any]]:
     """Every stored run, and those at work or saved without a row; states without a name come last."""
-    stored, states = _rows(Store(out)), under_way(out)
+    stored, states = _rows(Store(out)), _under_way(out)
     without_row = {*states.manifests, *states.running} - {row["run_key"] for row in stored}
-    runs = {key: whose(states.manifests.get(key)) for key in sorted(without_row)}
+    runs = {key: _named_by(states.manifests.get(key)) for key in sorted(without_row)}
     named = [{"run_key": key, **run} for key, run in runs.items() if run]
     rows = [_line(one, states) for one in _in_order([*stored, *named])]
     rows += [
-        {"run_key": key, "run": "(no row yet)", **asdict(states.standing(key, "missing")), **_SOUND}
+        {"run_key": key, "run": "(no row yet)", **states.standing(key, "missing"), **_SOUND}
         for key, run in runs.items()
         if not run
     ]
     if not rows:
         raise UsageError(f"no runs in {out}; `python -m bench.sweep` makes some, --out looks elsewhere")
     return rows
+
+
+def _under_way(out: Path) -> UnderWay:
+    """List the saved and the claimed runs of a result folder."""
+    claims = sorted((out / "state").glob("*.lock"))
+    running = frozenset(file.stem for file in claims if len(file.stem) == 64 and _held(file))
+    return UnderWay(_manifests(out), running)
+
+
+def _manifests(out: Path) -> dict[str, Any]:
+    """Run key -> what its state says of itself; `_DAMAGED` where that cannot be read."""
+    manifests: dict[str, Any] = {}
+    for file in sorted((out / "state").glob("*/manifest.json")):
+        try:
+            manifests[file.parent.name] = json.loads(file.read_text()) or _DAMAGED
+        except FileNotFoundError:  # finished meanwhile
+            continue
+        except (OSError, ValueError, RecursionError):
+            manifests[file.parent.name] = _DAMAGED
+    return manifests
+
+
+def _named_by(manifest: Any) -> Mapping[str, Any] | None:
+    """The columns that name a saved run (`RunSpec.named_by`); None where its state does not say, or is damaged."""
+    try:
+        told = manifest["run"]
+        run = {name: told[name] for name in ("algorithm", "setting_json", "hp_json")} | {"seed": int(told["seed"])}
+        list(named_runs([run]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return run
+
+
+def _round(manifest: Any) -> int | None:
+    """The round that was saved; None of what is damaged."""
+    try:
+        return int(manifest["round"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def _held(file: Path) -> bool:
+    """Tell whether a sweep has claimed the run: its process holds the lock while it lives, the file may stay behind."""
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(file, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):  # a folder that is only to be read
+        return False
 
 
 def _rows(store: Store) -> Sequence[Mapping[str, Any]]:
@@ -128,7 +214,7 @@ def _in_order(rows: Sequence[Mapping[str, Any]]) -> list[Named]:
 def _line(one: Named, states: UnderWay) -> dict[str, Any]:
     key = one.row["run_key"]
     standing = states.standing(key, one.row.get("status", "missing"))
-    return {"run_key": key, "run": one.name, **asdict(standing), **_reason(one.row)}
+    return {"run_key": key, "run": one.name, **standing, **_reason(one.row)}
 
 
 def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,8 +233,7 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     table = Table("run key", "run", "status", "saved round")
     for row in rows:
         saved = "" if row["saved_round"] is None else str(row["saved_round"])
-        status = f"{row['status']}, {row['before']} before" if row["before"] else row["status"]
-        table.add_row(row["run_key"][:KEY_SHOWN], escape(row["run"]), status, saved)
+        table.add_row(row["run_key"][:KEY_SHOWN], escape(row["run"]), row["status"], saved)
     screen = console()
     screen.print(table)
     screen.print(
@@ -156,8 +241,6 @@ def _print(rows: list[dict[str, Any]], out: Path, as_json: bool) -> None:
     )
     for line in _reasons(rows):
         screen.print(line, markup=False, soft_wrap=True)
-    if counts[OTHER_VERSION]:
-        say(f"{OTHER_VERSION}: saved by another version of the suite or of the algorithm, which alone goes on from it")
 
 
 def _reasons(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:

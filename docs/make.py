@@ -37,9 +37,9 @@ from bench.models.table import MODELS
 from bench.sweep.show import tried
 from leaderboards.published import PUBLISHED, printed_cells, read_source
 from leaderboards.reproduced import REPRODUCED
-from leaderboards.rows.files import write_together
-from leaderboards.rows.folders import RowFile
+from leaderboards.rows.files import write_table
 from leaderboards.rows.schema import CURVE_COLUMNS, as_markdown
+from leaderboards.rows.store import RowFile
 from search_spaces import PAPERS, digits, find
 
 DOCS = Path(__file__).resolve().parent
@@ -324,7 +324,7 @@ def _escaped(text: str) -> str:
 
 
 if __name__ == "__main__":
-    write_together([(read_source(), PUBLISHED)])
+    write_table(read_source(), PUBLISHED)
     INDEX.write_text(index(), encoding="utf-8")
     ALGORITHMS.clear()
     ALGORITHMS.update((entry.name, entry) for entry in from_json(INDEX.read_text(encoding="utf-8")))

@@ -20,7 +20,7 @@ from leaderboards.rows.frames import by_run
 if TYPE_CHECKING:
     import pandas as pd
 
-    from leaderboards.rows.folders import Results
+    from leaderboards.rows.store import Results
 
 Curve = Mapping[str, Mapping[int, float]]  # metric -> round -> value
 

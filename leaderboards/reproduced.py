@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.rows.files import read_table, write_together
-from leaderboards.rows.folders import Folders
+from leaderboards.rows.files import read_table, write_table
 from leaderboards.rows.schema import COLUMNS
+from leaderboards.rows.store import Folders, Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
 
     Raises:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
-        OSError: a file cannot be written; both are then as before.
+        OSError: a file cannot be written.
     """
     import pyarrow as pa
 
@@ -49,12 +49,8 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
     keys = {row["run_key"] for row in rows}
     curves_of = source.curves(keys).groupby("run_key")
     points = [curve_table(row, _points(curves_of.get_group(row["run_key"]))) for row in rows]
-    write_together(
-        [
-            (pa.concat_tables([*_others(curves, "curves", keys), *points]).sort_by(_CURVE_ORDER), curves),
-            (concatenate([*_others(runs, "runs", keys), *map(run_table, rows)]).sort_by("run_key"), runs),
-        ]
-    )
+    write_table(pa.concat_tables([*_others(curves, "curves", keys), *points]).sort_by(_CURVE_ORDER), curves)
+    write_table(concatenate([*_others(runs, "runs", keys), *map(run_table, rows)]).sort_by("run_key"), runs)
     return len(rows)
 
 
@@ -67,7 +63,6 @@ def publish(folders: Sequence[Path], board: Path) -> int:
     """
     from leaderboards.rows.frames import records
     from leaderboards.rows.segments import compact
-    from leaderboards.rows.store import Store
 
     source, store = Folders(folders), Store(board)
     rows = [_anonymous(stored_row(row)) for row in records(source.runs())]

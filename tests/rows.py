@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from leaderboards import SCHEMA_VERSION, identity_columns
-from leaderboards.rows.files import write_together
+from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import concatenate, curve_table, run_table
 from search_spaces import Setting
 
@@ -96,5 +96,6 @@ def write(out: Path, pairs: list[Pair]) -> Path:
     """Store all runs in one file: a store finds rows by content, and one file is quick to write."""
     runs = concatenate([run_table(row) for row, _ in pairs])
     curves = pa.concat_tables([curve_table(row, points) for row, points in pairs])
-    write_together([(curves, out / "curves" / "all.parquet"), (runs, out / "runs" / "all.parquet")])
+    write_table(curves, out / "curves" / "all.parquet")
+    write_table(runs, out / "runs" / "all.parquet")
     return out

@@ -13,7 +13,7 @@ from rows import failed_row, make_row
 from bench.compare import main
 from bench.sweep.reproduce import main as reproduce
 from leaderboards import Store
-from leaderboards.rows.folders import Folders
+from leaderboards.rows.store import Folders
 
 # Test accuracy in percent by seed 0, 1, 2 (best round; final is one less):
 #

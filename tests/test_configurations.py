@@ -17,12 +17,12 @@ from algorithms import entry
 from bench.compare import main as compare
 from bench.errors import UsageError
 from bench.executors.optuna_search import chosen_units
-from bench.identity import identity_json
 from bench.planning.configurations import TRIES, draws, learning_rates
 from bench.planning.plan import Plan, Search, make_plan
 from bench.planning.request import Request
+from bench.planning.run_spec import setting_identity
 from bench.sweep import main as sweep
-from leaderboards import Store
+from leaderboards import Store, canonical_json
 from search_spaces import SETTINGS, SPACES, Grid, Range, Setting
 
 OWN = "beta != gamma"  # FedCAD's entry knows `beta <= gamma` alone
@@ -143,8 +143,8 @@ def test_optuna_chooses_the_learning_rate_of_a_budget_for_every_algorithm() -> N
     (search,) = plan("feddkd", search="optuna", values={"lr": ("0.3", "0.2"), "feddkd.lr": ("0.05", "0.1")}).searches
     (unit,) = chosen_units(search, {"setting.lr": 0.2, "lr": 0.05}, 1)
     assert (unit.setting.lr, unit.hyperparameters["lr"]) == (0.2, 0.05), "two that are both called lr"
-    assert search.covers(identity_json(unit.setting))
-    assert not search.covers(identity_json(replace(unit.setting, alpha=7)))
+    assert search.covers(canonical_json(setting_identity(unit.setting)))
+    assert not search.covers(canonical_json(setting_identity(replace(unit.setting, alpha=7))))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import torch
 from conftest import simulate
 from rows import CURVE, make_row
 
+from bench.boards import merge
 from bench.engine.evaluate import fairness
 from bench.sweep import main as sweep
 from leaderboards import Store
 from leaderboards.fairness import client_accuracies, worst_mixture
-from leaderboards.rows.merge import merge
 from leaderboards.rows.segments import compact
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -22,8 +22,8 @@ ALLOWED = {
     "bench": OURS,
 }
 # Within bench, each imports only from those before it, at whatever level.
-LAYERS = ("errors", "atomic_write", "execution", "provenance", "terminal", "artifacts", "charts", "models", "data")
-LAYERS += ("identity", "planning", "engine", "trial", "executors", "sync", "stored", "compare", "figures", "report")
+LAYERS = ("errors", "execution", "provenance", "terminal", "artifacts", "charts", "models", "data", "planning")
+LAYERS += ("engine", "trial", "executors", "sync", "stored", "compare", "figures", "report")
 LAYERS += ("boards", "selftest", "sweep", "status", "perf", "cli")
 UPWARD = {("models", "data")}  # a model's weights are files, kept where data sets are
 HEAVY = {"torch", "ray", "torchvision", "transformers", "pandas", "pyarrow", "sklearn", "scipy", "optuna"}

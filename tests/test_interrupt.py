@@ -81,7 +81,6 @@ def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFix
     assert saved_round(tmp_path) > 0
     assert "is saved" in capsys.readouterr().err
     assert compare.main(["--out", str(tmp_path)]) == 2
-    assert "1 run saved" in capsys.readouterr().err
 
 
 def test_an_interruption_between_two_runs_keeps_the_first(
@@ -92,7 +91,6 @@ def test_an_interruption_between_two_runs_keeps_the_first(
     monkeypatch.setattr(Interruption, "arm", lambda self: raised.append(self))
     monkeypatch.setattr(Quiet, "ended", lambda *_: raised[0].raised or raised[0].stop("a test"))
     assert sweep.main([*few, "--out", str(tmp_path)]) == 130
-    assert "not stored" in capsys.readouterr().err
     assert len(Store(tmp_path).finished()) == 1
 
 

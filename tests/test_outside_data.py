@@ -19,8 +19,7 @@ from bench.data.partition import partition
 from bench.data.plugins import Arrays
 from bench.data.splits import split
 from bench.errors import UsageError
-from bench.identity import identity, setting_of
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from leaderboards import Store, run_key
 from search_spaces import Setting
 
@@ -237,7 +236,7 @@ def test_a_source_is_taken_as_it_is(world: Path) -> None:
 
 def test_keys_of_this_suites_own_are_what_they_were() -> None:
     for setting in (Setting(), Setting(dataset="cifar10", model="resnet8+head", partition="iid", alpha=None)):
-        assert identity(setting) == setting.as_dict()
+        assert setting_identity(setting) == setting.as_dict()
     assert RunSpec("fedavg", {}, Setting(), 0).key == run_key("fedavg", 1, {}, Setting().as_dict(), 0)
 
 

@@ -424,7 +424,7 @@ def test_a_page_that_cannot_be_written_is_an_error(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 2
     assert str(tmp_path / "file") in capsys.readouterr().err
-    assert main(["--out", str(folder), "--to", str(tmp_path / ("n" * 250))]) == 3
+    assert main(["--out", str(folder), "--to", str(tmp_path / ("n" * 300))]) == 3
     assert main(["--out", str(folder), "--to", str(tmp_path / "new" / "page.html")]) == 0
     assert (tmp_path / "new" / "page.html").exists()
 

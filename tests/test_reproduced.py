@@ -17,8 +17,8 @@ from bench.trial.results import summarise
 from leaderboards import Store, run_key
 from leaderboards.reproduced import CURVES, REPRODUCED, keep, stored_row
 from leaderboards.rows.checks import check_row
-from leaderboards.rows.folders import RowFile
 from leaderboards.rows.frames import records
+from leaderboards.rows.store import RowFile
 from search_spaces import SETTINGS
 
 CURVE = [(1, "accuracy", 0.25), (2, "accuracy", 0.5)]

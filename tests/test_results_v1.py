@@ -93,7 +93,7 @@ def test_a_failed_run_of_it_is_run_again(folder: Path) -> None:
     words = (*SWEEP, "--algo", "fedprox", "--set", "mu=0.5", "--rounds", "2", "--local-epochs", "1", "--seeds", "2")
     assert sweep.main([*words, "--out", str(folder)]) == 0
     assert set(Store(folder).status().values()) == {"finished"}
-    assert len(Store(folder).runs(replicates=True)) == len(EXPECTED["stored"])
+    assert len(Store(folder).runs()) == len(EXPECTED["stored"])
 
 
 def test_what_force_replaced_in_it_stays_replaced_in_copies(folder: Path, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_what_force_replaced_in_it_stays_replaced_in_copies(folder: Path, tmp_pa
     mirror, pulled, merged = (tmp_path / name for name in ("mirror", "pulled", "merged"))
     assert boards.main(["push", str(mirror), str(folder)]) == 0
     assert boards.main(["pull", str(mirror), str(pulled)]) == 0
-    assert boards.main(["merge", str(pulled), "--out", str(merged)]) == 0
+    assert boards.main(["merge", str(pulled), "--out", str(merged), "--keep-both"]) == 0
     for out in (pulled, merged):
         found = Store(out).runs(columns=["run_key", "final_accuracy"]).set_index("run_key")
         assert found.loc[expected.index].equals(expected)

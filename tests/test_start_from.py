@@ -19,8 +19,7 @@ from bench.engine.tracking import fingerprint, load_model
 from bench.execution import Execution
 from bench.figures.runs import read
 from bench.figures.table import FIGURES
-from bench.identity import identity, setting_of
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.provenance import of_command
 from bench.selftest.toy import make
 from bench.trial.trial import RunGroup
@@ -54,10 +53,12 @@ def key_of(out: Path, algorithm: str) -> str:
 
 def test_only_a_start_is_in_the_key() -> None:
     fresh, started = Setting(), Setting(start_from="a" * 64)
-    assert "start_from" not in identity(fresh)
-    expected = run_key("fedavg", ALGORITHMS["fedavg"].version, {}, identity(fresh) | {"start_from": "a" * 64}, 0)
+    assert "start_from" not in setting_identity(fresh)
+    expected = run_key(
+        "fedavg", ALGORITHMS["fedavg"].version, {}, setting_identity(fresh) | {"start_from": "a" * 64}, 0
+    )
     assert RunSpec("fedavg", {}, started, 0).key == expected != RunSpec("fedavg", {}, fresh, 0).key
-    assert setting_of(json.dumps(identity(started))) == started
+    assert setting_of(json.dumps(setting_identity(started))) == started
     assert started.of_program() == fresh.of_program(), "packs may hold both"
     with pytest.raises(ValueError, match=r"start_from .*'abc'"):
         Setting(start_from="abc")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rows import CURVE, failed_row, make_row
 
-from algorithms import ALGORITHMS, entry
+from algorithms import entry
 from bench import cli, status, sweep
 from bench.engine.state import StateFolder
 from bench.execution import STATE_VERSION, Execution
@@ -175,7 +175,6 @@ NAMED = {"algorithm": "a", "setting_json": "{}", "hp_json": "{}", "seed": 0}
         (OURS | {"run": {"algorithm": "fedavg"}}, "saved"),
         (OURS | {"run": NAMED | {"hp_json": "nope"}}, "saved"),
         ([], "damaged"),
-        ({"round": 3}, "other version"),
         (OURS | {"version": STATE_VERSION + 1}, "other version"),
     ],
 )
@@ -192,10 +191,10 @@ def test_a_damaged_state_hides_no_other(
     assert lines[1]["run"] == "(no row yet)"
 
 
-def listed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[str, int | None, str | None]]:
-    """Status, saved round and what was before, of each run that `bench.status` lists."""
+def listed(out: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[str, int | None]]:
+    """Status and saved round of each run that `bench.status` lists."""
     assert status.main(["--out", str(out), "--json", *arguments]) == 0
-    return [(run["status"], run["saved_round"], run["before"]) for run in json.loads(capsys.readouterr().out)["runs"]]
+    return [(run["status"], run["saved_round"]) for run in json.loads(capsys.readouterr().out)["runs"]]
 
 
 ONE = ("--algo", "fedprox", "--set", "mu=0.01")
@@ -204,38 +203,31 @@ ONE = ("--algo", "fedprox", "--set", "mu=0.01")
 def test_a_state_of_another_version_is_not_called_saved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unit = units()[0]
-    StateFolder(tmp_path / "state" / unit.key, unit.named_by).save(3, {}, {}, {})
-    assert listed(tmp_path, capsys) == [("saved", 3, None)]
-    newer = ALGORITHMS | {"fedprox": replace(entry("fedprox"), version=entry("fedprox").version + 1)}
-    with monkeypatch.context() as patched:
-        patched.setattr("algorithms.ALGORITHMS", newer)
-        assert listed(tmp_path, capsys) == [("other version", None, None)]
-        assert listed(tmp_path, capsys, *ONE) == [("missing", None, None)]
-        assert status.main(["--out", str(tmp_path)]) == 0
-    assert "1 other version" in capsys.readouterr().out
+    one, two = units()[:2]
+    StateFolder(tmp_path / "state" / one.key, one.named_by).save(3, {}, {}, {})
+    assert listed(tmp_path, capsys) == [("saved", 3)]
     monkeypatch.setattr("bench.engine.state.STATE_VERSION", STATE_VERSION + 1)
-    StateFolder(tmp_path / "state" / units()[1].key, units()[1].named_by).save(3, {}, {}, {})
-    assert [one[0] for one in listed(tmp_path, capsys)] == ["saved", "other version"]
-    assert [one[0] for one in listed(tmp_path, capsys, *ONE, "--seeds", "2")] == ["saved", "other version"]
+    StateFolder(tmp_path / "state" / two.key, two.named_by).save(3, {}, {}, {})
+    assert listed(tmp_path, capsys) == [("saved", 3), ("other version", None)]
+    assert listed(tmp_path, capsys, *ONE, "--seeds", "2") == [("saved", 3), ("other version", None)]
 
 
 def test_a_run_at_work_is_running_whatever_came_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = units()[:2]
     row = failed_row() | identity_columns(*one.identity(entry("fedprox")))
     Store(tmp_path).write(row, [])
-    assert listed(tmp_path, capsys) == [("failed", None, None)]
+    assert listed(tmp_path, capsys) == [("failed", None)]
     execution = Execution(out=str(tmp_path))
     again, fresh = Run(one, execution), Run(two, execution)
     again.open()
     fresh.open()
-    assert listed(tmp_path, capsys) == [("running", None, "failed"), ("running", None, None)]
+    assert listed(tmp_path, capsys) == [("running", None), ("running", None)]
     again.save()
     asked = (*ONE, "--seeds", "2")
-    assert listed(tmp_path, capsys, *asked) == [("running", 0, "failed"), ("running", None, None)]
+    assert listed(tmp_path, capsys, *asked) == [("running", 0), ("running", None)]
     assert status.main(["--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "2 running" in said
     again.release()
     fresh.release()
-    assert listed(tmp_path, capsys, *asked) == [("failed", 0, None), ("missing", None, None)]
+    assert listed(tmp_path, capsys, *asked) == [("failed", 0), ("missing", None)]

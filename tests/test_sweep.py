@@ -40,7 +40,7 @@ from bench.trial.run import Run
 from bench.trial.trial import RunGroup
 from leaderboards import Store
 from leaderboards.reproduced import stored_row
-from leaderboards.rows.files import write_together
+from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import records, run_table
 from leaderboards.rows.identity import identity_columns
 from search_spaces import SETTINGS
@@ -283,7 +283,7 @@ def test_reproduce_takes_a_file_of_rows(
 ) -> None:
     rows = Store(swept).runs()
     file = tmp_path / "kept.parquet"
-    write_together([(run_table(stored_row(row)), file) for row in records(rows[:1])])
+    write_table(run_table(stored_row(records(rows[:1])[0])), file)
     monkeypatch.setenv("FEDKD_OUT", str(tmp_path / "usual"))
     assert sweep.main(["reproduce", rows.run_key[0], "--out", str(file)]) == 0
     assert "bit for bit" in capsys.readouterr().out

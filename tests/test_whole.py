@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.atomic_write import atomic_file
+from leaderboards.rows.files import atomic_file
 
 
 def test_it_takes_the_place_of_what_was_there(tmp_path: Path) -> None:

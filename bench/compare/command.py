@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from leaderboards.metrics import Metric
-    from leaderboards.rows.folders import Results
+    from leaderboards.rows.store import Results
     from leaderboards.tables import Sheet, Table
 
 _EPILOG = """\

@@ -20,7 +20,7 @@ from bench.terminal.words import KEY_SHOWN
 from leaderboards.shell_text import typed
 
 if TYPE_CHECKING:
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
 _GROUPS = ("identity", "results", "cost", "state", "provenance")
 _EPILOG = """\
@@ -54,7 +54,7 @@ def _parser() -> Parser:
 
 
 def _diff(arguments: argparse.Namespace) -> None:
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
     source = Folders(folders_of(arguments.out))
     first, second = (
@@ -77,14 +77,14 @@ def _unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, li
 
 
 def _setting(name: str) -> dict[str, Any]:
-    from bench.identity import identity
+    from bench.planning.run_spec import setting_identity
     from search_spaces import SETTINGS
 
     paper, _, dataset = name.partition("/")
     if (paper, dataset) not in SETTINGS:
         known = ", ".join("/".join(key) for key in SETTINGS)
         raise UsageError(f"no setting {name!r}; there are: {known}")
-    return dict(identity(SETTINGS[paper, dataset]))
+    return dict(setting_identity(SETTINGS[paper, dataset]))
 
 
 def _run(start: str, source: Folders) -> Fields:

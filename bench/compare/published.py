@@ -15,7 +15,7 @@ from bench.terminal.render import note_superseded, render
 from leaderboards import canonical_json
 from leaderboards.papers.replication import Candidate, replications
 from leaderboards.papers.replication_table import records, replication_table
-from leaderboards.rows.folders import Folders
+from leaderboards.rows.store import Folders
 from search_spaces import PAPERS
 
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bench.atomic_write import atomic_file
 from bench.data import parquet
 from bench.data.dataset import Dataset
 from bench.data.download import Original, cache_dir, fetching, lacking, mending, unpack
 from bench.errors import EnvironmentProblem, with_its_kind
+from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
     from bench.data.table import DatasetInfo

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench import data
-from bench.atomic_write import atomic_file
 from bench.charts.classes import holdings
 from bench.charts.panels import WIDE_SIDE, drawn, picture, renderer
 from bench.data.partition import PARTITIONS, partition
@@ -23,6 +22,7 @@ from bench.data.splits import split
 from bench.errors import EnvironmentProblem, UsageError
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import DATA_DIR
+from leaderboards.rows.files import atomic_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import Setting
 

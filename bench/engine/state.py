@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from bench.atomic_write import atomic_file
 from bench.errors import UnusableState
 from bench.execution import STATE_VERSION
+from leaderboards.rows.files import atomic_file
 from leaderboards.rows.identity import digest
 
 MANIFEST = "manifest.json"

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
-from bench.atomic_write import atomic_file
 from bench.charts.panels import drawn, renderer
 from bench.compare.filters import filters, selection, selection_options, with_board
 from bench.errors import UsageError
@@ -22,6 +21,7 @@ from bench.figures.table import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.values import folders_of, split_list, unknown
 from bench.terminal.words import IMPORT, OUTS, counted
+from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:
     from bench.figures.runs import Found

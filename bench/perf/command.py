@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS
 from bench import provenance
-from bench.atomic_write import atomic_file
 from bench.data import data_dir, info
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, cpu_count, resolve_device
@@ -25,6 +24,7 @@ from bench.planning.request import find_algorithm
 from bench.terminal import words
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.values import split_list, unknown
+from leaderboards.rows.files import atomic_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
 

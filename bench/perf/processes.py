@@ -22,7 +22,7 @@ from bench.execution import largest_resident
 from bench.perf.measure import Record, Say, Spent, figure, seconds_of
 from bench.trial.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
-from leaderboards.rows.files import write_together
+from leaderboards.rows.files import write_table
 from leaderboards.rows.identity import environment_key
 from leaderboards.rows.schema import curves_schema, runs_schema
 from search_spaces import Setting
@@ -142,7 +142,8 @@ def write_folder(out: Path, runs: int) -> None:
             row |= {"written": row["finished"], "forced": False}
             row["file"] = f"{row['run_key'][:16]}-{environment}-{number:016x}.parquet"
         table, name = pa.Table.from_pylist(rows, schema=schema), f"packed-{start:032x}.parquet"
-        write_together([(_curves(rows, random), out / "curves" / name), (table, out / "runs" / name)])
+        write_table(_curves(rows, random), out / "curves" / name)
+        write_table(table, out / "runs" / name)
 
 
 def _row(

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.errors import UsageError
-from bench.identity import setting_of
 from bench.planning.model import Plan, Search, shortened
 from bench.planning.request import Request
 from bench.planning.requirements import supply
-from bench.planning.run_spec import RunSpec, distinct_runs
+from bench.planning.run_spec import RunSpec, distinct_runs, setting_of
 from bench.planning.settings import canonical, distinct
 from bench.terminal.values import unknown
 from bench.terminal.words import counted

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from algorithms import entry
-from bench.identity import identity
 from bench.planning.request import Request
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, setting_identity
 from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, Range, Setting, Value
 
@@ -41,7 +40,7 @@ class Search:
     def covers(self, setting_json: str) -> bool:
         """Tell whether a row's setting is that of the search, but for the fields that the search chooses."""
         fields = {name: getattr(self.setting, name) for name in self.tuned}
-        return bool({**json.loads(setting_json), **fields} == identity(self.setting))
+        return bool({**json.loads(setting_json), **fields} == setting_identity(self.setting))
 
 
 @dataclass(frozen=True)

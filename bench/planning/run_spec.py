@@ -1,17 +1,21 @@
-"""`RunSpec`: one run, fully resolved, and the keys of the rows that it yields. Imports neither torch nor ray."""
+"""`RunSpec`: one run, fully resolved, and the keys of the rows that it yields; a setting's part in them.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from algorithms import ALGORITHMS, Entry, entry
-from bench.identity import identity
+from bench import data, models
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
 from leaderboards.rows.schema import own_name
-from search_spaces import Setting, Value
+from search_spaces import Setting, Value, setting_fields
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,11 @@ class RunSpec:
     def identity(self, row: Entry) -> tuple[str, int, dict[str, Value], dict[str, Value], int]:
         """The arguments of `run_key` and `identity_columns`, for this run under the name of one of its rows."""
         values = {name: self.hyperparameters[name] for name in row.defaults()}
-        return row.name, row.version, values, identity(self.setting), self.seed
+        return row.name, row.version, values, setting_identity(self.setting), self.seed
 
     @property
     def named_by(self) -> dict[str, str | int]:
-        """The columns of its own row that name a run among others (`bench.stored.names`)."""
+        """The columns of its own row that name a run among others (`bench.stored.results`)."""
         algorithm, _, hyperparameters, setting, seed = self.identity(entry(self.algorithm))
         jsons = {"hp_json": canonical_json(hyperparameters), "setting_json": canonical_json(setting)}
         return {"algorithm": algorithm, **jsons, "seed": seed}
@@ -79,3 +83,27 @@ def row_entry(algorithm: str, suffix: str) -> Entry:
     asked = entry(algorithm)
     name = asked.rows[suffix]
     return ALGORITHMS.get(name) or replace(asked, name=name)
+
+
+def setting_identity(setting: Setting) -> dict[str, Value]:
+    """`Setting.as_dict`, and `dataset_version`, `model_version`, `partition_version` of those from outside.
+
+    Those of this suite have none, because their results change with the suite's own versions.
+
+    Raises:
+        UsageError: something from outside that cannot be imported any more.
+    """
+    from bench.data.partition import version  # numpy
+
+    versions: dict[str, Value] = {
+        "dataset_version": data.version(setting.dataset),
+        "model_version": models.version(setting.model),
+        "partition_version": version(setting.partition),
+    }
+    return setting.as_dict() | {name: value for name, value in versions.items() if value is not None}
+
+
+def setting_of(text: str) -> Setting:
+    """The setting of a row, from its `setting_json`."""
+    fields = setting_fields()
+    return Setting(**{name: value for name, value in json.loads(text).items() if name in fields})

@@ -8,8 +8,7 @@ from typing import Any
 from bench.report.standings import SHOWN, standings
 from bench.report.tuning import text_of
 from bench.stored.groups import Cell, Group, hyperparameters, is_reference, label_of
-from bench.stored.names import worth_saying
-from bench.stored.results import Record
+from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.metrics import Metric
 from leaderboards.problems import differing

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench.atomic_write import atomic_file
 from bench.charts.panels import renderer
 from bench.compare.filters import selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.values import folders_of
 from bench.terminal.words import OUTS, counted
+from leaderboards.rows.files import atomic_file
 
 _EPILOG = """\
 examples:

@@ -1,26 +1,32 @@
-"""Results of folders, as page and figures take them: runs and curves of one or several, and their leaderboard."""
+"""Results of folders, as commands take them: runs, curves and leaderboard of one or several, and names of runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from algorithms import ALGORITHMS
 from bench.errors import UsageError
-from bench.stored.saved_states import no_results
+from bench.execution import default_out
+from bench.terminal.words import in_order
+from leaderboards.problems import differing
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.identity import canonical_json
 from leaderboards.rows.schema import hyperparameter_columns, own_name
-from leaderboards.shell_text import typed
+from leaderboards.shell_text import printable, shell_command, typed
 
 if TYPE_CHECKING:
-    from leaderboards.rows.folders import Results as Source
+    from leaderboards.rows.store import Results as Source
 
 Run = Mapping[str, Any]  # a row of `runs`; empty values are None
 Record = Mapping[str, Any]  # a row of the leaderboard; likewise
+_PLACE = ("dataset", "model")  # said by their values
+_AXES = ("alpha", "participation")  # always said, where a run has them
+_SAID = (*_PLACE, *_AXES)
 
 
 @dataclass(frozen=True)
@@ -85,11 +91,14 @@ def source_of(outs: Sequence[Path], tuned: Sequence[str], confirmed_at: Mapping[
         UsageError: there is no run in any of them, or none that confirms.
     """
     from leaderboards.confirmed import SEARCH_SEED, Confirmed, chosen
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
     folders = Folders(outs)
     if folders.runs().empty:
-        raise no_results(outs)
+        folder = next((out for out in outs if not out.is_file() and not out.suffix), default_out())
+        makes = shell_command("bench.sweep", "--algo", "fedavg,fedprox", "--dataset", "digits", "--out", folder)
+        listed = ", ".join(map(str, outs))
+        raise UsageError(f"no results in {listed}: run `{makes}` first, or name another folder with --out")
     if confirmed_at is None:
         return folders
     source = Confirmed(folders, tuple(tuned), confirmed_at)
@@ -118,3 +127,52 @@ def _with_runs(record: dict[str, Any], runs: Sequence[Run]) -> Record:
 
 def _configuration(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return row["algorithm"], row["hp_json"], row["setting_json"]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A stored run.
+
+    Args:
+        row: its columns.
+        name: such as `fedcad digits mlp alpha=0.1 participation=0.5 gamma=0.5 seed 0`.
+        order: sorts runs as one reads them: by data set, model, algorithm, values, seed.
+    """
+
+    row: Mapping[str, Any]
+    name: str
+    order: tuple[Any, ...]
+
+
+def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
+    """The runs of a folder, each under a name that no other has.
+
+    Args:
+        rows: with the columns `algorithm`, `setting_json`, `hp_json` and `seed`.
+    """
+    settings = {row["setting_json"]: json.loads(row["setting_json"]) for row in rows}
+    values = {
+        (row["algorithm"], row["hp_json"]): {
+            own_name(row["algorithm"], name): value for name, value in json.loads(row["hp_json"]).items()
+        }
+        for row in rows
+    }
+    fields = differing((setting["dataset"], setting) for setting in settings.values())
+    names = differing((algorithm, own) for (algorithm, _), own in values.items())
+    for row in rows:
+        setting, own = settings[row["setting_json"]], values[row["algorithm"], row["hp_json"]]
+        worth = worth_saying(row["algorithm"], own, names)
+        told = [(name, setting[name]) for name in _AXES if setting.get(name) is not None]
+        told += [(name, setting[name]) for name in setting if name in fields[setting["dataset"]] and name not in _SAID]
+        told += [(name, own[name]) for name in own if name in worth]
+        place = [str(setting[name]) for name in _PLACE]
+        words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in told)]
+        order = (*place, row["algorithm"], [in_order(value) for _, value in told], row["seed"])
+        yield Named(row, printable(" ".join([*words, f"seed {row['seed']}"])), order)
+
+
+def worth_saying(algorithm: str, own: Mapping[str, Any], differing: Mapping[str, Collection[str]]) -> set[str]:
+    """Select the hyper-parameters, by `own_name`, in which an algorithm's runs differ or that are off their default."""
+    known = ALGORITHMS.get(algorithm)
+    defaults = {own_name(algorithm, name): value for name, value in known.defaults().items()} if known else {}
+    return {*differing[algorithm], *(name for name, value in own.items() if defaults.get(name) != value)}

@@ -60,11 +60,14 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         print_dry_run(plan, options, resolved, len(confirming))
         return EXIT_OK
     from bench.sweep.running import run
-    from bench.sync import mirror_url, mirrored
+    from bench.sync.place import mirror_url
 
     mirror = mirror_url(options.mirror, options.offline)
-    if mirror:
-        check_out(resolved.out)
+    if not mirror:
+        return run(plan, options, argv, resolved, confirming)
+    from bench.sync.mirror import mirrored
+
+    check_out(resolved.out)
     keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
     with mirrored(mirror, resolved.out, keys):
         return run(plan, options, argv, resolved, confirming)

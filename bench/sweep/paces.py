@@ -18,7 +18,6 @@ from pathlib import Path
 
 from algorithms import entry
 from bench import models, provenance
-from bench.atomic_write import atomic_file
 from bench.data import info
 from bench.data.download import cache_dir
 from bench.errors import UsageError
@@ -27,6 +26,7 @@ from bench.planning.packing import program_of
 from bench.planning.run_spec import RunSpec
 from bench.terminal.console import say
 from bench.terminal.words import counted
+from leaderboards.rows.files import atomic_file
 
 LIMIT = "FEDKD_MEASURE_SECONDS"
 LIMIT_SECONDS = 20.0

@@ -31,9 +31,8 @@ from bench.planning.tables import Cell, name_in_print
 from bench.sweep.options import SweepOptions
 from bench.sweep.paces import measured_paces
 from bench.sweep.resolve import Resolved, trial_share
-from bench.sync import mirror_url
 from bench.sync.mirror import check_place
-from bench.sync.place import local_folder
+from bench.sync.place import local_folder, mirror_url
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store

@@ -19,9 +19,8 @@ from algorithms.entry_points import names_of_rows
 from bench import artifacts, data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution
-from bench.identity import identity, setting_of
 from bench.planning.model import Plan, Search
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.terminal.console import say
 from leaderboards.shell_text import shell_command
 
@@ -130,7 +129,7 @@ def check_start(plan: Plan, out: Path) -> None:
     for one in asked:
         if one.setting.start_from:
             row = rows[one.setting.start_from]
-            wanted = _architecture(identity(one.setting))
+            wanted = _architecture(setting_identity(one.setting))
             with names_of_rows((one.setting.dataset,), "--dataset"):
                 stored = _architecture(json.loads(row["setting_json"]))
             if stored != wanted:
@@ -144,7 +143,7 @@ def _row(start: str, out: Path) -> Mapping[str, Any]:
     from safetensors import safe_open
 
     from bench.compare.filters import run_of_key
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
     row = {str(name): value for name, value in run_of_key(Folders([out]).runs(), start, [out]).iloc[0].items()}
     path = artifacts.path_of(out, row["run_key"], "safetensors")

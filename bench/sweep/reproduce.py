@@ -17,9 +17,8 @@ from bench import artifacts
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
-from bench.identity import identity, setting_of
 from bench.planning.request import find_algorithm
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.values import result_folder, split_list
 from bench.terminal.words import DATA_DIR, IMPORT, counted
@@ -53,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench import provenance
     from bench.trial.trial import RunGroup
-    from leaderboards.rows.folders import Folders
+    from leaderboards.rows.store import Folders
 
     out = Path(arguments.out or default_out()).resolve()
     into = result_folder(arguments.into or (default_out() if out.is_file() else out) / "reproduced", "--into")
@@ -104,7 +103,7 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     paper = None if _empty(row["paper"]) else row["paper"]
     unit = RunSpec(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
     if row["run_key"] not in unit.rows.values():
-        then, now = json.loads(row["setting_json"]), identity(setting)
+        then, now = json.loads(row["setting_json"]), setting_identity(setting)
         kinds = ("dataset", "model", "partition")
         changed = [f"{one} {then[one]}" for one in kinds if then.get(f"{one}_version") != now.get(f"{one}_version")]
         if changed:

@@ -16,17 +16,15 @@ from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProb
 from bench.execution import Execution, default_out
 from bench.executors.runner import run_plan
 from bench.executors.trials import Outcome, Resources, missing_units, trials_of
-from bench.identity import identity_json
 from bench.planning.cost_model import RecordedRates
 from bench.planning.model import Plan, Search
-from bench.planning.run_spec import RunSpec
-from bench.stored.saved_states import count_saved
+from bench.planning.run_spec import RunSpec, setting_identity
 from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import check_algorithms, check_out, prepare_data
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
 from bench.terminal.console import UnreadError, report_problem, say, tell
 from bench.terminal.words import counted
-from leaderboards import Store, StoreError
+from leaderboards import Store, StoreError, canonical_json
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
@@ -82,7 +80,8 @@ def _train(
     store = Store(out)
     units = missing_units(plan, store)
     tracking = Tracking(plan, units, out, options.track, options.force)
-    _announce(plan, units, 0 if options.force else count_saved(out, {unit.key for unit in units}))
+    saved = sum((out / "state" / unit.key / "manifest.json").exists() for unit in units)
+    _announce(plan, units, 0 if options.force else saved)
     say(*tracking.before(), *pack_notes(options, resolved))
     with _logs(options, plan, units, store) as observers:
         if not (units or plan.searches):
@@ -117,8 +116,7 @@ def _train(
             outcome = run_plan(plan, units, execution, resources, display, observers)
         finally:
             display.close()
-        keys = None if plan.searches else {unit.key for unit in units}
-        _say_ended(outcome, options, bool(count_saved(out, keys)))
+        _say_ended(outcome, options)
         say(*tracking.after())
     vanished = missing_units(replace(plan, request=replace(plan.request, force=False), units=tuple(units)), store)
     if outcome.exit_status == EXIT_OK and vanished:
@@ -176,16 +174,11 @@ def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
         sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
 
 
-def _say_ended(outcome: Outcome, options: SweepOptions, saved: bool) -> None:
-    """Say what went wrong, and what the same command does. `saved`: whether a run has a state to go on from."""
+def _say_ended(outcome: Outcome, options: SweepOptions) -> None:
+    """Say what went wrong, and what the same command does."""
     if outcome.interrupted:
-        if options.force:
-            told = "with --force the same command begins anew; without, it goes on with the runs that are not stored"
-        elif saved:
-            told = "what was under way is saved; the same command goes on from there"
-        else:
-            told = "nothing was under way; the same command does what is not stored"
-        sys.stderr.write(f"interrupted: {told}\n")
+        told = "with --force the same command begins anew; without, it" if options.force else "the same command"
+        sys.stderr.write(f"interrupted: {told} goes on from what is saved\n")
     for problem in dict.fromkeys(outcome.problems):
         tell(f"problem: {problem}")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
@@ -224,7 +217,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
 
     names = {name for unit in plan.units for name in unit.row_names.values()}
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
-    settings = {identity_json(setting) for setting in {unit.setting for unit in plan.units}}
+    settings = {canonical_json(setting_identity(one)) for one in {unit.setting for unit in plan.units}}
     if plan.searches:
         runs = Store(out).runs(columns=("algorithm", "setting_json"))
         settings |= {text for _, text in plan.of_searches(zip(runs.algorithm, runs.setting_json, strict=True))}

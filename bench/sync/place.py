@@ -5,28 +5,23 @@ A file is written under a temporary name and moved: a process killed at any poin
 
 from __future__ import annotations
 
+import os
 import re
-import threading
-import time
+import shutil
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
-from bench.atomic_write import atomic_file
 from bench.errors import EnvironmentProblem, UsageError
+from leaderboards.rows.files import atomic_file
 
-SILENT_SECONDS = 30.0  # without a byte moved, after which a mirror counts as out of reach
-_AT_ONCE = 8  # files on their way: an object store answers slowly, but many at a time
+VARIABLE = "FEDKD_MIRROR"
 _CHUNK = 2**22  # bytes
-_DAY = 24 * 60 * 60  # seconds after which a temporary file is nobody's
 _TEMPORARY = ".tmp"
-_T = TypeVar("_T")
 
 
 class MirrorProblem(EnvironmentProblem):
@@ -39,30 +34,34 @@ class Place:
     def __init__(self, url: str, system: Any, root: str) -> None:
         self.url, self._system, self._root = url, system, root.rstrip("/")
         self._made: set[str] = set()
-        self._lock, self._asking, self._heard = threading.Lock(), 0, time.monotonic()
-
-    @property
-    def silent(self) -> float:
-        """Seconds that whatever is asked of the file system now has gone without an answer or a byte moved."""
-        return time.monotonic() - self._heard if self._asking else 0.0
 
     def files(self, folder: str) -> dict[str, int]:
         """Name below `folder` -> bytes, of every file there; temporary ones are left out."""
-        return {name: info.size for name, info in self._listed(folder) if not name.endswith(_TEMPORARY)}
+        from pyarrow.fs import FileSelector, FileType
+
+        base = f"{self._root}/{folder}"
+        with self._asked():
+            infos = self._system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+        return {
+            info.path.partition(base.strip("/") + "/")[2]: info.size  # some spell the beginning otherwise
+            for info in infos
+            if info.type == FileType.File and not info.path.endswith(_TEMPORARY)
+        }
 
     def read(self, name: str) -> bytes:
         """Return the content of a file. Raises FileNotFoundError if it is not there, or not any more."""
-        with BytesIO() as target:
-            self._copy_out(name, target)
-            return target.getvalue()
+        with self._asked(), self._system.open_input_stream(f"{self._root}/{name}") as stream:
+            content: bytes = stream.read()
+            return content
 
     def fetch(self, name: str, target: Path, check: Callable[[Path], None] = lambda _: None) -> None:
         """Copy a file to `target`, which appears whole, and only if `check` accepts the copy. Raises as `read` does."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(target) as file:
-            self._copy_out(name, file)
-            file.flush()
-            check(Path(file.name))
+        with self._asked(), self._system.open_input_stream(f"{self._root}/{name}") as stream:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(target) as file:
+                shutil.copyfileobj(stream, file, _CHUNK)
+                file.flush()
+                check(Path(file.name))
 
     def put(self, name: str, source: bytes | BinaryIO) -> None:
         """Write a file, in the place of one of that name."""
@@ -75,27 +74,17 @@ class Place:
                 self._made.add(folder)
             try:
                 with self._system.open_output_stream(temporary) as stream:
-                    while chunk := file.read(_CHUNK):
-                        stream.write(chunk)
-                        self._heard = time.monotonic()
+                    shutil.copyfileobj(file, stream, _CHUNK)
                 self._system.move(temporary, f"{folder}/{last}")
             except BaseException:
-                self._made.discard(folder)
                 with suppress(Exception):  # the first problem is the one to tell
                     self._system.delete_file(temporary)
                 raise
 
     def remove(self, name: str) -> None:
         """Delete a file, unless it is gone already."""
-        with suppress(FileNotFoundError), self._asked(may_lack=True):
+        with suppress(FileNotFoundError), self._asked():
             self._system.delete_file(f"{self._root}/{name}")
-
-    def sweep(self, folder: str) -> None:
-        """Delete what writers that were killed more than a day ago left half-written."""
-        limit = time.time() - _DAY
-        for name, info in self._listed(folder):
-            if name.endswith(_TEMPORARY) and info.mtime and info.mtime.timestamp() < limit:
-                self.remove(f"{folder}/{name}")
 
     def check_results(self) -> None:
         """Raise MirrorProblem unless there are results here. Nothing is written."""
@@ -109,45 +98,17 @@ class Place:
         self.put(name, b"fedkd-bench")
         self.remove(name)
 
-    def _listed(self, folder: str) -> Iterator[tuple[str, Any]]:
-        from pyarrow.fs import FileSelector, FileType
-
-        base = f"{self._root}/{folder}"
-        with self._asked():
-            infos = self._system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
-        for info in infos:
-            if info.type == FileType.File:
-                _, _, name = info.path.partition(base.strip("/") + "/")  # some spell the beginning otherwise
-                yield name, info
-
-    def _copy_out(self, name: str, target: BinaryIO) -> None:
-        with self._asked(may_lack=True):
-            stream = self._system.open_input_stream(f"{self._root}/{name}")
-        with stream:
-            while chunk := self._next(stream):
-                target.write(chunk)
-
-    def _next(self, stream: Any) -> bytes:
-        with self._asked(may_lack=True):
-            chunk: bytes = stream.read(_CHUNK)
-            return chunk
-
     @contextmanager
-    def _asked(self, may_lack: bool = False) -> Iterator[None]:
+    def _asked(self) -> Iterator[None]:
         """Around whatever the file system does: its failures become a sentence, but for a file that is not there."""
         import pyarrow as pa
 
-        with self._lock:
-            self._asking, self._heard = self._asking + 1, time.monotonic()
         try:
             yield
+        except FileNotFoundError:
+            raise
         except (OSError, pa.ArrowException) as error:
-            if may_lack and isinstance(error, FileNotFoundError):
-                raise
             raise MirrorProblem(f"mirror {self.url}: {first_line(error)}") from error
-        finally:
-            with self._lock:
-                self._asking, self._heard = self._asking - 1, time.monotonic()
 
 
 def open_place(url: str) -> Place:
@@ -172,6 +133,21 @@ def open_place(url: str) -> Place:
     return Place(url, system, root)
 
 
+def mirror_url(given: str | None, offline: bool = False) -> str | None:
+    """Find the mirror asked for, by option or `$FEDKD_MIRROR`; None for none.
+
+    Raises:
+        UsageError: it has a password in it, or is on the network, which must not be touched.
+    """
+    url = (os.environ.get(VARIABLE) if given is None else given) or None
+    if not url:
+        return None
+    refuse_password(url)
+    if offline and local_folder(url) is None:
+        raise UsageError(f"--offline and the mirror {url} exclude each other: leave one out, or --mirror '' for none")
+    return url
+
+
 def refuse_password(url: str) -> None:
     """Raise UsageError for a URL with a password, before anything prints or keeps the URL."""
     if re.match(r"[a-z0-9+.-]+://[^/]*:(?!\d+(/|$)).*@", url, re.IGNORECASE):  # a port is none
@@ -186,65 +162,6 @@ def local_folder(url: str) -> Path | None:
     if "://" not in url:
         return Path(url).expanduser().resolve()
     return Path(unquote(url.removeprefix("file://"))).resolve() if url.startswith("file:///") else None
-
-
-def each(actions: Iterable[Callable[[], None]]) -> None:
-    """Do all actions, some at a time; raises the first problem, after which none is begun.
-
-    In daemon threads, unlike those of `ThreadPoolExecutor`: a process ends while they wait for a mirror that is gone.
-    """
-    left, problems = deque(actions), list[BaseException]()
-
-    def work() -> None:
-        while not problems:
-            try:
-                action = left.popleft()
-            except IndexError:
-                return
-            try:
-                action()
-            except BaseException as error:
-                problems.append(error)
-
-    threads = [threading.Thread(target=work, daemon=True, name="mirror") for _ in range(min(_AT_ONCE, len(left)))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if problems:
-        raise problems[0]
-
-
-def patiently(action: Callable[[], _T], url: str, silent: Callable[[], float] | None = None) -> _T:
-    """Call `action` and return its result, but give it up if a mirror is silent: clients try again for minutes.
-
-    The action, which talks to the mirror of this URL, is left behind in a thread if no answer comes. `silent` gives the
-    seconds that the mirror has not answered for; None counts from now.
-
-    Raises:
-        MirrorProblem: no answer for `SILENT_SECONDS`. And whatever `action` raises.
-    """
-    outcome: Future[_T] = Future()
-
-    def act() -> None:
-        try:
-            outcome.set_result(action())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    began = time.monotonic()
-    thread = threading.Thread(target=act, daemon=True, name="mirror")
-    thread.start()
-    if not await_thread(thread, silent or (lambda: time.monotonic() - began), SILENT_SECONDS):
-        raise MirrorProblem(f"mirror {url}: no answer for {SILENT_SECONDS:g} s")
-    return outcome.result()
-
-
-def await_thread(thread: threading.Thread, silent: Callable[[], float], seconds: float) -> bool:
-    """Wait for a thread while it is not `silent` for longer than `seconds`; whether it ended."""
-    while thread.is_alive() and silent() < seconds:
-        thread.join(0.05)
-    return not thread.is_alive()
 
 
 def first_line(error: BaseException) -> str:

@@ -20,9 +20,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bench.atomic_write import atomic_file
 from bench.sync.place import Place
 from leaderboards import Store
+from leaderboards.rows.files import atomic_file
 
 MANIFEST = "manifest.json"
 _KEY = re.compile("[0-9a-f]{64}")

@@ -22,7 +22,7 @@ from leaderboards.rows.frames import by_run
 from leaderboards.rows.schema import SHORTENING
 
 if TYPE_CHECKING:
-    from leaderboards.rows.folders import Results
+    from leaderboards.rows.store import Results
 
 Run = Mapping[str, Any]  # a row of `runs`, its setting read as `setting`
 

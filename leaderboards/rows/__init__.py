@@ -11,7 +11,7 @@ several rows of one run key and environment a reader keeps a finished one before
 one of `--force` or with tracked accuracies, then the one written last, then the smaller name. Compaction writes a
 segment, which names the files that it stands in for, and then deletes these; a reader whose file is gone lists again.
 
-`segments` reads and writes files, `store` is what runs are written to and read from, `merge` makes one folder of
-several, `verify` says what is wrong with one. Names without a hash, and segments whose hash is random, are of earlier
-versions; they are read as they are, and copied under a name of the first kind.
+`segments` reads and writes files, `store` is what runs are written to and read from, `verify` says what is wrong with a
+folder. Names without a hash, and segments whose hash is random, are of earlier versions; they are read as they are, and
+copied under a name of the first kind.
 """

@@ -1,7 +1,8 @@
-"""Parquet files that appear whole or not at all, and that are told from foreign, broken and newer ones when read."""
+"""Files that appear whole or not at all; parquet files that are told from foreign, broken and newer ones when read."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -10,10 +11,10 @@ import time
 import uuid
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, LATER, SCHEMA_VERSION, Column
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 CURVES_HASH = b"fedkd_curves_sha256"  # in the metadata of a file of rows
 _DAY = 24 * 60 * 60
+_OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)  # the system names no file with them
 _READ_WHOLE = 2**22  # bytes up to which a file is read in one go, whatever part of it is asked for
 _COLUMNS: dict[str, tuple[Column, ...]] = {"runs": COLUMNS, "curves": CURVE_COLUMNS}
 
@@ -47,32 +49,43 @@ class NewerSchemaError(StoreError):
 
 
 def remedy(path: Path) -> str:
-    """Say what to do about a file that cannot be used. A pack may hold thousands of runs."""
+    """Say what to do about a file that cannot be used. A segment may hold thousands of runs."""
+    what = "it"
     if path.parent.name == "curves":  # its rows would stand there without it, as done
-        rows = path.parent.parent / "runs" / path.name
-        away, both = f"move it and {rows} away", f"delete it and {rows}, or move both away"
-    else:
-        away, both = "move it away", "delete it, or move it away"
+        what = f"it and {path.parent.parent / 'runs' / path.name}"
     if path.name.startswith("packed-"):
-        return f"bring it back from a backup or a mirror, or {away}"
-    return both
+        return f"bring it back from a backup or a mirror, or move {what} away"
+    return f"delete {what}, or move {what} away"
 
 
-def write_together(files: Sequence[tuple[pa.Table, Path]]) -> None:
-    """Write each table to its path, in order; every file appears whole or not at all.
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which takes the place of `path` when all of it is on the disk.
 
-    All are written and synchronised under temporary names first, so that a full disk is met before anything is visible;
-    then each is renamed into place. A process killed between two renames leaves the earlier files in place.
+    After an error what was there stays. Whoever has the old file open or mapped keeps it. A killed writer leaves a
+    hidden file, `.*.tmp`. Only a device, a pipe or a link is written in place: `/dev/null` has to stay one.
 
     Raises:
-        OSError: a folder cannot be written, or the disk is full; the temporary files are removed.
+        OSError: the folder cannot be written, or the disk is full; its `filename` is `path`.
     """
-    with ExitStack() as temporaries:
-        staged = [(temporaries.enter_context(_temporary(path.parent)), table, path) for table, path in files]
-        for temporary, table, _ in staged:
-            _write(table.schema, [table], temporary)
-        for temporary, _, path in staged:
-            _rename(temporary, path)
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        with _naming(path, path), path.open("wb") as file:
+            yield file
+        return
+    with _temporary(path.parent) as temporary, _naming(path, temporary):
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write a table to a file, which appears whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(path.parent) as temporary:
+        _write(table.schema, [table], temporary)
+        _rename(temporary, path)
 
 
 def write_by_content(
@@ -88,8 +101,10 @@ def write_by_content(
         The path of the file of rows.
 
     Raises:
-        OSError: as of `write_together`.
+        OSError: a folder cannot be written, or the disk is full; nothing half-written is left.
     """
+    for folder in (out / "curves", out / "runs"):
+        folder.mkdir(parents=True, exist_ok=True)
     with _temporary(out / "curves") as curves, _temporary(out / "runs") as runs:
         _write(schemas[1], points, curves)
         stated = {**schemas[0].metadata, CURVES_HASH: content_hash(curves).encode()}
@@ -100,14 +115,11 @@ def write_by_content(
     return out / "runs" / name
 
 
-def copy_whole(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path) -> None:
     """Copy a file, which appears whole or not at all. Raises OSError."""
-    with _temporary(target.parent) as temporary:
-        with source.open("rb") as file, temporary.open("xb") as copy:
-            shutil.copyfileobj(file, copy, 2**20)
-            copy.flush()
-            os.fsync(copy.fileno())
-        _rename(temporary, target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with source.open("rb") as file, atomic_file(target) as copy:
+        shutil.copyfileobj(file, copy, 2**20)
 
 
 def content_hash(path: Path) -> str:
@@ -118,14 +130,24 @@ def content_hash(path: Path) -> str:
 
 @contextmanager
 def _temporary(folder: Path) -> Iterator[Path]:
-    """A path in a folder, which is made; what lies there at the end is removed."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """A path in a folder; what lies there at the end is removed."""
     path = folder / f".{uuid.uuid4().hex}.tmp"
     try:
         yield path
     finally:
         with suppress(OSError):  # the disk's error must reach the caller, not one about its leftovers
             path.unlink()
+
+
+@contextmanager
+def _naming(path: Path, opened: Path) -> Iterator[None]:
+    """Errors name `path`, whatever was opened in its place, and where the system names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename != str(opened) and (error.filename is not None or error.errno not in _OF_DISKS):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # of the class that belongs to the number
 
 
 def _rename(temporary: Path, path: Path) -> None:
@@ -140,9 +162,9 @@ def _rename(temporary: Path, path: Path) -> None:
         os.close(descriptor)
 
 
-def sweep_leftovers(folder: Path, older_than: float = _DAY) -> None:
-    """Remove temporary files that killed writers left in `folder`, if `older_than` seconds have passed since."""
-    limit = time.time() - older_than
+def sweep_leftovers(folder: Path) -> None:
+    """Remove temporary files that killed writers left in `folder` more than a day ago."""
+    limit = time.time() - _DAY
     for path in folder.glob(".*.tmp"):
         try:
             if path.stat().st_mtime < limit:
@@ -175,27 +197,9 @@ def read_table(
     with _opened(path, kind, dictionaries) as file:
         groups = range(file.num_row_groups) if keys is None else _groups_with(file, sorted(keys))
         names = None if columns is None else [*columns]
-        return _valid(file.read_row_groups([*groups], columns=names, use_threads=False))
-
-
-def read_groups(path: Path, kind: str) -> Iterator[pa.Table]:
-    """Read like `read_table`, but one row group at a time; of a file without any, one table without rows."""
-    with _opened(path, kind) as file:
-        for groups in [[group] for group in range(file.num_row_groups)] or [[]]:
-            yield _valid(file.read_row_groups(groups, use_threads=False))
-
-
-def _valid(table: pa.Table) -> pa.Table:
-    """Refuse text that is none: files of earlier versions have no checksums."""
-    table.validate(full=True)
-    return table
-
-
-def read_metadata(path: Path, kind: str) -> dict[bytes, bytes]:
-    """Read the metadata of one of our files. Raises as `read_table` does."""
-    with _opened(path, kind) as file:
-        metadata: dict[bytes, bytes] = file.metadata.metadata
-        return metadata
+        table = file.read_row_groups([*groups], columns=names, use_threads=False)
+        table.validate(full=True)  # refuses text that is none: files of earlier versions have no checksums
+        return table
 
 
 @contextmanager
@@ -243,7 +247,7 @@ def _groups_with(file: Any, keys: Sequence[str]) -> Iterator[int]:
 
 
 def _check(path: Path, kind: str, file: Any) -> None:
-    """Raise StoreError unless an opened file is of this kind, version and these units, and has all columns."""
+    """Raise StoreError unless an opened file is of this kind and version, and has all columns."""
     metadata = file.metadata.metadata or {}
     stated, version = (metadata.get(name, b"").decode() for name in (b"fedkd_kind", b"fedkd_schema_version"))
     if stated != kind or not version.isdigit():
@@ -255,23 +259,10 @@ def _check(path: Path, kind: str, file: Any) -> None:
             f"{path} has schema version {version}, this package reads up to {SCHEMA_VERSION}: "
             "upgrade fedkd-bench, or move the file away",
         )
-    # Files of other units are not read as ours; the first ones of version 1 did not state theirs.
-    units = json.loads(metadata.get(b"fedkd_units", b"{}"))
-    if not isinstance(units, dict):
-        raise BrokenFileError(path, f"{path} states no units by name")
-    wrong = [
-        f"{name} in {units[name]}, not {unit}" for name, unit in _units(kind).items() if units.get(name, unit) != unit
-    ]
-    if wrong:
-        raise BrokenFileError(path, f"{path} has other units ({'; '.join(wrong)})")
     names = set(file.schema_arrow.names)
     missing = [column.name for column in _COLUMNS.get(kind, ()) if column.name not in names | LATER]
     if missing:
         raise BrokenFileError(path, f"{path} lacks the columns {', '.join(missing)}")
-
-
-def _units(kind: str) -> dict[str, str]:
-    return {column.name: column.unit for column in _COLUMNS.get(kind, ()) if column.unit}
 
 
 def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
@@ -295,5 +286,6 @@ def _write(schema: pa.Schema, parts: Iterable[pa.Table], path: Path) -> None:
 def _with_units(schema: pa.Schema) -> pa.Schema:
     """The schema with its columns' units in the metadata, so that a file can be read without this package."""
     metadata = dict(schema.metadata or {})
-    units = _units(metadata.get(b"fedkd_kind", b"").decode())
+    columns = _COLUMNS.get(metadata.get(b"fedkd_kind", b"").decode(), ())
+    units = {column.name: column.unit for column in columns if column.unit}
     return schema.with_metadata(metadata | ({b"fedkd_units": json.dumps(units).encode()} if units else {}))

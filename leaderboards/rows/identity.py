@@ -43,8 +43,8 @@ def run_key(
         algorithm: registry name.
         version: of the algorithm; raised when its results change.
         hyperparameters: every one of the algorithm by name, defaults included.
-        setting: as `bench.identity.identity` gives it: fields by name, later ones only off their default, and the
-            versions of data set, partition and model.
+        setting: as `setting_identity` of `bench.planning.run_spec` gives it: fields by name, later ones only off their
+            default, and the versions of data set, partition and model.
         seed: of the run.
 
     Returns:

@@ -1,30 +1,22 @@
 """Faults of a result folder, which `python -m bench.boards validate` names and merging asks for first.
 
-Nothing is changed. Points are held a row group or a thousand runs at a time.
+Nothing is changed. Points are held against rows a thousand runs at a time.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import row_problems
-from leaderboards.rows.files import (
-    CURVES_HASH,
-    StoreError,
-    content_hash,
-    read_groups,
-    read_metadata,
-    read_table,
-    remedy,
-)
+from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, read_table, remedy
 from leaderboards.rows.identity import environment_key, run_key
 from leaderboards.rows.schema import COLUMNS, LATER
-from leaderboards.rows.segments import HASHED_NAME, ROW_NAME, Folder, Judged, judge, read_curves, read_rows
+from leaderboards.rows.segments import HASHED_NAME, ROW_NAME, Folder, curve_path, judge, read_curves, read_rows
 from leaderboards.shell_text import printable, shell_command
 
 if TYPE_CHECKING:
@@ -52,7 +44,7 @@ class Checked:
     """What was read, and what is wrong with it.
 
     `files` are of rows and of curves, `points` of the curves that were held against their rows; `index` is of the rows
-    in sound files, as of `Folder`.
+    in sound files, as of `Folder`; `broken` are the paths of the others.
     """
 
     files: int = 0
@@ -60,6 +52,18 @@ class Checked:
     points: int = 0
     findings: list[Finding] = field(default_factory=list)
     index: pa.Table = None
+    broken: set[Path] = field(default_factory=set)
+
+    def read(self, path: Path, kind: str) -> pa.Table | None:
+        """Read a file; None if it cannot be used, which is a finding."""
+        self.files += 1
+        try:
+            return read_table(path, kind, dictionaries=("run_key", "algorithm", "metric", "file"))
+        except StoreError as error:
+            problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
+            self.findings.append(Finding(f"{kind}/{path.name}", problem, step))
+            self.broken.add(path)
+            return None
 
 
 def validate(out: Path, summarise: Summary | None = None) -> Checked:
@@ -74,92 +78,69 @@ def validate(out: Path, summarise: Summary | None = None) -> Checked:
 def examine(out: Path) -> Checked:
     """The rows of a folder, and what of its files and rows breaks the schema; curves are not held against rows."""
     folder = Folder(out)
-    return folder.steady(lambda: _examined(folder)[0])
+    return folder.steady(lambda: _examined(folder))
 
 
-def disagreements(judged: Judged) -> list[Finding]:
+def disagreements(index: pa.Table) -> list[Finding]:
     """Return a finding for each run key and environment with finished rows of unlike results, naming all of them."""
-    return [_disagreement(rows) for rows in judged.disagreeing]
+    _, disagreeing = judge(index)
+    return [_disagreement(sorted(rows, key=lambda row: row["written"])) for rows in disagreeing]
 
 
 def _disagreement(rows: Sequence[Mapping[str, Any]]) -> Finding:
-    import pyarrow as pa
-
-    rows = sorted(rows, key=lambda row: row["written"])
-    schema = {"holder": pa.string(), "row": pa.int64()}
-    index = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in schema.items()})
-    accuracies = read_rows(index, ("best_accuracy", "final_accuracy")).to_pylist()
-    shown = [
-        ", ".join(f"{name[:-9]} {'none' if value is None else f'{value:.10g}'}" for name, value in row.items())
-        for row in accuracies
-    ]
-    each = ", ".join(
-        f"{row['holder']} ({text}, {row['finished']:%Y-%m-%d %H:%M})" for row, text in zip(rows, shown, strict=True)
-    )
-    path = Path(rows[0]["holder"])
-    command = shell_command("bench.sweep", "reproduce", rows[0]["run_key"][:16], "--out", path.parent.parent)
+    path, key = Path(rows[0]["holder"]), rows[0]["run_key"][:16]
+    each = [f"{row['holder']} ({row['final_accuracy']}, {row['finished']:%Y-%m-%d %H:%M})" for row in rows]
+    command = shell_command("bench.sweep", "reproduce", key, "--out", path.parent.parent)
     return Finding(
         f"runs/{path.name}",
-        f"{len(rows)} results of run {rows[0]['run_key'][:16]} in one environment disagree: {each}",
+        f"{len(rows)} results of run {key} in one environment disagree: {', '.join(each)}",
         f"`{command}` shows which one is right; run it again with --force",
     )
 
 
 def _validated(folder: Folder, summarise: Summary | None) -> Checked:
-    checked, broken = _examined(folder)
-    checked.findings += disagreements(judge(checked.index))
+    checked = _examined(folder)
+    checked.findings += disagreements(checked.index)
     for path in sorted(path for kind in ("runs", "curves") for path in (folder.out / kind).glob("*")):
         if path.suffix != ".parquet" and not path.name.startswith("."):
             checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "no parquet file", "move it away"))
     checked.findings += _leaderboard(folder.out)
-    checked.findings += _curves_without_rows(folder, broken)
+    for path in sorted((folder.out / "curves").glob("*.parquet")):
+        if path not in checked.broken and not (folder.out / "runs" / path.name).exists():
+            step = "delete it, or bring back the row's file"
+            checked.findings.append(Finding(f"curves/{path.name}", "a curve without a row", step))
     for start in range(0, checked.index.num_rows, _AT_ONCE):
-        _check_curves(checked.index.slice(start, _AT_ONCE), broken, checked, summarise)
+        _check_curves(checked.index.slice(start, _AT_ONCE), checked, summarise)
     return checked
 
 
-def _examined(folder: Folder) -> tuple[Checked, set[str]]:
-    """Read all rows and the schemas of curves; also return the names of broken files of curves."""
-    checked, broken = Checked(), {"runs": set[str](), "curves": set[str]()}
-    for kind, names in broken.items():
-        for path in sorted((folder.out / kind).glob("*.parquet")):
-            checked.files += 1
-            finding = _file_problem(path, kind)
-            if finding:
-                checked.findings.append(finding)
-                names.add(path.name)
-    files = folder.files(without=broken["runs"])
-    checked.index = folder.index(files=files)
-    for path in files.paths:
-        table = read_table(path, "runs")
+def _examined(folder: Folder) -> Checked:
+    """Read all rows and the schemas of curves."""
+    checked, sound = Checked(), []
+    for path in folder.paths():
+        table = checked.read(path, "runs")
+        if table is None:
+            continue
+        sound.append(path)
         checked.rows += table.num_rows
-        checked.findings += _hash_problems(path)
+        checked.findings += _hash_problems(path, table.schema.metadata.get(CURVES_HASH, b"").decode())
         for start in range(0, table.num_rows, _AT_ONCE):
             for row in table.slice(start, _AT_ONCE).to_pylist(maps_as_pydicts="strict"):
                 who = f"{row['algorithm']} seed {row['seed']} ({str(row['run_key'])[:16]})"
                 problems = [f"{who}: {problem}" for problem in _row_problems(row, path.name)]
                 checked.findings += [Finding(f"runs/{path.name}", problem, _RUN_AGAIN) for problem in problems]
-    return checked, broken["curves"]
+    for path in sorted((folder.out / "curves").glob("*.parquet")):
+        checked.read(path, "curves")
+    checked.index = folder.index(paths=sound)
+    return checked
 
 
-def _file_problem(path: Path, kind: str) -> Finding | None:
-    """Return the finding on a file that cannot be read, if so."""
-    try:
-        for _ in read_groups(path, kind):
-            pass
-    except StoreError as error:
-        problem, _, step = str(error).removeprefix(f"{path} ").rpartition(": ")
-        return Finding(f"{kind}/{path.name}", problem, step)
-    return None
-
-
-def _hash_problems(path: Path) -> Iterator[Finding]:
-    """Find what differs in a readable file of rows, or its curves, from what was written."""
-    stated = read_metadata(path, "runs").get(CURVES_HASH, b"").decode()  # earlier versions stated none
-    if not HASHED_NAME.fullmatch(path.name):
+def _hash_problems(path: Path, stated: str) -> Iterator[Finding]:
+    """Find what differs in a file of rows, or its curves, from what was written. `stated`: hash of the curves."""
+    if not stated or not HASHED_NAME.fullmatch(path.name):  # earlier versions stated none
         return
-    for file, digest in ((path, path.stem.rpartition("-")[2]), (path.parent.parent / "curves" / path.name, stated)):
-        if stated and file.exists() and not content_hash(file).startswith(digest):
+    for file, digest in ((path, path.stem.rpartition("-")[2]), (curve_path(path), stated)):
+        if file.exists() and not content_hash(file).startswith(digest):
             step = f"{remedy(file)}; its runs are then run again"
             yield Finding(f"{file.parent.name}/{file.name}", "it was changed: its content has another hash", step)
 
@@ -175,8 +156,8 @@ def _row_problems(row: dict[str, Any], file: str) -> Iterator[str]:
         key = run_key(row["algorithm"], row["algorithm_version"], *parts, row["seed"])
         if key != row["run_key"]:
             yield f"run_key is {row['run_key'][:16]}, its identity columns give {key[:16]}"
-        slot, stem = ROW_NAME.fullmatch(name), f"{row['run_key'][:16]}-{environment_key(row)}"
-        if slot and f"{slot[1]}-{slot[2]}" != stem:
+        stem = f"{row['run_key'][:16]}-{environment_key(row)}"
+        if ROW_NAME.fullmatch(name) and not name.startswith(stem):
             yield f"it is called {name}, its key and environment are {stem}: looked for by name it is not found"
 
 
@@ -184,27 +165,19 @@ def _leaderboard(out: Path) -> list[Finding]:
     path = out / "leaderboard.parquet"
     try:
         if path.exists():
-            read_metadata(path, "leaderboard")
+            read_table(path, "leaderboard", [])
     except StoreError as error:
         problem = str(error).removeprefix(f"{path} ").rpartition(": ")[0]
         return [Finding(path.name, problem, "delete it; the next sweep makes it anew")]
     return []
 
 
-def _curves_without_rows(folder: Folder, broken: Collection[str]) -> Iterator[Finding]:
-    """Files of curves without a file of rows, but for what a killed compaction left, which is harmless."""
-    harmless = folder.files().held() | {*broken}
-    for path in sorted((folder.out / "curves").glob("*.parquet")):
-        if path.name not in harmless and not (folder.out / "runs" / path.name).exists():
-            yield Finding(f"curves/{path.name}", "a curve without a row", "delete it, or bring back the row's file")
-
-
-def _check_curves(index: pa.Table, broken: Collection[str], checked: Checked, summarise: Summary | None) -> None:
+def _check_curves(index: pa.Table, checked: Checked, summarise: Summary | None) -> None:
     """Find finished rows without curves, and curves that do not lead to their rows' results."""
     import pyarrow as pa
 
-    sound = [at for at, holder in enumerate(index["holder"].to_pylist()) if Path(holder).name not in broken]
-    index = index.take(pa.array(sound, pa.int64()))
+    sound = [curve_path(Path(holder)) not in checked.broken for holder in index["holder"].to_pylist()]
+    index = index.filter(pa.array(sound, pa.bool_()))
     points, _ = read_curves(index)
     checked.points += points.num_rows
     curves: dict[tuple[str, str], list[tuple[int, str, float]]] = {}
