@@ -11,7 +11,7 @@ import pytest
 
 from bench.errors import Slower, Waiting
 from bench.execution import Execution
-from bench.executors.events import Events
+from bench.executors.progress import Events
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_executor import listed
 from bench.executors.runner import warnings_said

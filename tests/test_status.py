@@ -97,17 +97,6 @@ def test_a_dry_run_says_which_packs_would_be_formed(tmp_path: Path, capsys: pyte
     assert json.loads(capsys.readouterr().out)["packs"] == [2, 2]
 
 
-def test_a_dry_run_looks_into_a_mirror_on_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, mirror = tmp_path / "out", stored(tmp_path / "mirror", units()[:3])
-    before = sorted(path.name for path in mirror.rglob("*"))
-    assert dry_run(out, "--mirror", str(mirror)) == 0
-    said = capsys.readouterr().out
-    assert "4 runs, 1 to do; " in said
-    assert str(mirror) in said
-    assert sorted(path.name for path in mirror.rglob("*")) == before
-    assert not out.exists()
-
-
 def test_a_dry_run_asks_no_mirror_on_the_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,13 +25,11 @@ from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors import ray_executor
-from bench.executors.events import Events, Watched
-from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import History, histories
-from bench.executors.progress import Plain, Quiet
+from bench.executors.progress import Events, Plain, Quiet, Watched
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import check_address
-from bench.executors.trials import Outcome
+from bench.executors.trials import Interruption, Outcome
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec

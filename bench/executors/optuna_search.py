@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from algorithms import entry
 from bench.execution import STATE_VERSION, enough
 from bench.identity import setting_of
-from bench.planning.labels import Varied, varied_names
 from bench.planning.model import Plan, Search, units_of
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, Varied, varied_names
 from leaderboards import Store, canonical_json
 from search_spaces import Grid, Range, Setting, Value, holds, names_in
 

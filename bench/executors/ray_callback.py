@@ -15,7 +15,7 @@ from ray.tune.experiment import Trial
 
 from bench.errors import Slower, with_its_kind
 from bench.execution import Execution
-from bench.executors.events import Events, Watched, watched
+from bench.executors.progress import Events, Watched, watched
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.trials import Outcome
 from bench.planning.run_spec import RunSpec

@@ -22,7 +22,7 @@ from bench.models import ModelInfo
 from bench.perf.device import check_precision
 from bench.perf.measure import Record, Say, figure, guarded, synchroniser, timed
 from bench.perf.workload import together
-from bench.planning.requirements import supply
+from bench.planning.settings import supply
 from search_spaces import SPACES, Setting
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from bench import provenance
 from bench.errors import EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
-from bench.executors.events import Watched
+from bench.executors.progress import Quiet, Watched
 from bench.perf.measure import Record, Say, figure, timed
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
@@ -23,17 +22,13 @@ SECONDS_A_TRIAL, MILLISECONDS_A_STEP = 1.0, 10.0  # targets
 TRIAL_ROUNDS = "2"  # of a trial that is trivially small
 
 
-@dataclass
-class Clock:
-    """A display that shows nothing and notes when trials report and end."""
+class Clock(Quiet):
+    """A display that shows no progress and notes when trials report and end."""
 
-    began: float = field(default_factory=time.perf_counter)
-    updates: list[float] = field(default_factory=list)
-    ends: list[float] = field(default_factory=list)
-    needs_curves: bool = False
-
-    def started(self, trial: Watched) -> None:
-        """Nothing."""
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+        self.updates: list[float] = []
+        self.ends: list[float] = []
 
     def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """A trial reported."""
@@ -42,13 +37,6 @@ class Clock:
     def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
         """A trial ended."""
         self.ends.append(time.perf_counter() - self.began)
-
-    def say(self, line: str) -> None:
-        """Pass it on."""
-        sys.stderr.write(line + "\n")
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 def measure_tune(record: Record, trials: int, steps: int, threads: int, say: Say) -> None:

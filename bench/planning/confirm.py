@@ -15,9 +15,8 @@ from bench.errors import UsageError
 from bench.identity import setting_of
 from bench.planning.model import Plan, Search, shortened
 from bench.planning.request import Request
-from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec, distinct_runs
-from bench.planning.settings import canonical, distinct
+from bench.planning.settings import canonical, distinct, supply
 from bench.terminal.values import unknown
 from bench.terminal.words import counted
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields

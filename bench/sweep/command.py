@@ -11,8 +11,7 @@ from bench.planning.plan import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import check_out, check_start
-from bench.sweep.request import make_request
-from bench.sweep.resolve import pack_notes, resolve
+from bench.sweep.resolve import make_request, pack_notes, resolve
 from bench.terminal.console import exit_status, report_problem, say
 
 

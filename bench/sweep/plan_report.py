@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -22,18 +21,14 @@ from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
 from bench.planning.confirm import confirming_seeds
-from bench.planning.cost_model import RecordedRates, Time, estimated_time
-from bench.planning.labels import Varied, trial_name, varied_names
+from bench.planning.cost_model import RecordedRates, Time, estimated_time, measured_paces
 from bench.planning.model import Plan, Search, units_of
 from bench.planning.packing import fitting, program_of
-from bench.planning.run_spec import RunSpec, distinct_runs
+from bench.planning.run_spec import RunSpec, Varied, distinct_runs, trial_name, varied_names
 from bench.planning.tables import Cell, name_in_print
 from bench.sweep.options import SweepOptions
-from bench.sweep.paces import measured_paces
 from bench.sweep.resolve import Resolved, trial_share
 from bench.sync import mirror_url
-from bench.sync.mirror import check_place
-from bench.sync.place import local_folder
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store
@@ -46,7 +41,6 @@ if TYPE_CHECKING:
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
 ROW_BYTES = 60 * 2**10  # a row and its curve file
-CHECKED_SEEDS = 100  # of a configuration whose partitions are drawn, milliseconds each; a sweep draws all
 
 
 @dataclass(frozen=True)
@@ -97,8 +91,6 @@ class PlanReport:
     models_without_rate: list[str]  # of runs whose time is unknown
     memory_bytes_per_trial: float
     disk_bytes: float  # of new rows, and of the states of runs at work
-    mirror: str | None
-    stored_in_mirror: int | None  # runs that would be copied from it; None if the network would have to be asked
     confirming_runs_at_most: int  # that may follow the search, stored ones included
     out: str
     origins: dict[str, str]  # setting field -> where its value came from, if not from the preset
@@ -127,7 +119,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     store = Store(resolved.out)
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
-    stored, missing = _in_mirror(plan, mirror, resolved.out, missing)
+    mirrored = f"mirror {mirror}: not asked; what it has of these runs is brought first, and not run again"
     first = [_first_of(search) for search in plan.searches]
     times = _times(options, resolved, [*missing, *first])
     searches = _searched(plan, resolved.out, [times[unit.key] for unit in first])
@@ -160,12 +152,10 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         models_without_rate=sorted(unknown),
         memory_bytes_per_trial=max((_memory(setting, largest) for setting in plan.settings), default=0.0),
         disk_bytes=len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
-        mirror=mirror,
-        stored_in_mirror=stored,
         confirming_runs_at_most=confirming,
         out=str(resolved.out),
         origins=dict(plan.origins),
-        notes=list(plan.notes),
+        notes=[*plan.notes, *[mirrored] * bool(mirror)],
         trials=_configurations(plan, times, options.data_dir),
         searches=searches,
         table=_table_figures(plan) if plan.cells else {},
@@ -179,20 +169,6 @@ def _concurrent(options: SweepOptions, gpus: float) -> int:
     fit = max(1, fitting(cpu_count(), count_gpus(), options.cpus_per_trial, 0.0 if options.address else gpus))
     asked = options.max_concurrent or fit
     return asked if options.address else min(fit, asked)
-
-
-def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[RunSpec]) -> tuple[int | None, list[RunSpec]]:
-    """Look into a mirror that is a folder of this machine, as into the result folder; others are not asked.
-
-    Returns how many runs would be copied from it (None if unknown), and the runs that neither has.
-    """
-    folder = local_folder(url) if url else None
-    if url is None or folder is None:
-        return None, missing
-    check_place(url, out)
-    request = replace(plan.request, force=False)  # rows are copied, whether or not they are made again
-    left = missing_units(replace(plan, request=request, units=tuple(missing)), Store(folder))
-    return len(missing) - len(left), missing if plan.request.force else left
 
 
 def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]) -> dict[str, Time]:
@@ -272,16 +248,12 @@ def _first_of(search: Search) -> RunSpec:
     return units_of(search, entry(search.algorithm).resolve(values), 1)[0]
 
 
-def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
-    """`feasible`, why not, or `unknown` if the data are not here; of very many seeds the first are drawn."""
+def _partition(setting: Setting, seeds: Iterable[int], data_dir: str | None) -> str:
+    """`feasible`, why not, or `unknown` if the data are not here."""
     from bench.data.splits import split_like
 
     like = split_like(setting)
-    for seed in seeds[:CHECKED_SEEDS]:
-        problem = _infeasible(like, seed, data_dir)
-        if problem:
-            return problem
-    return "feasible" if len(seeds) <= CHECKED_SEEDS else f"feasible (first {CHECKED_SEEDS} of {len(seeds)} seeds)"
+    return next(filter(None, (_infeasible(like, seed, data_dir) for seed in seeds)), "feasible")
 
 
 @cache
@@ -313,16 +285,10 @@ def _memory(setting: Setting, pack: int = 1) -> float:
 
 
 def _table_figures(plan: Plan) -> dict[str, Any]:
-    """A table's figures: of all its cells, of those that can be run here, and of each of its problems."""
-    seeds = plan.request.seeds
-    return {
-        "table": plan.cells[0].printed.table,
-        **_counts(plan.cells, seeds),
-        "here": _counts([cell for cell in plan.cells if not cell.reason], seeds),
-        "problems": [
-            {**problem, **_counts(cells, seeds), "reason": cells[0].reason} for problem, cells in _problems(plan.cells)
-        ],
-    }
+    """A table's figures: of all its cells, and of those that can be run here."""
+    runnable = [cell for cell in plan.cells if not cell.reason]
+    here = _counts(runnable, plan.request.seeds)
+    return {"table": plan.cells[0].printed.table, **_counts(plan.cells, plan.request.seeds), "here": here}
 
 
 def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
@@ -331,33 +297,6 @@ def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
     units = [unit for cell in cells for unit in cell.units]
     models = len({unit.key for unit in units}) * seeds
     return {"printed_cells": len(cells), "models_evaluated": models, "runs": len(distinct_runs(units)) * seeds}
-
-
-def _problems(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[Cell]]]:
-    """The cells by data set and fields in which the table's problems differ, and by what prevents running them."""
-    fields = ("alpha", "num_clients", "participation", "local_epochs")
-    varying = [name for name in fields if len({getattr(cell.printed, name) for cell in cells}) > 1]
-    names = ("dataset", *varying)
-    problems: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in cells:
-        key = (*(getattr(cell.printed, name) for name in names), cell.reason)
-        problems.setdefault(key, []).append(cell)
-    return [(dict(zip(names, key[:-1], strict=True)), alike) for key, alike in problems.items()]
-
-
-def _print_cells(out: Console, plan: Plan) -> None:
-    """Print the table of problems, and a sentence on all of them."""
-    from rich.table import Table
-
-    seeds, problems = plan.request.seeds, _problems(plan.cells)
-    table = Table(*problems[0][0], "algorithms", "printed cells", "models evaluated", "runs", "can be run")
-    for problem, cells in problems:
-        values = ["none" if value is None else str(value) for value in problem.values()]
-        names = dict.fromkeys(cell.printed.algorithm for cell in cells)
-        figures = [str(number) for number in _counts(cells, seeds).values()]
-        table.add_row(*values, " ".join(names), *figures, "no" if cells[0].reason else "yes")
-    out.print(table)
-    out.print(_table_sentence(plan), markup=False, soft_wrap=True)
 
 
 def _table_sentence(plan: Plan) -> str:
@@ -390,12 +329,12 @@ def _table_sentence(plan: Plan) -> str:
 def _print_text(plan: Plan, report: PlanReport) -> None:
     out = console()
     if plan.cells:
-        _print_cells(out, plan)
+        out.print(_table_sentence(plan), markup=False, soft_wrap=True)
     if plan.units or plan.searches:
         _print_tables(out, plan, report)
     lines = [f"note: {note}" for note in report.notes]
     if plan.units or plan.searches:
-        lines += [_cost(report), *_confirming(plan, report), *_mirror(report)]
+        lines += [_cost(report), *_confirming(plan, report)]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 
@@ -458,11 +397,9 @@ def _cost(report: PlanReport) -> str:
     runs = f"{counted(report.runs, 'run')}, {report.to_do} to do"
     chosen = sum(one.runs_at_most for one in report.searches)
     if not report.to_do and not chosen:
-        return f"{runs}: all are stored in {report.out}{' or its mirror' if report.mirror else ''}"
+        return f"{runs}: all are stored in {report.out}"
     if report.packs:
-        sizes = sorted(Counter(report.packs).items(), reverse=True)
-        listed = ", ".join(f"{number} × {counted(size, 'run')}" for size, number in sizes)
-        runs += f" in {counted(len(report.packs), 'pack')} ({listed})"
+        runs += f" in {counted(len(report.packs), 'pack')} of at most {counted(max(report.packs), 'run')}"
     if report.searches:
         runs += f", and at most {chosen} that Optuna chooses"
     if report.seconds_at_most is None:
@@ -494,17 +431,3 @@ def _confirming(plan: Plan, report: PlanReport) -> Iterator[str]:
             f"then, not counted above, at most {counted(most, 'run')}, stored ones included: {choices} that the search "
             f"chooses (one for each algorithm and cell), on {confirming_seeds(plan.request)}"
         )
-
-
-def _mirror(report: PlanReport) -> Iterator[str]:
-    """The runs that would be copied from and to the mirror."""
-    if not report.mirror:
-        return
-    stored = report.stored_in_mirror
-    if stored is None:
-        there = "a dry run asks nothing of the network; what it has is brought first, and not run again"
-    elif stored:
-        there = f"it has {stored} of the runs that {report.out} lacks, and they are brought first"
-    else:
-        there = f"it has none of the runs that {report.out} lacks"
-    yield f"mirror {report.mirror}: {there}; the rows and states of this sweep are copied to it as they come"

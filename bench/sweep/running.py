@@ -14,15 +14,15 @@ from algorithms import entry
 from bench import provenance
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
+from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
-from bench.executors.trials import Outcome, Resources, missing_units, trials_of
+from bench.executors.trials import Outcome, Resources, missing_units, searched_rows, trials_of
 from bench.identity import identity_json
-from bench.planning.cost_model import RecordedRates
-from bench.planning.model import Plan, Search
+from bench.planning.model import Plan, units_of
 from bench.planning.run_spec import RunSpec
 from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions
-from bench.sweep.preflight import check_algorithms, check_out, prepare_data
+from bench.sweep.preflight import check_algorithms, check_out, prepare_data, track_notes, undefined_notes
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
 from bench.terminal.console import UnreadError, report_problem, say, tell
 from bench.terminal.words import counted
@@ -30,8 +30,6 @@ from leaderboards import Store, StoreError
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
-    from bench.executors.events import Observer
-    from bench.executors.progress import Ahead
     from search_spaces import Value
 
 
@@ -75,16 +73,17 @@ def _train(
     spent: float = 0.0,
 ) -> int:
     """Run what is missing of a plan; returns the exit status. `spent`: seconds of the time budget that are over."""
-    from bench.executors.progress import make_display
-    from bench.sweep.track import Tracking
-
     out = resolved.out
     store = Store(out)
     units = missing_units(plan, store)
-    tracking = Tracking(plan, units, out, options.track, options.force)
     _announce(plan, units, 0 if options.force else count_saved(out, {unit.key for unit in units}))
-    say(*tracking.before(), *pack_notes(options, resolved))
-    with _logs(options, plan, units, store) as observers:
+    say(*track_notes(plan, units, out, options.track), *pack_notes(options, resolved))
+    logs: AbstractContextManager[list[Observer]] = nullcontext([])
+    if options.log:
+        from bench.executors.logs import logged
+
+        logs = logged(options.log, plan, units, store, options.offline)
+    with logs as observers:
         if not (units or plan.searches):
             return EXIT_OK
         execution = Execution(
@@ -112,14 +111,14 @@ def _train(
         if not options.uncertified:
             execution = replace(execution, certified=check_algorithms([*units, *plan.searches]))
         prepare_data(plan, [*units, *confirming], execution)
-        display = make_display(_ahead(plan, units, execution, resources.pack), options.quiet)
+        display = make_display(*_ahead(plan, units, out, resources.pack), options.quiet)
         try:
             outcome = run_plan(plan, units, execution, resources, display, observers)
         finally:
             display.close()
-        keys = None if plan.searches else {unit.key for unit in units}
-        _say_ended(outcome, options, bool(count_saved(out, keys)))
-        say(*tracking.after())
+        _say_ended(outcome, options)
+        if options.track:
+            say(*undefined_notes(out, [key for unit in units for key in unit.rows.values()]))
     vanished = missing_units(replace(plan, request=replace(plan.request, force=False), units=tuple(units)), store)
     if outcome.exit_status == EXIT_OK and vanished:
         raise EnvironmentProblem(
@@ -129,39 +128,17 @@ def _train(
     return outcome.exit_status
 
 
-def _logs(
-    options: SweepOptions, plan: Plan, units: Sequence[RunSpec], store: Store
-) -> AbstractContextManager[list[Observer]]:
-    """The observers that `--log` asks for."""
-    if not options.log:
-        return nullcontext([])
-    from bench.executors.log_writer import logged
-
-    return logged(options.log, plan, units, store, offline=options.offline, fresh=options.force)
-
-
-def _ahead(plan: Plan, units: Sequence[RunSpec], execution: Execution, pack: int) -> Ahead:
-    """The trials to come and their work, by the rates of stored runs."""
-    from bench.executors.progress import Ahead
-
-    rates = RecordedRates(Store(Path(execution.out)), execution.device)
-
-    def work(units: Sequence[RunSpec]) -> float:
-        return sum(rates.work(unit.algorithm, unit.setting) for unit in units)
-
+def _ahead(plan: Plan, units: Sequence[RunSpec], out: Path, pack: int) -> tuple[int, float]:
+    """The number of trials to come, and their work together."""
     trials = trials_of(plan, units, pack)
-    chosen: list[tuple[int, Search]] = []
+    count, work = len(trials), sum(map(work_of, trials))
     if plan.searches:
         from bench.executors.optuna_search import histories, remaining
 
-        past = histories(plan, plan.searches, execution.out)
-        chosen = [(remaining(plan, search, one.known), search) for search, one in zip(plan.searches, past, strict=True)]
-    searched = sum(plan.request.seeds * count * rates.work(one.algorithm, one.setting) for count, one in chosen)
-    return Ahead(
-        trials=len(trials) + sum(count for count, _ in chosen),
-        work=sum(map(work, trials)) + searched,
-        of=lambda trial: work(trial.units),
-    )
+        for search, past in zip(plan.searches, histories(plan, plan.searches, str(out)), strict=True):
+            wanted = remaining(plan, search, past.known)
+            count, work = count + wanted, work + wanted * work_of(units_of(search, {}, plan.request.seeds))
+    return count, work
 
 
 def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
@@ -176,16 +153,11 @@ def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
         sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
 
 
-def _say_ended(outcome: Outcome, options: SweepOptions, saved: bool) -> None:
-    """Say what went wrong, and what the same command does. `saved`: whether a run has a state to go on from."""
+def _say_ended(outcome: Outcome, options: SweepOptions) -> None:
+    """Say what went wrong, and what the same command does."""
     if outcome.interrupted:
-        if options.force:
-            told = "with --force the same command begins anew; without, it goes on with the runs that are not stored"
-        elif saved:
-            told = "what was under way is saved; the same command goes on from there"
-        else:
-            told = "nothing was under way; the same command does what is not stored"
-        sys.stderr.write(f"interrupted: {told}\n")
+        without = " without --force" if options.force else ""
+        sys.stderr.write(f"interrupted: the same command{without} does what is not stored, from where it was saved\n")
     for problem in dict.fromkeys(outcome.problems):
         tell(f"problem: {problem}")
     tracebacks = list(dict.fromkeys(outcome.tracebacks))
@@ -226,8 +198,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
     settings = {identity_json(setting) for setting in {unit.setting for unit in plan.units}}
     if plan.searches:
-        runs = Store(out).runs(columns=("algorithm", "setting_json"))
-        settings |= {text for _, text in plan.of_searches(zip(runs.algorithm, runs.setting_json, strict=True))}
+        settings |= set(searched_rows(plan, Store(out)).setting_json)
     print_leaderboard(
         out,
         where={"algorithm": sorted(names), "setting_json": sorted(settings)},
