@@ -110,16 +110,6 @@ def count_gpus() -> int:
     return count.value if cuda and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
 
 
-def gpu_memory() -> int:
-    """Bytes of the smallest of these devices; 0 if there is none."""
-    cuda, sizes = _driver(), []
-    for device in range(count_gpus()):
-        size = ctypes.c_size_t(0)
-        if cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0:
-            sizes.append(size.value)
-    return min(sizes, default=0)
-
-
 def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None) -> int:
     """The most runs of a trial, as asked or by `auto`.
 

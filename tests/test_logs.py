@@ -291,7 +291,6 @@ def test_mlflow_has_a_killed_run_anew(tmp_path: Path) -> None:
     process = start(*long)
     wait_for(lambda: saved_round(tmp_path) >= 8)
     kill_all(process)
-    assert [run.info.status for run in mlflow_runs(tmp_path)[1]] == ["RUNNING", "RUNNING"]
     done = command(*long)
     assert done.returncode == 0, done.stderr
     assert [run.info.status for run in mlflow_runs(tmp_path)[1]] == ["FINISHED", "FINISHED"]

@@ -21,8 +21,7 @@ class Request:
 
     Args:
         values: setting fields and hyper-parameters given, each with its values as text.
-        confirm: how many seeds, from 1 on, run the choice of the search on seed 0: one number, or one for each
-            combination of the values of `confirm_at`, the last field varying fastest; empty for no confirmation.
+        confirm: how many seeds, from 1 on, run the choice of the search on seed 0; 0 for no confirmation.
         confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
     """
 
@@ -36,7 +35,7 @@ class Request:
     num_samples: int = 10  # configurations per algorithm, for random and Optuna without `budget`
     budget: int = 0  # configurations that every algorithm gets, the learning rate being tuned as well; 0 for none
     scheduler: str = "none"
-    confirm: tuple[int, ...] = ()
+    confirm: int = 0
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     force: bool = False
     table: str | None = None  # name in print of a table of `paper`, whose cells are run; None for a sweep of one's own

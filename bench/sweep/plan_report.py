@@ -20,7 +20,6 @@ from bench.data import groups, info, labels
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
-from bench.planning.confirm import confirming_seeds
 from bench.planning.cost_model import RecordedRates, Time, estimated_time, measured_paces
 from bench.planning.model import Plan, Search, units_of
 from bench.planning.packing import fitting, program_of
@@ -34,7 +33,7 @@ from bench.terminal.words import counted, duration, span
 from leaderboards import Store
 from leaderboards.rows.schema import own_name
 from leaderboards.shell_text import typed
-from search_spaces import Range, Setting, setting_fields
+from search_spaces import Range, Setting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -123,7 +122,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     first = [_first_of(search) for search in plan.searches]
     times = _times(options, resolved, [*missing, *first])
     searches = _searched(plan, resolved.out, [times[unit.key] for unit in first])
-    concurrent = _concurrent(options, trial_share(options, resolved, plan, missing, store))
+    concurrent = _concurrent(options, trial_share(options, resolved, plan, missing))
     packs = [len(trial) for trial in trials_of(plan, missing, resolved.pack)] if resolved.pack > 1 else []
     largest = max(packs, default=1)
     to_do = [(unit, 1) for unit in missing] + [
@@ -306,20 +305,12 @@ def _table_sentence(plan: Plan) -> str:
         numbers = _counts(cells, plan.request.seeds)
         return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())
 
-    def names(cells: Iterable[Cell]) -> str:
-        return ", ".join(dict.fromkeys(cell.printed.algorithm for cell in cells))
-
     runnable = [cell for cell in plan.cells if not cell.reason]
-    several = [cell for cell in plan.cells if len(cell.units) > 1]
-    tuned = [cell for cell in several if set(cell.tried) & set(setting_fields())]
-    undecided = [cell for cell in several if cell not in tuned]
+    several = dict.fromkeys(cell.printed.algorithm for cell in plan.cells if len(cell.units) > 1)
     title = f"{name_in_print(plan.cells[0].printed.table)} of {plan.paper}"
     text = f"{title}: {figures(plan.cells)} ({counted(plan.request.seeds, 'seed')})"
-    if undecided:
-        text += f"; the paper does not tell its choice for {names(undecided)}: every configuration it tried is run"
-    if tuned:
-        fields = ", ".join(dict.fromkeys(name for cell in tuned for name in cell.tried))
-        text += f"; the paper tuned {fields} of {names(tuned)}: every value it tried is run"
+    if several:
+        text += f"; the paper does not tell its choice for {', '.join(several)}: every configuration it tried is run"
     return text if len(runnable) == len(plan.cells) else f"{text}; here: {figures(runnable)}"
 
 
@@ -426,8 +417,8 @@ def _confirming(plan: Plan, report: PlanReport) -> Iterator[str]:
     """The runs that may follow the search, which the other figures leave out."""
     most, seeds = report.confirming_runs_at_most, plan.request.confirm
     if most:
-        choices = counted(most * len(seeds) // sum(seeds), "configuration")
+        choices = counted(most // seeds, "configuration")
         yield (
             f"then, not counted above, at most {counted(most, 'run')}, stored ones included: {choices} that the search "
-            f"chooses (one for each algorithm and cell), on {confirming_seeds(plan.request)}"
+            f"chooses (one for each algorithm and cell), on {counted(seeds, 'seed')}"
         )

@@ -17,7 +17,7 @@ from bench import artifacts
 from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
-from bench.identity import identity, setting_of
+from bench.identity import setting_of
 from bench.planning.request import find_algorithm
 from bench.planning.run_spec import RunSpec
 from bench.terminal.console import Parser, exit_status, say
@@ -104,19 +104,11 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     paper = None if _empty(row["paper"]) else row["paper"]
     unit = RunSpec(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
     if row["run_key"] not in unit.rows.values():
-        then, now = json.loads(row["setting_json"]), identity(setting)
-        kinds = ("dataset", "model", "partition")
-        changed = [f"{one} {then[one]}" for one in kinds if then.get(f"{one}_version") != now.get(f"{one}_version")]
-        if changed:
-            raise UsageError(
-                f"the row's {' and '.join(changed)} was another one: its source or its data have changed, or are not "
-                "here"
-            )
         commit = row["git_commit"]
         advice = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"
         raise UsageError(
-            f"the row was made by another version of {name} or of the settings: its key is {row['run_key'][:16]}, that "
-            f"of the same values is {unit.key[:16]} here{advice}"
+            f"the row was made by another version of {name}, or of its data, model or settings: its key is "
+            f"{row['run_key'][:16]}, that of the same values is {unit.key[:16]} here{advice}"
         )
     return unit
 

@@ -10,14 +10,13 @@ from bench.errors import UsageError
 from bench.execution import cpu_count, packs_train_together, resolve_device, resolve_pack
 from bench.executors.trials import trials_of
 from bench.planning.model import Plan
-from bench.planning.packing import default_share, share
+from bench.planning.packing import default_share
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.sweep.options import COMMAND_LINE, SweepOptions
 from bench.sweep.preflight import full_keys
 from bench.terminal.values import result_folder
 from bench.terminal.words import counted
-from leaderboards import Store
 
 
 def make_request(options: SweepOptions) -> Request:
@@ -54,7 +53,7 @@ def make_request(options: SweepOptions) -> Request:
         num_samples=options.num_samples,
         budget=options.budget or 0,
         scheduler=options.scheduler,
-        confirm=options.confirm,
+        confirm=options.confirm or 0,
         confirm_at=options.confirm_at,
         force=options.force,
         table=options.table,
@@ -66,10 +65,8 @@ def _check_confirm(options: SweepOptions) -> None:
     if options.confirm_at and not options.confirm:
         raise UsageError("--confirm-at says where --confirm runs what the search chose: give --confirm 3, too")
     if options.confirm and "seeds" in options.given:
-        seeds = ",".join(map(str, options.confirm))
-        raise UsageError(
-            f"--confirm {seeds} searches seed 0 and reports seeds 1 to {max(options.confirm)}: leave --seeds out"
-        )
+        reported = f"reports seeds 1 to {options.confirm}"
+        raise UsageError(f"--confirm {options.confirm} searches seed 0 and {reported}: leave --seeds out")
     if options.confirm and options.table:
         raise UsageError("--table runs a paper's own configurations on its own seeds: leave out --confirm, or --table")
 
@@ -80,7 +77,7 @@ class Resolved:
 
     out: Path  # results folder
     device: str  # `cpu` or `cuda`
-    gpus: float | None  # of each trial; None if its pack, or stored measurements, decide
+    gpus: float | None  # of each trial; None if its pack decides
     pack: int  # most runs of a trial
 
 
@@ -90,8 +87,7 @@ def resolve(options: SweepOptions, plan: Plan) -> Resolved:
         raise UsageError(
             f"--cpus-per-trial {options.cpus_per_trial} is more than the {counted(cpu_count(), 'core')} of this machine"
         )
-    asked = None if isinstance(options.gpus_per_trial, str) else options.gpus_per_trial
-    device, gpus = resolve_device(options.device, asked, bool(options.address))
+    device, gpus = resolve_device(options.device, options.gpus_per_trial, bool(options.address))
     runs = len(plan.units) if plan.request.scheduler == "none" else None
     pack = resolve_pack(options.pack, device, options.backend, plan.request.seeds, runs)
     _check_scheduler(options, pack, plan.request.seeds)
@@ -115,15 +111,14 @@ def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
         )
 
 
-def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec], store: Store) -> float:
+def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Sequence[RunSpec]) -> float:
     """The share of a GPU of each trial: as given, or by the most runs that one holds. `units`: those to do."""
     if resolved.gpus is not None:
         return resolved.gpus
     # A configuration that Optuna chooses is a trial of its own, all its seeds together.
     held = [plan.request.seeds] * bool(plan.searches)
     runs = max([*held, *map(len, trials_of(plan, units, resolved.pack))], default=1)
-    runs = runs if packs_train_together(resolved.device, options.backend) else 1
-    return share([*units, *plan.searches], runs, store) if options.gpus_per_trial == "auto" else default_share(runs)
+    return default_share(runs if packs_train_together(resolved.device, options.backend) else 1)
 
 
 def pack_notes(options: SweepOptions, resolved: Resolved) -> Iterator[str]:

@@ -102,7 +102,7 @@ def _train(
             executor=options.executor,
             concurrent=options.max_concurrent,
             cpus=options.cpus_per_trial,
-            gpus=trial_share(options, resolved, plan, units, store),
+            gpus=trial_share(options, resolved, plan, units),
             address=options.address,
             time_budget=None if options.time_budget is None else max(0.0, options.time_budget - spent),
             pack=resolved.pack,
