@@ -118,13 +118,11 @@ def encode(
 def varied(searches: Sequence[Search]) -> dict[str, Varied]:
     """By algorithm, as names of trials take it: what its settings differ in, and the hyper-parameters chosen."""
     fields = varied_names([units_of(search, {}, 1)[0] for search in searches])
-    chosen: dict[str, dict[str, None]] = {}
-    tuned: dict[str, tuple[str, ...]] = {}
+    names = {}
     for search in searches:
-        names = [name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1]
-        chosen.setdefault(search.algorithm, {}).update(dict.fromkeys(names))
-        tuned[search.algorithm] = tuple(search.tuned)
-    return {name: Varied(fields[name].fields + tuned[name], tuple(names)) for name, names in chosen.items()}
+        several = (name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1)
+        names[search.algorithm] = Varied((*fields[search.algorithm].fields, *search.tuned), tuple(several))
+    return names
 
 
 def remaining(plan: Plan, search: Search, known: Sized) -> int:

@@ -172,7 +172,7 @@ def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pac
     missing = {program: unit for program, unit in distinct.items() if not isinstance(kept[program], Pace)}
     share = limit / max(1, len(missing))
     tried = {program for program in missing if isinstance(before := kept[program], float) and 2 * before > share}
-    asked = sorted((unit for program, unit in missing.items() if program not in tried), key=_size)
+    asked = [unit for program, unit in missing.items() if program not in tried]
     if asked and limit:
         say(f"measuring this machine for {counted(len(asked), 'kind')} of runs, once, in at most {limit:g} s")
         for unit, result in zip(asked, _measured(asked, threads, limit), strict=True):
@@ -182,22 +182,12 @@ def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pac
     return {program: pace for program, pace in kept.items() if isinstance(pace, Pace)}
 
 
-def _size(unit: RunSpec) -> int:
-    """Parameters of a unit's model times its batch size: what tells slow programs from fast ones, roughly."""
-    data = info(unit.setting.dataset).sized(unit.setting.image_size)
-    parameters = models.num_parameters(unit.setting.model, data.input_shape, data.num_classes)
-    return parameters * unit.setting.batch_size
-
-
 def _limit() -> float:
-    given = os.environ.get(LIMIT) or str(LIMIT_SECONDS)
+    given = os.environ.get(LIMIT) or LIMIT_SECONDS
     try:
-        limit = float(given)
+        return float(given)
     except ValueError:
-        limit = math.nan
-    if not 0 <= limit < math.inf:
-        raise UsageError(f"{LIMIT} must be seconds, at least 0 (0 measures nothing), got {given!r}")
-    return limit
+        raise UsageError(f"{LIMIT} must be a number of seconds (0 measures nothing), got {given!r}") from None
 
 
 def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
@@ -242,8 +232,7 @@ def _read(file: Path) -> Pace | float | None:
         kept = json.loads(file.read_bytes())
         if _TOO_SHORT in kept:
             return float(kept[_TOO_SHORT])
-        pace = Pace(**kept)
-        return pace if all(0 <= value < math.inf for value in asdict(pace).values()) else None
+        return Pace(**kept)
     except (OSError, ValueError, TypeError):
         return None
 

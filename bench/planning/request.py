@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.data import info
@@ -121,13 +120,6 @@ def sort_values(
             continue  # a file's value for an algorithm that this command does not run
         else:
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
-            near = get_close_matches(short if dot else name, known, n=1)
-            owners = [other.name for other in ALGORITHMS.values() if short in other.defaults()]
-            having_it = f" (of {', '.join(owners)})" if owners else ""
-            hint = f" (did you mean {near[0]}?)" if near else having_it
-            called = f"is called {name!r}{request.place_of(name)}{hint}"
-            raise UsageError(
-                f"no setting, and no hyper-parameter of {', '.join(having)}, {called}; "
-                "settings are listed by --dry-run, hyper-parameters by --list"
-            )
+            kind = f"setting or hyper-parameter of {', '.join(having)}"
+            raise UsageError(f"{unknown(kind, name, known)}{request.place_of(name)}")
     return fields, hyper

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench.errors import EXIT_INTERRUPTED, EXIT_OK
+from bench.errors import EXIT_OK
 from bench.planning.plan import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import check_out, check_start
 from bench.sweep.resolve import make_request, pack_notes, resolve
-from bench.terminal.console import exit_status, report_problem, say
+from bench.terminal.console import exit_status, say
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,14 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bench.sweep.reproduce import main as reproduce
 
         return reproduce(argv[1:])
-    return exit_status(lambda: _sweep(argv), verbose="-v" in argv or "--verbose" in argv)
-
-
-def _sweep(argv: list[str]) -> int:
-    try:
-        return _dispatch(parse(argv), argv)
-    except KeyboardInterrupt:
-        return report_problem(KeyboardInterrupt("interrupted before anything ran"), EXIT_INTERRUPTED)
+    return exit_status(lambda: _dispatch(parse(argv), argv), verbose="-v" in argv or "--verbose" in argv)
 
 
 def _dispatch(options: SweepOptions, argv: list[str]) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from algorithms import entry
 from bench import provenance
-from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
+from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
 from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
@@ -24,7 +24,7 @@ from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import check_algorithms, check_out, prepare_data, track_notes, undefined_notes
 from bench.sweep.resolve import Resolved, pack_notes, trial_share
-from bench.terminal.console import UnreadError, report_problem, say, tell
+from bench.terminal.console import UnreadError, say, tell
 from bench.terminal.words import counted
 from leaderboards import Store, StoreError
 from leaderboards.shell_text import shell_command, typed
@@ -49,18 +49,14 @@ def run(
     check_out(resolved.out)
     store, began = Store(resolved.out), monotonic()
     status = _train(plan, options, argv, resolved, confirming)
-    try:
-        confirmed_at = None
-        if plan.request.confirm:
-            from bench.planning.confirm import confirmation, tuned_at
+    confirmed_at = None
+    if plan.request.confirm:
+        from bench.planning.confirm import confirmation, tuned_at
 
-            confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
-            if plan.units and status in (EXIT_OK, EXIT_FAILED):
-                status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
-        _make_tables(plan, store, options.json, confirmed_at)
-    except KeyboardInterrupt:
-        message = "interrupted: runs that have ended are stored; the same command without --force does the rest"
-        return report_problem(KeyboardInterrupt(message), EXIT_INTERRUPTED)
+        confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
+        if plan.units and status in (EXIT_OK, EXIT_FAILED):
+            status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
+    _make_tables(plan, store, options.json, confirmed_at)
     return status
 
 
@@ -171,18 +167,10 @@ def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[
     """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
     from leaderboards.rows.segments import compact_if_many
 
-    try:
+    with suppress(OSError, StoreError):  # the next sweep does it
         compact_if_many(store.out)
-    except (OSError, StoreError) as error:
-        later = shell_command("bench.boards", "compact", store.out)
-        say(f"the small files of this folder were not compacted ({error}); `{later}` does it")
-    try:
-        if store.status():
-            store.rebuild()
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"the leaderboard cannot be written: {error}; the runs are stored, give the same command again"
-        ) from None
+    if store.status():
+        store.rebuild()
     if confirmed_at is not None and not plan.units:
         say("no configuration has finished on seed 0 yet: there is none to confirm")
     with suppress(UnreadError):  # a closed pipe does not change how the trials ended
