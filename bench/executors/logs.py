@@ -62,8 +62,8 @@ class Tool(Protocol):
     def write(self, run: Any, rounds: Rounds) -> None:
         """Write the values of some rounds so that they can be seen at once."""
 
-    def end(self, run: Any, status: str, summary: Mapping[str, float]) -> None:
-        """Close a run: finished, failed, stopped or interrupted, with its best and final accuracy."""
+    def end(self, run: Any, status: str) -> None:
+        """Close a run: finished, failed, stopped or interrupted."""
 
 
 class TensorBoard:
@@ -101,7 +101,7 @@ class TensorBoard:
             self._put(run[0], step=at, summary=self._summary(value=named))
         run[0].flush()
 
-    def end(self, run: Any, status: str, summary: Mapping[str, float]) -> None:
+    def end(self, run: Any, status: str) -> None:
         """Close the file; TensorBoard tells only sessions that ended from others."""
         file, last = run
         if status in WHOLE:
@@ -155,9 +155,9 @@ class Wandb:
         for at, values in rounds.items():
             run.log(dict(values), step=at)
 
-    def end(self, run: Any, status: str, summary: Mapping[str, float]) -> None:
-        """Set summary and exit code."""
-        run.summary.update({**summary, "status": status})
+    def end(self, run: Any, status: str) -> None:
+        """Set status and exit code."""
+        run.summary["status"] = status
         run.finish(exit_code=0 if status in WHOLE else 1)
 
 
@@ -195,7 +195,7 @@ class Mlflow:
             self._client.delete_run(old.info.run_id)
         tags = {"run_key": key, "mlflow.source.name": PROJECT, "algorithm": config["algorithm"]}
         run: str = self._client.create_run(self._experiment, run_name=name, tags=tags).info.run_id
-        self._client.log_batch(run, params=[self._entities.Param(*item) for item in _texts(config)])
+        self._client.log_batch(run, params=[self._entities.Param(name, str(value)) for name, value in config.items()])
         return run
 
     def write(self, run: Any, rounds: Rounds) -> None:
@@ -205,10 +205,8 @@ class Mlflow:
         for start in range(0, len(metrics), MLFLOW_BATCH):
             self._client.log_batch(run, metrics=metrics[start : start + MLFLOW_BATCH])
 
-    def end(self, run: Any, status: str, summary: Mapping[str, float]) -> None:
-        """Set summary and status as tags, and MLflow's own status."""
-        for name, value in _texts({**summary, "status": status}):
-            self._client.set_tag(run, name, value)
+    def end(self, run: Any, status: str) -> None:
+        """Set MLflow's own status."""
         self._client.set_terminated(run, MLFLOW_STATUS[status])
 
 
@@ -236,12 +234,11 @@ def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool
 
 @dataclass
 class _Curve:
-    """A row under way: the handle of each tool that has begun it, and the accuracies that it has reached."""
+    """A row under way: the handle of each tool that has begun it, and the best accuracy that it has reached."""
 
     config: Config
     runs: dict[str, Any] = field(default_factory=dict)
     best: float = math.nan
-    final: float = math.nan
 
     @property
     def name(self) -> str:
@@ -331,8 +328,8 @@ class LogWriter(Observer):
         for at, metric, value in sorted(points):
             rounds.setdefault(at, {})[metric] = value
         for metrics in rounds.values():
-            curve.final = metrics.get("accuracy", curve.final)
-            curve.best = curve.best if curve.best >= curve.final else curve.final
+            accuracy = metrics.get("accuracy", curve.best)
+            curve.best = curve.best if curve.best >= accuracy else accuracy
             metrics["best_accuracy"] = curve.best
         for name, tool in self._asked(names):
             with self._guarded(name):
@@ -348,7 +345,7 @@ class LogWriter(Observer):
     def _close(self, curve: _Curve, status: str) -> None:
         for name, tool in self._asked(curve.runs):
             with self._guarded(name):
-                tool.end(curve.runs[name], status, {"best_accuracy": curve.best, "final_accuracy": curve.final})
+                tool.end(curve.runs[name], status)
                 if status in WHOLE:
                     self._files[name].parent.mkdir(parents=True, exist_ok=True)
                     with self._files[name].open("a") as file:
@@ -404,10 +401,6 @@ def logged(
     finally:
         writer.close()
     say(*(f"curves: {tool.look}" for tool in writer.tools.values()))
-
-
-def _texts(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    return ((name, str(value)) for name, value in values.items())
 
 
 def _first_line(error: BaseException) -> str:

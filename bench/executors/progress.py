@@ -254,15 +254,11 @@ def trouble(trial: Watched, report: Mapping[str, Any]) -> str:
 
 def ending(trial: Watched, report: Mapping[str, Any]) -> str:
     """Say how a trial ended; empty if it never began, as hundreds of a sweep that is interrupted."""
-    how, rounds = str(report.get("status")), report.get("round")
-    if not rounds and how in ("interrupted", "environment"):
+    how = str(report.get("status"))
+    if not report.get("round") and how in ("interrupted", "environment"):
         return ""
     if how == "environment":  # the reason is said when the sweep ends
         how = "not all of it can go on"
-    elif how == "finished" and report.get("stopped"):
-        how = f"finished, {report['stopped']} of its runs stopped early"
-    elif how == "stopped" and rounds:
-        how = f"stopped after {counted(rounds, 'round')}"
     values = {"accuracy": report.get("accuracy"), "best": report.get("best_accuracy")}
     shown = [f", {name} {_percent(value)}" for name, value in values.items() if _percent(value)]
     return trouble(trial, report) or f"{how}{''.join(shown)}: {trial.name}"

@@ -32,27 +32,16 @@ ECHO_SECONDS = 1.0  # `timeout` sends SIGTERM to its command, and then to the wh
 
 @dataclass(frozen=True)
 class Resources:
-    """The number of trials at once, and each one's resources.
+    """The number of trials at once, and each one's resources."""
 
-    Args:
-        executor: `ray` or `inline`.
-        concurrent: trials at once; None fills the machine.
-        cpus: of each trial.
-        gpus: share of a GPU of each trial.
-        address: of an existing Ray cluster, or None to start one here.
-        time_budget: seconds after which the sweep stops as if interrupted, or None.
-        pack: most runs of a trial, which one program trains.
-        verbose: whether Ray's own messages are shown, on stderr.
-    """
-
-    executor: str = "ray"
-    concurrent: int | None = None
-    cpus: int = 1
-    gpus: float = 0.0
-    address: str | None = None
-    time_budget: float | None = None
-    pack: int = 1
-    verbose: bool = False
+    executor: str = "ray"  # or `inline`
+    concurrent: int | None = None  # trials at once; None fills the machine
+    cpus: int = 1  # of each trial
+    gpus: float = 0.0  # share of a GPU of each trial
+    address: str | None = None  # of an existing Ray cluster; None starts one here
+    time_budget: float | None = None  # seconds after which the sweep stops as if interrupted
+    pack: int = 1  # most runs of a trial, which one program trains
+    verbose: bool = False  # Ray's own messages are shown, on stderr
 
 
 @dataclass

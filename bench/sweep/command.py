@@ -11,8 +11,8 @@ from bench.planning.plan import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import check_out, check_start
-from bench.sweep.resolve import make_request, pack_notes, resolve
-from bench.terminal.console import exit_status, say
+from bench.sweep.resolve import make_request, resolve
+from bench.terminal.console import exit_status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +48,6 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
     if options.dry_run:
         from bench.sweep.plan_report import print_dry_run
 
-        say(*pack_notes(options, resolved))
         print_dry_run(plan, options, resolved, len(confirming))
         return EXIT_OK
     from bench.sweep.running import run

@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     """The run that a row came from; raises UsageError if its algorithm is unknown here, or another version by now."""
-    name = _algorithm_of(row["algorithm"])
+    name = find_algorithm(row["algorithm"]).name
     setting = setting_of(row["setting_json"])
     paper = None if _empty(row["paper"]) else row["paper"]
     unit = RunSpec(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
@@ -111,19 +110,6 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
             f"{row['run_key'][:16]}, that of the same values is {unit.key[:16]} here{advice}"
         )
     return unit
-
-
-def _algorithm_of(row_name: str) -> str:
-    """The algorithm whose run yields rows of this name; those of an algorithm from outside may have a suffix."""
-    try:
-        return find_algorithm(row_name).name
-    except UsageError:
-        for end in range(len(row_name) - 1, 0, -1):
-            with suppress(UsageError):
-                algorithm = find_algorithm(row_name[:end])
-                if row_name in algorithm.rows.values():
-                    return algorithm.name
-        raise
 
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,10 +119,3 @@ def trial_share(options: SweepOptions, resolved: Resolved, plan: Plan, units: Se
     held = [plan.request.seeds] * bool(plan.searches)
     runs = max([*held, *map(len, trials_of(plan, units, resolved.pack))], default=1)
     return default_share(runs if packs_train_together(resolved.device, options.backend) else 1)
-
-
-def pack_notes(options: SweepOptions, resolved: Resolved) -> Iterator[str]:
-    """Say so if the runs of a pack train in turn."""
-    if resolved.pack > 1 and not packs_train_together(resolved.device, options.backend):
-        turns = "client by client (--backend loop) a pack's runs train in turn; stacked, together"
-        yield f"--pack {resolved.pack}: {turns}"

@@ -23,7 +23,7 @@ from bench.planning.run_spec import RunSpec
 from bench.stored.saved_states import count_saved
 from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import check_algorithms, check_out, prepare_data, track_notes, undefined_notes
-from bench.sweep.resolve import Resolved, pack_notes, trial_share
+from bench.sweep.resolve import Resolved, trial_share
 from bench.terminal.console import UnreadError, say, tell
 from bench.terminal.words import counted
 from leaderboards import Store, StoreError
@@ -73,7 +73,7 @@ def _train(
     store = Store(out)
     units = missing_units(plan, store)
     _announce(plan, units, 0 if options.force else count_saved(out, {unit.key for unit in units}))
-    say(*track_notes(plan, units, out, options.track), *pack_notes(options, resolved))
+    say(*track_notes(plan, units, out, options.track))
     logs: AbstractContextManager[list[Observer]] = nullcontext([])
     if options.log:
         from bench.executors.logs import logged
