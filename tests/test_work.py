@@ -11,7 +11,7 @@ from rows import failed_row, make_row
 
 from bench.executors import progress
 from bench.executors.progress import Tally, watched, work_of
-from bench.planning.cost_model import RecordedRates, samples_of
+from bench.planning.cost_model import recorded_rates, recorded_time, samples_of
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import Varied
@@ -34,14 +34,14 @@ def test_rates_are_medians_of_an_algorithm_or_of_all(tmp_path: Path) -> None:
         fields = {"dataset": "digits", "model": "mlp"}
         store.write(make_row(algorithm, setting=fields, seed=seed, samples_per_second=rate, device=device), [])
     store.write(failed_row("fedkf", setting=fields, seed=9, samples_per_second=0.0), [])  # it trained nothing
-    rates, trained = RecordedRates(store, "cpu"), samples_of(setting)[0]
-    assert rates.seconds("fedavg", setting) == trained / 200
-    assert rates.seconds("fedkf", setting) == trained / 20
-    assert math.isnan(rates.seconds("moon", setting)), "another algorithm's rate is not its own"
-    assert rates.seconds_of_any(setting) == trained / 100, "the median of all three"
-    assert RecordedRates(store, "cuda").seconds("fedkf", setting) == trained / 5000
-    other = replace(setting, model="cnn_digits")
-    assert math.isnan(rates.seconds("fedavg", other))
+    rates, trained = recorded_rates(store, "cpu"), samples_of(setting)[0]
+    assert recorded_time(rates, setting, "fedavg").middle == pytest.approx(trained / 200)
+    assert recorded_time(rates, setting, "fedkf").middle == pytest.approx(trained / 20)
+    assert not recorded_time(rates, setting, "moon").known, "another algorithm's rate is not its own"
+    assert recorded_time(rates, setting).middle == pytest.approx(trained / 100), "the median of all three"
+    assert recorded_time(recorded_rates(store, "cuda"), setting, "fedkf").middle == pytest.approx(trained / 5000)
+    assert not recorded_time(rates, replace(setting, model="cnn_digits"), "fedavg").known
+    assert recorded_rates(Store(tmp_path / "none"), "cpu") == {}
 
 
 class Sweep:

@@ -10,7 +10,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -129,31 +129,26 @@ def _models(unit: RunSpec) -> int:
     return setting.cohort_size if unit.algorithm == "local" else setting.num_clients  # of `local`, those that trained
 
 
-class RecordedRates:
-    """Training samples per second of stored runs: medians by data set and model, and by algorithm as well.
+def recorded_rates(store: Store, device: str) -> dict[str, float]:
+    """Training samples per second of stored runs on the CPU, or of those on a GPU, unless `device` is `cpu`.
 
-    Args:
-        device: `cpu`, or another for runs on a GPU.
+    Medians by the names of data set and model, and of data set, model and algorithm.
     """
+    if not store.begun:
+        return {}
+    runs = store.runs(columns=("dataset", "model", "algorithm", "device", "samples_per_second"))
+    known = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
+    problem = known.dataset + " " + known.model
+    medians: dict[str, float] = {}
+    for names in (problem, problem + " " + known.algorithm):
+        medians |= {str(name): rate for name, rate in known.groupby(names).samples_per_second.median().items()}
+    return medians
 
-    def __init__(self, store: Store, device: str) -> None:
-        self._rates: dict[str, float] = {}
-        if not store.begun:
-            return
-        runs = store.runs(columns=("dataset", "model", "algorithm", "device", "samples_per_second"))
-        known = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
-        problem = known.dataset + " " + known.model
-        for names in (problem, problem + " " + known.algorithm):
-            medians = known.groupby(names).samples_per_second.median()
-            self._rates |= {str(name): float(rate) for name, rate in medians.items()}
 
-    def seconds(self, algorithm: str, setting: Setting) -> float:
-        """Estimate a run's time at its algorithm's rate on this data set and model; NaN if none was recorded."""
-        return samples_of(setting)[0] / self._rates.get(f"{setting.dataset} {setting.model} {algorithm}", math.nan)
-
-    def seconds_of_any(self, setting: Setting) -> float:
-        """Estimate a run's time at the median rate of all algorithms on its data set and model; NaN without one."""
-        return samples_of(setting)[0] / self._rates.get(f"{setting.dataset} {setting.model}", math.nan)
+def recorded_time(rates: Mapping[str, float], setting: Setting, algorithm: str = "") -> Time:
+    """A run's time at its algorithm's recorded rate on this data set and model, or at that of all algorithms."""
+    rate = rates.get(f"{setting.dataset} {setting.model} {algorithm}".rstrip(), math.nan)
+    return Time(*[samples_of(setting)[0] / rate] * 2)
 
 
 # The pace of this machine.
@@ -205,15 +200,12 @@ def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace
             env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
             check=False,
         )
-        out, why = done.stdout, f"because the measuring process ended with status {done.returncode}"
+        out = done.stdout
     except subprocess.TimeoutExpired as error:
-        out, why, left = error.stdout or b"", f"within {limit:g} s; {LIMIT} gives more", limit / len(units)
+        out, left = error.stdout or b"", limit / len(units)
     lines = [json.loads(line) for line in out.split(b"\n")[:-1]]  # the rest after the last newline was cut off
-    for unit, line in zip(units, lines, strict=False):
-        if "error" in line:
-            say(f"{unit.algorithm} on {unit.setting.model} was not measured: {line['error']}")
     if len(lines) < len(units):
-        say(f"{counted(len(units) - len(lines), 'kind')} of runs not measured {why}")
+        say(f"{counted(len(units) - len(lines), 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s")
     return [None if "error" in line else Pace(**line) for line in lines] + [left] * (len(units) - len(lines))
 
 

@@ -19,7 +19,7 @@ from bench.data import groups, info, labels
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
-from bench.planning.cost_model import RecordedRates, Time, estimated_time, measured_paces
+from bench.planning.cost_model import Time, estimated_time, measured_paces, recorded_rates, recorded_time
 from bench.planning.model import Plan, Search, units_of
 from bench.planning.packing import fitting, program_of
 from bench.planning.run_spec import RunSpec, Varied, distinct_runs, trial_name, varied_names
@@ -116,14 +116,14 @@ def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]
 
     Where nothing can be measured, the stored runs of other algorithms on the same data set and model must do.
     """
-    rates = RecordedRates(Store(resolved.out), resolved.device)
-    times = {unit.key: Time(*[rates.seconds(unit.algorithm, unit.setting)] * 2) for unit in missing}
+    rates = recorded_rates(Store(resolved.out), resolved.device)
+    times = {unit.key: recorded_time(rates, unit.setting, unit.algorithm) for unit in missing}
     unknown = [unit for unit in missing if not times[unit.key].known]
     measurable = resolved.device == "cpu" and options.backend != "stacked" and not options.address
     paces = measured_paces(unknown, options.cpus_per_trial) if measurable else {}
     for unit in unknown:
         pace = paces.get(program_of(unit))
-        times[unit.key] = estimated_time(unit, pace) if pace else Time(*[rates.seconds_of_any(unit.setting)] * 2)
+        times[unit.key] = estimated_time(unit, pace) if pace else recorded_time(rates, unit.setting)
     return times
 
 
