@@ -64,29 +64,6 @@ class Observer:
         """A trial ended, its status in the report."""
 
 
-class Events(Observer):
-    """Passes the events of a sweep on to observers, in their order."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-        self.needs_curves = any(observer.needs_curves for observer in observers)
-
-    def started(self, trial: Watched) -> None:
-        """Tell that a trial begins."""
-        for observer in self._observers:
-            observer.started(trial)
-
-    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Tell a trial's report."""
-        for observer in self._observers:
-            observer.reported(trial, report)
-
-    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
-        """Tell that a trial ended."""
-        for observer in self._observers:
-            observer.ended(trial, report)
-
-
 def work_of(units: Sequence[RunSpec]) -> float:
     """The samples that runs train on: by them a sweep's progress is told."""
     return sum(samples_of(unit.setting)[0] for unit in units)

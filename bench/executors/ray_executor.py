@@ -120,7 +120,7 @@ def _fit(
 ) -> None:
     """Fit, then remove Tune's own files: the rows are stored by then."""
     root, name = Path(sweep.execution.out) / "state", f".tune-{uuid.uuid4().hex[:8]}"
-    watcher = Watcher(trainable, sweep.execution, sweep.events, sweep.outcome)
+    watcher = Watcher(trainable, sweep.execution, sweep.observers, sweep.outcome)
     tuner = tune.Tuner(
         tune.with_resources(trainable, {"cpu": sweep.resources.cpus, "gpu": sweep.resources.gpus}),
         param_space=dict(space),

@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
-from bench.executors.progress import Events, Observer, Quiet, Watched, watched
+from bench.executors.progress import Observer, Quiet, Watched, watched
 from bench.executors.trials import Interruption, Outcome, Resources, Sweep, divert_warnings, scheduled, trials_of
 from bench.planning.model import Plan
 from bench.planning.run_spec import RunSpec, varied_names
@@ -54,12 +54,12 @@ def run_plan(
     out = Path(execution.out)
     remove_leftovers(out)
     interruption = Interruption(out, display.say)
-    events, outcome = Events(*observers, display), Outcome()
+    everyone, outcome = (*observers, display), Outcome()
     execution = replace(
         execution,
         stop_file=str(interruption.path),
         notice_file=str(out / "state" / f".said-{uuid.uuid4().hex[:8]}"),
-        report_curves=events.needs_curves,
+        report_curves=any(observer.needs_curves for observer in everyone),
     )
     execute = import_executor(resources.executor)
     budget = resources.time_budget
@@ -70,7 +70,7 @@ def run_plan(
     try:
         with interruption, warnings_said(display.say):
             trials = trials_of(plan, units, resources.pack)
-            execute(Sweep(plan, trials, execution, resources, events, outcome, interruption))
+            execute(Sweep(plan, trials, execution, resources, everyone, outcome, interruption))
     finally:
         timer.cancel()
         Path(str(execution.notice_file)).unlink(missing_ok=True)
@@ -148,15 +148,18 @@ def _run_searches(sweep: Sweep) -> None:
 def _run(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
     from bench.trial.trial import RunGroup  # torch, which the driver of a sweep under Ray does without
 
-    sweep.events.started(trial)
+    for observer in sweep.observers:
+        observer.started(trial)
     group = RunGroup(trial.units, execution)
     report = group.report()
     while not report["done"]:
         report = group.step()
-        sweep.events.reported(trial, report)
+        for observer in sweep.observers:
+            observer.reported(trial, report)
     group.end()
     report = group.report()  # with the errors of the end
     group.close()
-    sweep.events.ended(trial, report)
+    for observer in sweep.observers:
+        observer.ended(trial, report)
     sweep.outcome.note(report)
     return report

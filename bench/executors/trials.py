@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, Slower, Waiting
 from bench.execution import Execution, enough
-from bench.executors.progress import Events
+from bench.executors.progress import Observer
 from bench.planning.model import Plan
 from bench.planning.packing import packs_of
 from bench.planning.run_spec import RunSpec
@@ -132,7 +132,7 @@ class Sweep:
     trials: Sequence[Sequence[RunSpec]]
     execution: Execution
     resources: Resources
-    events: Events
+    observers: Sequence[Observer]
     outcome: Outcome
     interruption: Interruption
 

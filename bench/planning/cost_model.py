@@ -161,7 +161,11 @@ def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pac
     fewer programs share it. Programs that failed, or that the limit left no time for, are left out. Raises UsageError
     if `$FEDKD_MEASURE_SECONDS` is no number of seconds.
     """
-    limit = _limit()
+    given = os.environ.get(LIMIT) or LIMIT_SECONDS
+    try:
+        limit = float(given)
+    except ValueError:
+        raise UsageError(f"{LIMIT} must be a number of seconds (0 measures nothing), got {given!r}") from None
     distinct = {program_of(unit): unit for unit in units}
     kept = {program: _read(_file(unit, threads)) for program, unit in distinct.items()}
     missing = {program: unit for program, unit in distinct.items() if not isinstance(kept[program], Pace)}
@@ -175,14 +179,6 @@ def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pac
             if result is not None:
                 _write(_file(unit, threads), asdict(result) if isinstance(result, Pace) else {_TOO_SHORT: result})
     return {program: pace for program, pace in kept.items() if isinstance(pace, Pace)}
-
-
-def _limit() -> float:
-    given = os.environ.get(LIMIT) or LIMIT_SECONDS
-    try:
-        return float(given)
-    except ValueError:
-        raise UsageError(f"{LIMIT} must be a number of seconds (0 measures nothing), got {given!r}") from None
 
 
 def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
