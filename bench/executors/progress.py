@@ -111,7 +111,7 @@ class Tally:
 
     def line(self, news: str) -> str:
         """Describe the sweep in a line, with `news` at its end."""
-        left = "" if math.isnan(self.seconds_left) else f", about {duration(self.seconds_left)} left"
+        left = f", about {duration(self.seconds_left)} left" if self.seconds_left > 0 else ""
         return f"{self.counts()}{left} · {news}"
 
 
