@@ -241,18 +241,14 @@ def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
 
 def _table_sentence(plan: Plan) -> str:
     """`Table 3 of fedgkd: 72 printed cells, 216 models evaluated, 216 runs (3 seeds); ...`."""
-
-    def figures(cells: Iterable[Cell]) -> str:
-        numbers = _counts(cells, plan.request.seeds)
-        return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())
-
-    runnable = [cell for cell in plan.cells if not cell.reason]
-    several = dict.fromkeys(cell.printed.algorithm for cell in plan.cells if len(cell.units) > 1)
+    counts = _counts(plan.cells, plan.request.seeds)
+    figures = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
     title = f"{name_in_print(plan.cells[0].printed.table)} of {plan.paper}"
-    text = f"{title}: {figures(plan.cells)} ({counted(plan.request.seeds, 'seed')})"
+    text = f"{title}: {figures} ({counted(plan.request.seeds, 'seed')})"
+    several = dict.fromkeys(cell.printed.algorithm for cell in plan.cells if len(cell.units) > 1)
     if several:
         text += f"; the paper does not tell its choice for {', '.join(several)}: every configuration it tried is run"
-    return text if len(runnable) == len(plan.cells) else f"{text}; here: {figures(runnable)}"
+    return text
 
 
 # As text.

@@ -13,7 +13,7 @@ from bench.planning.model import Plan
 from bench.planning.packing import default_share
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
-from bench.sweep.options import COMMAND_LINE, SweepOptions
+from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import full_keys
 from bench.terminal.values import result_folder
 from bench.terminal.words import counted
@@ -22,15 +22,11 @@ from bench.terminal.words import counted
 def make_request(options: SweepOptions) -> Request:
     """Say what the options ask to run; raises UsageError if they exclude each other or lack an algorithm or model."""
     given = options.given
-    # A grid is run whole: a number of configurations asks for a search, unless the command line put a grid over it.
-    grid_over = given.get("search") == COMMAND_LINE != given.get("num_samples")
-    if options.search == "grid" and "num_samples" in given and not grid_over:
-        other = "" if options.budget or options.table else "add one of them, or "
+    if "num_samples" in given and (options.budget or options.search == "grid"):
         raise UsageError(
-            f"--num-samples {options.num_samples} is for --search random or --search optuna: {other}leave it out"
+            f"--num-samples {options.num_samples} is for --search random or --search optuna, and --budget has a number "
+            "of its own: leave it out"
         )
-    if options.budget and "num_samples" in given and not grid_over:
-        raise UsageError(f"--budget {options.budget} is the number of configurations: leave --num-samples out")
     _check_confirm(options)
     if not options.algo and not options.table:
         raise UsageError("--algo is missing: name an algorithm, several, or all; --list shows them")
