@@ -30,7 +30,7 @@ TRACKS = {
     "drift": "gradients of the clients' losses and distances of their models, every evaluated round",
     "message": "small tensors that the server sends (FedCAD's class weights), every evaluated round",
 }
-# Tools for `--log`; `bench.executors.log_tools` has one class for each.
+# Tools for `--log`; `bench.executors.logs` has one class for each.
 LOGS = {
     "tensorboard": "event files in OUT/logs/tensorboard",
     "wandb": "Weights & Biases; offline in OUT/logs/wandb",
