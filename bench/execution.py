@@ -29,7 +29,7 @@ TRACKS = {
     "drift": "gradients of the clients' losses and distances of their models, every evaluated round",
     "message": "small tensors that the server sends (FedCAD's class weights), every evaluated round",
 }
-# Tools for `--log`; `bench.executors.log_tools` has one class for each.
+# Tools for `--log`; `bench.executors.logs` has one class for each.
 LOGS = {
     "tensorboard": "event files in OUT/logs/tensorboard",
     "wandb": "Weights & Biases; offline in OUT/logs/wandb",
@@ -107,16 +107,6 @@ def count_gpus() -> int:
     """Count the CUDA devices that this process may use."""
     cuda, count = _driver(), ctypes.c_int(0)
     return count.value if cuda and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0 else 0
-
-
-def gpu_memory() -> int:
-    """Bytes of the smallest of these devices; 0 if there is none."""
-    cuda, sizes = _driver(), []
-    for device in range(count_gpus()):
-        size = ctypes.c_size_t(0)
-        if cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device) == 0:
-            sizes.append(size.value)
-    return min(sizes, default=0)
 
 
 def resolve_pack(pack: int | str, device: str, backend: str, seeds: int = 1, runs: int | None = None) -> int:

@@ -14,11 +14,11 @@ from typing import Any
 from bench.errors import EXIT_OK, UsageError
 from bench.execution import STATE_VERSION, default_out
 from bench.planning.confirm import confirmation, stand_ins
-from bench.planning.labels import trial_name, varied_names
 from bench.planning.plan import make_plan
+from bench.planning.run_spec import trial_name, varied_names
 from bench.stored.results import Named, named_runs
 from bench.sweep.options import SweepOptions, parse
-from bench.sweep.request import make_request
+from bench.sweep.resolve import make_request
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import KEY_SHOWN, OUT, counted, run_keys
 from leaderboards import Store

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import random
-from collections import Counter
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -104,7 +103,7 @@ def test_a_variant_of_a_model_confirms_its_own_choice():
     assert "cnn_digits" not in set(confirmed(pd.DataFrame(rows), [], {})["model"])
 
 
-def plan_of(*algorithms: str, confirm: tuple[int, ...] = (2,), **options: Any) -> Plan:
+def plan_of(*algorithms: str, confirm: int = 2, **options: Any) -> Plan:
     return make_plan(Request(algorithms=algorithms, confirm=confirm, **options))
 
 
@@ -141,15 +140,6 @@ def test_the_runs_are_those_that_a_sweep_of_the_choice_would_make(tmp_path):
     assert found.request.scheduler == "none"
 
 
-def test_each_cell_may_have_its_number_of_seeds(tmp_path):
-    at = {"participation": ("0.2", "0.5"), "local_epochs": ("1", "2")}
-    plan = plan_of("fedprox", confirm=(5, 1, 2, 3), values={"mu": ("0.1",)}, confirm_at=at)
-    units = confirmation(plan, stored(tmp_path, plan, {"fedprox": {0.1: 0.5}})).units
-    expected = {(0.2, 1): 5, (0.2, 2): 1, (0.5, 1): 2, (0.5, 2): 3}
-    for runs in (units, stand_ins(plan)):
-        assert Counter((run.setting.participation, run.setting.local_epochs) for run in runs) == expected
-
-
 def test_a_field_that_another_one_makes_meaningless_is_named_too():
     plan = plan_of("fedavg", values={"alpha": ("0.1",)}, confirm_at={"partition": ("iid",)})
     assert tuned_at(plan) == {"partition": "lda", "alpha": 0.1}
@@ -169,7 +159,6 @@ def test_shorter_runs_than_the_papers_are_marked_as_such(tmp_path):
         ("--seeds 3", "--seeds"),
         ("--confirm 0", "--confirm"),
         ("--confirm-at lr=1", "--confirm 3"),
-        ("--confirm 5,3 --confirm-at participation=0.2,0.5,1", "3 cells"),
         ("--confirm-at participation=2", "--confirm-at"),
         ("--confirm-at dataset=mnist", "dataset"),
         ("--budget 2 --confirm-at lr=0.1", "lr"),

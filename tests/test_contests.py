@@ -13,9 +13,8 @@ import pytest
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-from bench.executors.grouped_asha import contests_of
 from bench.executors.optuna_search import History, Proposer, decode, proposed_first
-from bench.executors.ray_executor import ProposerSearcher
+from bench.executors.ray_executor import ProposerSearcher, contests_of
 from bench.executors.trials import group
 from bench.planning.model import Plan
 from bench.planning.plan import make_plan

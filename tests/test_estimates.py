@@ -18,10 +18,10 @@ from bench import sweep
 from bench.data import info
 from bench.engine import pace as measuring
 from bench.engine.network import Network
+from bench.planning import cost_model as paces
 from bench.planning.cost_model import SPREAD, Pace, estimated_time
-from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec
-from bench.sweep import paces
+from bench.planning.settings import supply
 from leaderboards import Store, identity_columns
 from search_spaces import Setting
 

@@ -12,8 +12,8 @@ from commands import assert_equal_results, kill_all, saved_round, start, wait_fo
 
 from bench import compare, sweep
 from bench.executors import runner
-from bench.executors.interruption import Interruption
 from bench.executors.progress import Quiet
+from bench.executors.trials import Interruption
 from leaderboards import Store
 
 # Long enough to be caught in the middle; the state is saved after every round.
@@ -79,7 +79,7 @@ def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFix
     long = [*LONG[: LONG.index("--rounds")], "--rounds", "2000", "--save-seconds", "0", "--executor", "inline"]
     assert sweep.main([*long, "--time-budget", "2", "--out", str(tmp_path)]) == 130
     assert saved_round(tmp_path) > 0
-    assert "is saved" in capsys.readouterr().err
+    assert "from where it was saved" in capsys.readouterr().err
     assert compare.main(["--out", str(tmp_path)]) == 2
 
 

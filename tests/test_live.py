@@ -19,7 +19,7 @@ import pytest
 from commands import ROOT
 
 from bench import sweep
-from bench.executors.progress import Ahead, Live
+from bench.executors.progress import Live
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")
 
@@ -112,7 +112,7 @@ def test_no_bars_where_none_are_wanted(quiet: bool, tmp_path: Path, capsys: pyte
 
 
 def test_lines_are_shown_to_the_letter(capsys: pytest.CaptureFixture[str]) -> None:
-    live = Live(Ahead(1, 1.0, lambda _: 1.0))
+    live = Live(1, 1.0)
     live.say("KeyError: 'a:key:b' [bold]at C:100:x " + 200 * "x")
     live.close()
     assert "KeyError: 'a:key:b' [bold]at C:100:x " + 200 * "x" + "\n" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from bench.planning.model import Plan
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.sweep.options import parse
-from bench.sweep.request import make_request
+from bench.sweep.resolve import make_request
 
 
 def plan_of(*arguments: str) -> Plan:

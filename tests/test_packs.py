@@ -242,32 +242,6 @@ def test_packs_are_the_choice_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         resolve_pack(0, "cpu", "auto")
 
 
-def test_as_many_trials_share_a_gpu_as_their_peaks_allow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "cpu_count", lambda: 16)
-    gib = 2**30
-    assert packing.measured_share([10 * gib, 20 * gib], 100 * gib) == 1 / 4, "4 x 20 < 90 < 5 x 20"
-    assert packing.measured_share([gib], 100 * gib) == 1 / 16, "no more than cores"
-    assert packing.measured_share([200 * gib], 100 * gib) == 1.0
-
-
-def test_the_share_follows_stored_peaks_of_like_runs(
-    execution: Execution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finish(RunGroup([unit(rounds=1)], execution))
-    store = Store(tmp_path)
-    runs = store.runs()
-    runs["device"], runs["peak_memory_bytes"] = "NVIDIA H200", 30 * 2**30
-    assert set(runs["pack"]) == {1}
-    monkeypatch.setattr(Store, "runs", lambda self, columns: runs[list(columns)])
-    monkeypatch.setattr(packing, "gpu_memory", lambda: 140 * 2**30)
-    monkeypatch.setattr(packing, "cpu_count", lambda: 16)
-    assert packing.share([unit(mu=1.0, alpha=0.1)], 1, store) == 1 / 4
-    assert packing.share([unit(batch_size=8)], 1, store) == packing.default_share(1), "none like it was measured"
-    assert packing.share([unit()], 8, store) == 1.0, "a pack takes what there is"
-    monkeypatch.setattr(packing, "gpu_memory", lambda: 0)
-    assert packing.share([unit()], 1, store) == packing.default_share(1)
-
-
 @pytest.mark.parametrize(
     ("cpus", "gpus", "trials"), [(1, 0.0, 16), (3, 0.0, 5), (1, 1.0, 4), (1, 2.0, 2), (1, 0.6, 4), (1, 0.1, 16)]
 )
@@ -294,7 +268,6 @@ def test_a_dry_run_knows_how_many_trials_share_the_gpu(
     for module in ("bench.execution", "bench.sweep.plan_report"):
         monkeypatch.setattr(f"{module}.count_gpus", lambda: 1)
         monkeypatch.setattr(f"{module}.cpu_count", lambda: 16)
-    monkeypatch.setattr(packing, "gpu_memory", lambda: 140 * 2**30)
     assert main(["--algo", "fedprox", *options, "--dry-run", "--json", "--out", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["concurrent_trials"] == trials
 

@@ -25,13 +25,11 @@ from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors import ray_executor
-from bench.executors.events import Events, Watched
-from bench.executors.interruption import Interruption
 from bench.executors.optuna_search import History, histories
-from bench.executors.progress import Plain, Quiet
+from bench.executors.progress import Plain, Quiet, Watched
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import check_address
-from bench.executors.trials import Outcome
+from bench.executors.trials import Interruption, Outcome
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
@@ -387,7 +385,7 @@ def test_asha_lets_only_like_compete_with_like(tmp_path: Path, capsys: pytest.Ca
 def test_what_a_scheduler_ends_has_failed_if_a_seed_of_it_has(error: str, status: str, tmp_path: Path) -> None:
     execution, outcome = Execution(out=str(tmp_path)), Outcome()
     units = [RunSpec("fedavg", {}, SETTINGS["fedkd", "digits"], seed) for seed in (0, 1)]
-    watcher = Watcher(ray_executor.listed([units], [execution]), execution, Events(), outcome)
+    watcher = Watcher(ray_executor.listed([units], [execution]), execution, (), outcome)
     report = {"status": "running", "error": error, "round": 3}
     ended = SimpleNamespace(trial_id="a", config={"index": 0}, last_result=report)
     watcher.on_trial_complete(0, [], ended)  # type: ignore[arg-type]

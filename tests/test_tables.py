@@ -189,11 +189,8 @@ def test_dry_runs_count_cells_models_and_runs(
     assert run("--paper", paper, "--table", table.lower(), "--dry-run", "--json", "--out", str(tmp_path)) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["printed_cells"] == COUNTS[paper][table]
-    assert said["printed_cells"] == sum(problem["printed_cells"] for problem in said["problems"])
     assert said["runs"] == said["here"]["runs"] <= said["models_evaluated"]
     assert said["seeds"] == table_of(paper, table)[1].runs
-    for problem in said["problems"]:
-        assert problem["models_evaluated"] >= problem["runs"] > 0
 
 
 # Ours beside print.

@@ -290,7 +290,7 @@ def test_what_only_images_have_is_no_part_of_a_run_on_texts():
 
 def test_a_model_of_images_is_refused():
     from algorithms import entry
-    from bench.planning.requirements import supply
+    from bench.planning.settings import supply
 
     with pytest.raises(UsageError, match="resnet8"):
         supply(entry("fedavg"), replace(SETTINGS["fedgkd", "sst5"], model="resnet8"))

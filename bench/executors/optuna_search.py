@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.execution import STATE_VERSION, enough
-from bench.planning.labels import Varied, varied_names
 from bench.planning.model import Plan, Search, units_of
-from bench.planning.run_spec import RunSpec, setting_of
+from bench.planning.run_spec import RunSpec, Varied, setting_of, varied_names
 from leaderboards import Store, canonical_json
 from search_spaces import Grid, Range, Setting, Value, holds, names_in
 
@@ -33,13 +32,11 @@ class History:
 
     Args:
         known: (Optuna's values, objective) of configurations that have all their seeds.
-        begun: Optuna's values of configurations with a saved run that can go on.
-        failed: Optuna's values of configurations with a failed run.
+        begun: Optuna's values of configurations with a saved run that can go on, or a failed one.
     """
 
     known: list[tuple[dict[str, Any], float]] = field(default_factory=list)
     begun: list[dict[str, Any]] = field(default_factory=list)
-    failed: list[dict[str, Any]] = field(default_factory=list)
 
 
 def distributions(search: Search) -> dict[str, Any]:
@@ -120,13 +117,11 @@ def encode(
 def varied(searches: Sequence[Search]) -> dict[str, Varied]:
     """By algorithm, as names of trials take it: what its settings differ in, and the hyper-parameters chosen."""
     fields = varied_names([units_of(search, {}, 1)[0] for search in searches])
-    chosen: dict[str, dict[str, None]] = {}
-    tuned: dict[str, tuple[str, ...]] = {}
+    names = {}
     for search in searches:
-        names = [name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1]
-        chosen.setdefault(search.algorithm, {}).update(dict.fromkeys(names))
-        tuned[search.algorithm] = tuple(search.tuned)
-    return {name: Varied(fields[name].fields + tuned[name], tuple(names)) for name, names in chosen.items()}
+        several = (name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1)
+        names[search.algorithm] = Varied((*fields[search.algorithm].fields, *search.tuned), tuple(several))
+    return names
 
 
 def remaining(plan: Plan, search: Search, known: Sized) -> int:
@@ -135,12 +130,12 @@ def remaining(plan: Plan, search: Search, known: Sized) -> int:
 
 
 def proposed_first(plan: Plan, search: Search, past: History) -> list[dict[str, Any]]:
-    """The configurations to try before the sampler is asked: begun, failed, and the whole rest if all are wanted.
+    """The configurations to try before the sampler is asked: those begun, and the whole rest if all are wanted.
 
     A sampler would repeat itself on the rest of a small grid. Of a larger space with the learning rate in it, the
     setting's own is tried with values that the sampler draws: every algorithm has that one among its tries.
     """
-    first = past.begun + past.failed
+    first = list(past.begun)
     space = distributions(search)
     if size(search) > plan.request.configurations:
         usual = {FIELD + name: getattr(search.setting, name) for name in search.tuned}
@@ -194,10 +189,10 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping
         stored = [rows[key] for key in keys if key in rows]
         if len(stored) == len(keys) and all(row.status in needless for row in stored):
             history.known.append((chosen, math.fsum(row.best_val_accuracy for row in stored) / len(stored)))
-        elif any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys):
+            continue
+        going = any(key in saved and (key not in rows or rows[key].status == "stopped") for key in keys)
+        if going or any(row.status == "failed" for row in stored):
             history.begun.append(chosen)
-        elif any(row.status == "failed" for row in stored):
-            history.failed.append(chosen)
     return history
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import tempfile
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ray.tune.experiment import Trial
 
 from bench.errors import Slower, with_its_kind
 from bench.execution import Execution
-from bench.executors.events import Events, Watched, watched
+from bench.executors.progress import Observer, Watched, watched
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.trials import Outcome
 from bench.planning.run_spec import RunSpec
@@ -24,9 +25,15 @@ from bench.planning.run_spec import RunSpec
 class Watcher(tune.Callback):
     """Passes on the events of one trainable's trials, their last reports and their workers' warnings."""
 
-    def __init__(self, trainable: type[SweepTrainable], execution: Execution, events: Events, outcome: Outcome) -> None:
+    def __init__(
+        self,
+        trainable: type[SweepTrainable],
+        execution: Execution,
+        observers: Sequence[Observer],
+        outcome: Outcome,
+    ) -> None:
         self._trainable, self._execution = trainable, execution
-        self._events, self._outcome = events, outcome
+        self._observers, self._outcome = observers, outcome
         self._trials: dict[str, Watched] = {}
         self._begun: set[str] = set()
         self._closed = False
@@ -49,13 +56,15 @@ class Watcher(tune.Callback):
         """Tell that a trial begins; not again on another worker."""
         if trial.trial_id not in self._begun:
             self._begun.add(trial.trial_id)
-            self._events.started(self._watched(trial))
+            for observer in self._observers:
+                observer.started(self._watched(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **_: Any
     ) -> None:
         """Tell a report; a machine that is not ready ends the whole sweep."""
-        self._events.reported(self._watched(trial), result)
+        for observer in self._observers:
+            observer.reported(self._watched(trial), result)
         if result["ends_sweep"]:
             self._stop_all()
 
@@ -65,8 +74,7 @@ class Watcher(tune.Callback):
         if report.get("status") == "running":
             ended = "failed" if report.get("error") else "stopped"
             report["status"] = "environment" if report.get("unusable") else ended
-        self._events.ended(self._watched(trial), report)
-        self._outcome.note(report)
+        self._ended(trial, report)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
         """Tell that a trial begins anew on another worker; a machine that is not ready ends the whole sweep."""
@@ -84,20 +92,27 @@ class Watcher(tune.Callback):
         """Count a trial without a last report: an interrupted or a failed one, or a machine that is not ready."""
         if self._closed:
             return
-        ended, error = self._watched(trial), _error_of(trial)
+        name, error = self._watched(trial).name, _error_of(trial)
         report = {"status": "interrupted"}
         if problem := self._problem(error):
             self._stop_all()
             report = {"status": "environment", "error": problem}
         elif not self._execution.stopping:
             reason = f"{_reason(error)}, {trial.num_failures} times"
-            report = {"status": "failed", "error": f"{ended.name}: {reason}{self._record(trial, reason)}"}
-        self._events.ended(ended, report)
-        self._outcome.note(report)
+            report = {
+                "status": "failed",
+                "error": f"{name}: {reason}{self._record(trial, reason)}",
+            }
+        self._ended(trial, report)
 
     def close(self) -> None:
         """Hear no more errors: Ray, which is given up, ends the trials."""
         self._closed = True
+
+    def _ended(self, trial: Trial, report: dict[str, Any]) -> None:
+        for observer in self._observers:
+            observer.ended(self._watched(trial), report)
+        self._outcome.note(report)
 
     def _problem(self, error: BaseException | None) -> str:
         from bench.trial.trial import on_this_machine

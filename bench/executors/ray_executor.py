@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray import tune
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 from ray.tune.search import Searcher
 
 from bench.execution import Execution
-from bench.executors.grouped_asha import Contests, asha, contests_of
 from bench.executors.ray_callback import Watcher
 from bench.executors.ray_cluster import ClusterLost, Watch, concurrent, give_up, leave, start
 from bench.executors.ray_trainable import SweepTrainable
-from bench.executors.trials import Sweep, scheduled
-from bench.planning.labels import varied_names
-from bench.planning.run_spec import RunSpec
+from bench.executors.trials import Sweep, contest, scheduled
+from bench.planning.run_spec import RunSpec, varied_names
+from bench.trial.halving import FACTOR, rungs_of
+from search_spaces import Setting
 
 if TYPE_CHECKING:
     from bench.executors.optuna_search import Proposer
@@ -118,7 +120,7 @@ def _fit(
 ) -> None:
     """Fit, then remove Tune's own files: the rows are stored by then."""
     root, name = Path(sweep.execution.out) / "state", f".tune-{uuid.uuid4().hex[:8]}"
-    watcher = Watcher(trainable, sweep.execution, sweep.events, sweep.outcome)
+    watcher = Watcher(trainable, sweep.execution, sweep.observers, sweep.outcome)
     tuner = tune.Tuner(
         tune.with_resources(trainable, {"cpu": sweep.resources.cpus, "gpu": sweep.resources.gpus}),
         param_space=dict(space),
@@ -204,3 +206,57 @@ class ProposerSearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         """Restore nothing, as `save`."""
+
+
+def asha(setting: Setting) -> ASHAScheduler:
+    """Tune's ASHA over the reports of trials of a setting.
+
+    Its rungs are those of packs: evaluated rounds, because trials without a value could not be told apart.
+    """
+    first = next(iter(rungs_of(setting.rounds, setting.evaluate_every)), setting.rounds)
+    return ASHAScheduler(
+        time_attr="round",
+        metric="objective",
+        mode="max",
+        max_t=setting.rounds,
+        grace_period=first,
+        reduction_factor=FACTOR,
+    )
+
+
+def contests_of(trials: Sequence[Sequence[RunSpec]]) -> Contests:
+    """The contests of trials whose configuration is an `index` into these."""
+    entered = [contest(units) for units in trials]
+    rules = {one: asha(units[0].setting) for one, units in dict(zip(entered, trials, strict=True)).items()}
+    return Contests("index", [rules[one] for one in entered])
+
+
+class Contests(FIFOScheduler):
+    """One ASHA for each contest; no trial waits for another contest to end.
+
+    A trial's configuration has under `name` an index into `rules`, which are one object within a contest.
+    """
+
+    def __init__(self, name: str, rules: Sequence[ASHAScheduler]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._name, self._rules = name, tuple(rules)
+
+    def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
+        """Add a trial to its contest."""
+        self._rule(trial).on_trial_add(tune_controller, trial)
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> str:
+        """Let the contest decide whether the trial goes on."""
+        return str(self._rule(trial).on_trial_result(tune_controller, trial, dict(result)))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Mapping[str, Any]) -> None:
+        """Count the trial's last result in its contest."""
+        self._rule(trial).on_trial_complete(tune_controller, trial, dict(result))
+
+    def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
+        """Remove a trial from its contest."""
+        self._rule(trial).on_trial_remove(tune_controller, trial)
+
+    def _rule(self, trial: Trial) -> ASHAScheduler:
+        place: int = trial.config[self._name]
+        return self._rules[place]

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -18,12 +17,12 @@ import ray
 from ray import tune
 
 from algorithms import entry
-from bench.errors import EnvironmentProblem, Slower, UsageError, Waiting
+from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import BACKENDS, Execution, count_gpus, default_out
-from bench.planning.labels import Varied
+from bench.executors.trials import divert_warnings
 from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, Varied
 from bench.provenance import of_command
 from bench.terminal.values import tracks_of, unknown
 from search_spaces import cast, setting_fields
@@ -120,16 +119,12 @@ class SweepTrainable(FederatedTrainable):
 @lru_cache(maxsize=1)  # a worker takes on trial after trial
 def write_warnings(path: str) -> None:
     """Let this process append the suite's own warnings to a file from now on, a line each."""
-    before = warnings.showwarning
 
-    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
-        if not issubclass(category, Slower | Waiting):
-            before(message, category, *place, **more)
-            return
+    def append(line: str) -> None:
         with suppress(OSError), Path(path).open("a") as file:
-            file.write(f"{' '.join(str(message).split())}\n")
+            file.write(f"{line}\n")
 
-    warnings.showwarning = show
+    divert_warnings(append)
 
 
 def make_trainable(algorithm: str, defaults: Mapping[str, Any]) -> type[FederatedTrainable]:

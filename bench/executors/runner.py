@@ -1,7 +1,8 @@
-"""Executes a plan's trials by Ray Tune or in this process."""
+"""Executes a plan's trials by Ray Tune, or one after another in this process, which needs no Ray."""
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import threading
@@ -14,13 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.errors import EnvironmentProblem, Slower, Waiting
+from bench.errors import EnvironmentProblem
 from bench.execution import Execution
-from bench.executors.events import Display, Events, Observer
-from bench.executors.interruption import Interruption
-from bench.executors.trials import Outcome, Resources, Sweep, trials_of
+from bench.executors.progress import Observer, Quiet, Watched, watched
+from bench.executors.trials import Interruption, Outcome, Resources, Sweep, divert_warnings, scheduled, trials_of
 from bench.planning.model import Plan
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, varied_names
 
 # Variables that quiet Ray, which reads them when it is imported.
 RAY_ENVIRONMENT = {
@@ -43,7 +43,7 @@ def run_plan(
     units: Sequence[RunSpec],
     execution: Execution,
     resources: Resources,
-    display: Display,
+    display: Quiet,
     observers: Sequence[Observer] = (),
 ) -> Outcome:
     """Run the missing `units` of a plan, and its searches; `observers` watch the trials beside the display.
@@ -53,13 +53,13 @@ def run_plan(
     """
     out = Path(execution.out)
     remove_leftovers(out)
-    interruption = Interruption(out, display)
-    events, outcome = Events(*observers, display), Outcome()
+    interruption = Interruption(out, display.say)
+    everyone, outcome = (*observers, display), Outcome()
     execution = replace(
         execution,
         stop_file=str(interruption.path),
         notice_file=str(out / "state" / f".said-{uuid.uuid4().hex[:8]}"),
-        report_curves=events.needs_curves,
+        report_curves=any(observer.needs_curves for observer in everyone),
     )
     execute = import_executor(resources.executor)
     budget = resources.time_budget
@@ -70,7 +70,7 @@ def run_plan(
     try:
         with interruption, warnings_said(display.say):
             trials = trials_of(plan, units, resources.pack)
-            execute(Sweep(plan, trials, execution, resources, events, outcome, interruption))
+            execute(Sweep(plan, trials, execution, resources, everyone, outcome, interruption))
     finally:
         timer.cancel()
         Path(str(execution.notice_file)).unlink(missing_ok=True)
@@ -83,14 +83,12 @@ def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
     """Give the suite's own warnings to `say`, each text once; others are shown as before."""
     before, told = warnings.showwarning, set[str]()
 
-    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
-        if not issubclass(category, Slower | Waiting):
-            before(message, category, *place, **more)
-        elif str(message) not in told:
-            told.add(str(message))
-            say(f"warning: {message}")
+    def say_once(line: str) -> None:
+        if line not in told:
+            told.add(line)
+            say(f"warning: {line}")
 
-    warnings.showwarning = show
+    divert_warnings(say_once)
     try:
         yield
     finally:
@@ -108,8 +106,6 @@ def remove_leftovers(out: Path) -> None:
 def import_executor(name: str) -> Callable[[Sweep], None]:
     """Import the executor of a name, `inline` or `ray`; raises EnvironmentProblem if Ray cannot be imported."""
     if name == "inline":
-        from bench.executors.inline import run_inline
-
         return run_inline
     for variable, value in RAY_ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
@@ -119,3 +115,51 @@ def import_executor(name: str) -> Callable[[Sweep], None]:
         advice = "pip install 'ray[tune]'; a sweep works without it with --executor inline"
         raise EnvironmentProblem(f"Ray cannot be imported: {error}; {advice}") from error
     return run_ray
+
+
+def run_inline(sweep: Sweep) -> None:
+    """Run every trial in order, until one finds that the machine is not ready."""
+    plan, execution = sweep.plan, sweep.execution
+    differing = varied_names([unit for units in sweep.trials for unit in units])
+    for units in sweep.trials:
+        how = scheduled(plan, units[0].setting, execution, sweep.resources.pack)
+        if _run(watched(units, differing), how, sweep)["ends_sweep"]:
+            return
+    if plan.searches:
+        _run_searches(sweep)
+
+
+def _run_searches(sweep: Sweep) -> None:
+    """Try the configurations of one search after another."""
+    from bench.executors.optuna_search import Proposer, chosen_units, histories, varied
+
+    plan, execution = sweep.plan, sweep.execution
+    names = varied(plan.searches)
+    for search, past in zip(plan.searches, histories(plan, plan.searches, execution.out), strict=True):
+        proposer = Proposer(plan, search, past)
+        while not execution.stopping and (asked := proposer.propose()):
+            units = chosen_units(search, asked.params, plan.request.seeds)
+            report = _run(watched(units, names), execution, sweep)
+            if report["ends_sweep"]:
+                return
+            proposer.tell(asked, report["objective"] if report["status"] == "finished" else math.nan)
+
+
+def _run(trial: Watched, execution: Execution, sweep: Sweep) -> dict[str, Any]:
+    from bench.trial.trial import RunGroup  # torch, which the driver of a sweep under Ray does without
+
+    for observer in sweep.observers:
+        observer.started(trial)
+    group = RunGroup(trial.units, execution)
+    report = group.report()
+    while not report["done"]:
+        report = group.step()
+        for observer in sweep.observers:
+            observer.reported(trial, report)
+    group.end()
+    report = group.report()  # with the errors of the end
+    group.close()
+    for observer in sweep.observers:
+        observer.ended(trial, report)
+    sweep.outcome.note(report)
+    return report

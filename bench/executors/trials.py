@@ -1,16 +1,22 @@
-"""The trials of a plan: what is missing, how runs are grouped and executed, and how all of it ended."""
+"""The trials of a plan: what is missing, how runs are grouped and executed, and how all of it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import signal
+import threading
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, Slower, Waiting
 from bench.execution import Execution, enough
-from bench.executors.events import Events
-from bench.executors.interruption import Interruption
+from bench.executors.progress import Observer
 from bench.planning.model import Plan
 from bench.planning.packing import packs_of
 from bench.planning.run_spec import RunSpec
@@ -18,30 +24,24 @@ from bench.trial.halving import rungs_of
 from leaderboards import Store
 from search_spaces import Setting
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+ECHO_SECONDS = 1.0  # `timeout` sends SIGTERM to its command, and then to the whole group, which that is in as well
+
 
 @dataclass(frozen=True)
 class Resources:
-    """The number of trials at once, and each one's resources.
+    """The number of trials at once, and each one's resources."""
 
-    Args:
-        executor: `ray` or `inline`.
-        concurrent: trials at once; None fills the machine.
-        cpus: of each trial.
-        gpus: share of a GPU of each trial.
-        address: of an existing Ray cluster, or None to start one here.
-        time_budget: seconds after which the sweep stops as if interrupted, or None.
-        pack: most runs of a trial, which one program trains.
-        verbose: whether Ray's own messages are shown, on stderr.
-    """
-
-    executor: str = "ray"
-    concurrent: int | None = None
-    cpus: int = 1
-    gpus: float = 0.0
-    address: str | None = None
-    time_budget: float | None = None
-    pack: int = 1
-    verbose: bool = False
+    executor: str = "ray"  # or `inline`
+    concurrent: int | None = None  # trials at once; None fills the machine
+    cpus: int = 1  # of each trial
+    gpus: float = 0.0  # share of a GPU of each trial
+    address: str | None = None  # of an existing Ray cluster; None starts one here
+    time_budget: float | None = None  # seconds after which the sweep stops as if interrupted
+    pack: int = 1  # most runs of a trial, which one program trains
+    verbose: bool = False  # Ray's own messages are shown, on stderr
 
 
 @dataclass
@@ -72,6 +72,58 @@ class Outcome:
         return EXIT_FAILED if "failed" in self.statuses else EXIT_OK
 
 
+class Interruption:
+    """Ends a sweep gently by a file that trials, which are processes of their own, look for after each round.
+
+    As a context it lets the first SIGINT or SIGTERM make the file, and a second one kill; of SIGTERM only a later one.
+    """
+
+    def __init__(self, out: Path, say: Callable[[str], None]) -> None:
+        folder = out / "state"
+        folder.mkdir(parents=True, exist_ok=True)
+        # A name of its own: several sweeps may write into one folder.
+        self.path = folder / f".stop-{uuid.uuid4().hex[:8]}"
+        self.raised = False
+        self._signalled: float | None = None
+        self._say = say
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        self.arm()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self.path.unlink(missing_ok=True)
+
+    def arm(self) -> None:
+        """Take the signals; again after a library that takes them for itself has started."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before.setdefault(number, signal.getsignal(number))
+            signal.signal(number, self._handle)
+
+    def stop(self, why: str) -> None:
+        """Make the file: the sweep ends as interrupted."""
+        self.raised = True
+        self.path.touch()
+        killing = "Ctrl-C twice kills" if self._signalled is None else "once more to kill"
+        self._say(f"stopping ({why}): rounds in hand are finished and saved; {killing}")
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._signalled is not None:
+            if number == signal.SIGTERM and now - self._signalled < ECHO_SECONDS:
+                return
+            self.path.unlink(missing_ok=True)
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._signalled = now
+        self.stop(signal.Signals(number).name)
+
+
 @dataclass(frozen=True)
 class Sweep:
     """The parts of a sweep as an executor runs it: every trial and search of a plan, and who is told of them."""
@@ -80,7 +132,7 @@ class Sweep:
     trials: Sequence[Sequence[RunSpec]]
     execution: Execution
     resources: Resources
-    events: Events
+    observers: Sequence[Observer]
     outcome: Outcome
     interruption: Interruption
 
@@ -92,6 +144,14 @@ def missing_units(plan: Plan, store: Store) -> list[RunSpec]:
     statuses = store.status()
     needless = enough(stopped=plan.request.scheduler != "none")
     return [unit for unit in plan.units if not all(statuses.get(key) in needless for key in unit.rows.values())]
+
+
+def searched_rows(plan: Plan, store: Store) -> pd.DataFrame:
+    """The stored rows that the plan's searches may have made: run_key, status, algorithm, setting_json."""
+    runs = store.runs(columns=("run_key", "status", "algorithm", "setting_json"))
+    rows = [*zip(runs.algorithm, runs.setting_json, strict=True)]
+    own = plan.of_searches(rows)
+    return runs[[row in own for row in rows]]
 
 
 def group(units: Sequence[RunSpec], by_configuration: bool, pack: int = 1) -> list[list[RunSpec]]:
@@ -138,3 +198,16 @@ def scheduled(plan: Plan, setting: Setting, execution: Execution, pack: int = 1)
     if pack > 1:
         return replace(execution, keep_stopped=True, rungs=rungs_of(setting.rounds, setting.evaluate_every))
     return replace(execution, keep_stopped=True, rounds_per_report=max(1, setting.rounds // 20))
+
+
+def divert_warnings(say: Callable[[str], None]) -> None:
+    """Give the suite's own warnings to `say` from now on, a line each; others are shown as before."""
+    before = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, Slower | Waiting):
+            say(" ".join(str(message).split()))
+        else:
+            before(message, category, *place, **more)
+
+    warnings.showwarning = show

@@ -13,8 +13,7 @@ from typing import Any
 from bench import provenance
 from bench.errors import EXIT_OK, EnvironmentProblem
 from bench.execution import Execution
-from bench.executors.events import Watched
-from bench.executors.progress import Quiet
+from bench.executors.progress import Quiet, Watched
 from bench.perf.measure import Record, Say, figure
 from bench.planning.plan import make_plan
 from bench.planning.request import Request

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 from algorithms import entry
 from bench.errors import UsageError
 from bench.planning.model import Plan, Search, shortened
-from bench.planning.request import Request
-from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec, distinct_runs, setting_of
-from bench.planning.settings import canonical, distinct
+from bench.planning.settings import canonical, distinct, supply
 from bench.terminal.values import unknown
 from bench.terminal.words import counted
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
@@ -37,11 +35,11 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
     origins: dict[tuple[str, Setting], Setting] = {}
     units: list[RunSpec] = []
     for algorithm, tuned in _searched(plan):
-        for place, seeds in _places(plan, tuned):
+        for place in _places(plan, tuned):
             setting = supply(entry(algorithm), place)
             cell, origin = (algorithm, _but_tuned(plan, setting)), _but_tuned(plan, tuned)
             if cell not in origins:
-                units += [RunSpec(algorithm, {}, setting, seed) for seed in seeds]
+                units += [RunSpec(algorithm, {}, setting, seed) for seed in _seeds(plan)]
             if (other := origins.setdefault(cell, origin)) != origin:
                 differing = [name for name, value in other.as_dict().items() if value != origin.as_dict()[name]]
                 names = ", ".join(differing)
@@ -54,7 +52,7 @@ def stand_ins(plan: Plan) -> list[RunSpec]:
 
 def tuned_at(plan: Plan) -> dict[str, Value]:
     """The fields of the setting in which confirming cells differ from tuned ones, with the values of the tuned."""
-    pairs = [(setting.as_dict(), place.as_dict()) for setting in plan.settings for place, _ in _places(plan, setting)]
+    pairs = [(setting.as_dict(), place.as_dict()) for setting in plan.settings for place in _places(plan, setting)]
     return {name: value for old, new in pairs for name, value in old.items() if value != new[name]}
 
 
@@ -68,24 +66,19 @@ def confirmation(plan: Plan, runs: pd.DataFrame) -> Plan:
         algorithm, tuned = row["algorithm"], setting_of(row["setting_json"])
         if (algorithm, _but_tuned(plan, tuned)) in asked:
             values = entry(algorithm).resolve(json.loads(row["hp_json"]))
-            for place, seeds in _places(plan, tuned):
+            for place in _places(plan, tuned):
                 setting = supply(entry(algorithm), place)
                 short = plan.paper is not None and shortened(setting, SETTINGS[plan.paper, setting.dataset])
-                units += [RunSpec(algorithm, values, setting, seed, plan.paper, short) for seed in seeds]
-    note = f"confirming the configurations chosen on seed 0, on {confirming_seeds(plan.request, 'other seed')}"
+                units += [RunSpec(algorithm, values, setting, seed, plan.paper, short) for seed in _seeds(plan)]
+    note = f"confirming the configurations chosen on seed 0, on {counted(plan.request.confirm, 'other seed')}"
     return replace(
         plan,
-        request=replace(plan.request, seeds=max(plan.request.confirm), scheduler="none"),
+        request=replace(plan.request, seeds=plan.request.confirm, scheduler="none"),
         units=tuple(distinct_runs(units)),
         searches=(),
-        settings=tuple(dict.fromkeys(place for one in plan.settings for place, _ in _places(plan, one))),
+        settings=tuple(dict.fromkeys(place for one in plan.settings for place in _places(plan, one))),
         notes=(note,),
     )
-
-
-def confirming_seeds(request: Request, noun: str = "seed") -> str:
-    """Return the numbers of confirming seeds as words: `3 seeds`, `5, 3 seeds`."""
-    return ", ".join([*map(str, request.confirm[:-1]), counted(request.confirm[-1], noun)])
 
 
 def _searched(plan: Plan) -> Iterator[tuple[str, Setting]]:
@@ -103,8 +96,12 @@ def _but_tuned(plan: Plan, setting: Setting) -> Setting:
     return replace(setting, **{name: getattr(Setting(), name) for name in plan.tuned})
 
 
-def _places(plan: Plan, tuned: Setting) -> list[tuple[Setting, range]]:
-    """The settings, each with its seeds, where the choice of a tuned setting is confirmed."""
+def _seeds(plan: Plan) -> range:
+    return range(1, plan.request.confirm + 1)
+
+
+def _places(plan: Plan, tuned: Setting) -> list[Setting]:
+    """The settings where the choice of a tuned setting is confirmed."""
     fields, asked = setting_fields(), plan.request.confirm_at
     for name in asked:
         if name not in fields:
@@ -118,10 +115,4 @@ def _places(plan: Plan, tuned: Setting) -> list[tuple[Setting, range]]:
         places = [canonical(replace(tuned, **cell)) for cell in cells]
     except ValueError as error:
         raise UsageError(f"{error}{_PLACE}") from None
-    counts = plan.request.confirm * len(places) if len(plan.request.confirm) == 1 else plan.request.confirm
-    if len(counts) != len(places):
-        raise UsageError(
-            f"--confirm {','.join(map(str, counts))} has {len(counts)} numbers of seeds, and --confirm-at makes "
-            f"{counted(len(places), 'cell')}: give one number, or one for each cell"
-        )
-    return [(place, range(1, count + 1)) for place, count in zip(places, counts, strict=True)]
+    return places

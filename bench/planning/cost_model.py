@@ -1,20 +1,40 @@
-"""The work of a run: the samples that it reads, and their time at recorded rates or at a measured pace."""
+"""The work of a run: the samples that it reads, and their time at recorded rates, or at this machine's pace.
+
+A pace is measured once, by a process of its own, and kept in the cache folder. Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
-from statistics import median
+import os
+import subprocess
+import sys
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
 
 from algorithms import entry
+from bench import models, provenance
 from bench.data import info
+from bench.data.download import cache_dir
+from bench.errors import UsageError
+from bench.planning.packing import program_of
 from bench.planning.run_spec import RunSpec
+from bench.terminal.console import say
+from bench.terminal.words import counted
 from leaderboards import Store
+from leaderboards.rows.files import atomic_file
 from search_spaces import Setting
 
 PERSONAL = ("fedbn", "feddkd_bn", "local")  # each client's own model is evaluated
 SERVER_STEPS = {"fedgen": "generator_steps", "feddf": "max_steps"}  # the hyper-parameter that counts them
 SPREAD = 1.5  # an estimate is given from so much less to so much more
+LIMIT = "FEDKD_MEASURE_SECONDS"
+LIMIT_SECONDS = 20.0
+_TOO_SHORT = "seconds_too_short"  # in the file of a program that was not measured in time
 
 
 @dataclass(frozen=True)
@@ -109,38 +129,105 @@ def _models(unit: RunSpec) -> int:
     return setting.cohort_size if unit.algorithm == "local" else setting.num_clients  # of `local`, those that trained
 
 
-class RecordedRates:
-    """Training samples per second of stored runs: medians by data set and model, and by algorithm as well.
+def recorded_rates(store: Store, device: str) -> dict[str, float]:
+    """Training samples per second of stored runs on the CPU, or of those on a GPU, unless `device` is `cpu`.
 
-    Args:
-        device: `cpu`, or another for runs on a GPU.
+    Medians by the names of data set and model, and of data set, model and algorithm.
     """
-
-    def __init__(self, store: Store, device: str) -> None:
-        self._rates: dict[str, float] = {}
-        if not store.begun:
-            return
-        runs = store.runs(columns=("dataset", "model", "algorithm", "device", "samples_per_second"))
-        known = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
-        problem = known.dataset + " " + known.model
-        for names in (problem, problem + " " + known.algorithm):
-            medians = known.groupby(names).samples_per_second.median()
-            self._rates |= {str(name): float(rate) for name, rate in medians.items()}
-
-    def seconds(self, algorithm: str, setting: Setting) -> float:
-        """Estimate a run's time at its algorithm's rate on this data set and model; NaN if none was recorded."""
-        return samples_of(setting)[0] / self._rates.get(f"{_problem(setting)} {algorithm}", math.nan)
-
-    def seconds_of_any(self, setting: Setting) -> float:
-        """Estimate a run's time at the median rate of all algorithms on its data set and model; NaN without one."""
-        return samples_of(setting)[0] / self._rates.get(_problem(setting), math.nan)
-
-    def work(self, algorithm: str, setting: Setting) -> float:
-        """A number to compare runs by: its seconds at its own rate, else at its problem's, else at the typical one."""
-        problem = _problem(setting)
-        rates = [self._rates[name] for name in (f"{problem} {algorithm}", problem) if name in self._rates]
-        return samples_of(setting)[0] / (rates[0] if rates else median(list(self._rates.values()) or [1.0]))
+    if not store.begun:
+        return {}
+    runs = store.runs(columns=("dataset", "model", "algorithm", "device", "samples_per_second"))
+    known = runs[(runs.samples_per_second > 0) & ((runs.device == "cpu") == (device == "cpu"))]
+    problem = known.dataset + " " + known.model
+    medians: dict[str, float] = {}
+    for names in (problem, problem + " " + known.algorithm):
+        medians |= {str(name): rate for name, rate in known.groupby(names).samples_per_second.median().items()}
+    return medians
 
 
-def _problem(setting: Setting) -> str:
-    return f"{setting.dataset} {setting.model}"
+def recorded_time(rates: Mapping[str, float], setting: Setting, algorithm: str = "") -> Time:
+    """A run's time at its algorithm's recorded rate on this data set and model, or at that of all algorithms."""
+    rate = rates.get(f"{setting.dataset} {setting.model} {algorithm}".rstrip(), math.nan)
+    return Time(*[samples_of(setting)[0] / rate] * 2)
+
+
+# The pace of this machine.
+
+
+def measured_paces(units: Iterable[RunSpec], threads: int) -> dict[Hashable, Pace]:
+    """`program_of(unit)` -> its pace on this machine's CPU; missing ones are measured now, and kept.
+
+    A program that was not measured in time is tried again once it gets twice the time: from a larger limit, or because
+    fewer programs share it. Programs that failed, or that the limit left no time for, are left out. Raises UsageError
+    if `$FEDKD_MEASURE_SECONDS` is no number of seconds.
+    """
+    given = os.environ.get(LIMIT) or LIMIT_SECONDS
+    try:
+        limit = float(given)
+    except ValueError:
+        raise UsageError(f"{LIMIT} must be a number of seconds (0 measures nothing), got {given!r}") from None
+    distinct = {program_of(unit): unit for unit in units}
+    kept = {program: _read(_file(unit, threads)) for program, unit in distinct.items()}
+    missing = {program: unit for program, unit in distinct.items() if not isinstance(kept[program], Pace)}
+    share = limit / max(1, len(missing))
+    tried = {program for program in missing if isinstance(before := kept[program], float) and 2 * before > share}
+    asked = [unit for program, unit in missing.items() if program not in tried]
+    if asked and limit:
+        say(f"measuring this machine for {counted(len(asked), 'kind')} of runs, once, in at most {limit:g} s")
+        for unit, result in zip(asked, _measured(asked, threads, limit), strict=True):
+            kept[program_of(unit)] = result
+            if result is not None:
+                _write(_file(unit, threads), asdict(result) if isinstance(result, Pace) else {_TOO_SHORT: result})
+    return {program: pace for program, pace in kept.items() if isinstance(pace, Pace)}
+
+
+def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace | float | None]:
+    """Measure units in a process of its own: the pace of each, its share of a limit that passed, None if it failed."""
+    asked = [[unit.algorithm, dict(unit.hyperparameters), unit.setting.as_dict()] for unit in units]
+    folders = [path or str(Path.cwd()) for path in sys.path]
+    left = None
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "bench.engine.pace", str(threads)],
+            input=json.dumps(asked).encode(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=limit,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+            check=False,
+        )
+        out = done.stdout
+    except subprocess.TimeoutExpired as error:
+        out, left = error.stdout or b"", limit / len(units)
+    lines = [json.loads(line) for line in out.split(b"\n")[:-1]]  # the rest after the last newline was cut off
+    if len(lines) < len(units):
+        say(f"{counted(len(units) - len(lines), 'kind')} of runs not measured; {LIMIT} gives more than {limit:g} s")
+    return [None if "error" in line else Pace(**line) for line in lines] + [left] * (len(units) - len(lines))
+
+
+def _file(unit: RunSpec, threads: int) -> Path:
+    """The file of a pace: by processor, torch, threads and program, and versions of algorithm and model."""
+    process = provenance.of_process("cpu")
+    made_by = [process["cpu"], process["versions"].get("torch"), threads]
+    versions = [entry(unit.algorithm).version, models.version(unit.setting.model)]
+    key = sha256(json.dumps([*made_by, *versions, program_of(unit)]).encode()).hexdigest()[:16]
+    return cache_dir() / "paces" / f"{key}.json"
+
+
+def _read(file: Path) -> Pace | float | None:
+    """Read a kept pace, or the seconds in which it could not be measured; None if there is neither."""
+    try:
+        kept = json.loads(file.read_bytes())
+        if _TOO_SHORT in kept:
+            return float(kept[_TOO_SHORT])
+        return Pace(**kept)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _write(file: Path, kept: dict[str, float]) -> None:
+    """Keep a pace; if the folder cannot be written it is measured again."""
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(file) as opened:
+            opened.write(json.dumps(kept).encode())

@@ -6,13 +6,8 @@ import math
 from collections.abc import Hashable, Sequence
 
 from algorithms import entry
-from bench.execution import UNPACKED_SHARE, cpu_count, gpu_memory
-from bench.planning.model import Search
+from bench.execution import UNPACKED_SHARE
 from bench.planning.run_spec import RunSpec
-from leaderboards import Store
-
-USABLE = 0.9  # of a GPU's memory: each process has a context of its own, and the allocator its gaps
-ALIKE = ("algorithm", "dataset", "model", "batch_size", "precision")  # runs that peak alike
 
 
 def program_of(unit: RunSpec) -> Hashable:
@@ -62,22 +57,3 @@ def fitting(cores: float, devices: float, cpus: int, gpus: float) -> int:
 def default_share(runs: int) -> float:
     """The share of a trial of so many runs: a pack has a GPU to itself; runs of one small model share it."""
     return 1.0 if runs > 1 else UNPACKED_SHARE
-
-
-def measured_share(peaks: Sequence[int], memory: int) -> float:
-    """The share at which k trials fit, k * peak < memory, and no more of them than cores; all in bytes."""
-    together = math.floor(USABLE * memory / max(peaks))
-    return 1.0 / max(1, min(together, cpu_count()))
-
-
-def share(units: Sequence[RunSpec | Search], runs_held: int, store: Store) -> float:
-    """`--gpus-per-trial auto`: by the peaks of stored runs that were alike and alone in their trial, if known."""
-    if runs_held > 1:
-        return default_share(runs_held)  # a pack takes what memory there is
-    runs, memory = store.runs(columns=(*ALIKE, "status", "pack", "device", "peak_memory_bytes")), gpu_memory()
-    runs = runs[(runs["status"] == "finished") & (runs["pack"] == 1) & (runs["device"] != "cpu")]
-    peaks = runs.groupby(list(ALIKE))["peak_memory_bytes"].max().to_dict() if len(runs) else {}
-    kinds = {(unit.algorithm, *(getattr(unit.setting, name) for name in ALIKE[1:])) for unit in units}
-    if not memory or not kinds or not kinds <= set(peaks):
-        return default_share(runs_held)
-    return measured_share([int(peaks[kind]) for kind in kinds], memory)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench.data import info
@@ -21,8 +20,7 @@ class Request:
 
     Args:
         values: setting fields and hyper-parameters given, each with its values as text.
-        confirm: how many seeds, from 1 on, run the choice of the search on seed 0: one number, or one for each
-            combination of the values of `confirm_at`, the last field varying fastest; empty for no confirmation.
+        confirm: how many seeds, from 1 on, run the choice of the search on seed 0; 0 for no confirmation.
         confirm_at: setting field -> values, as text, of the cells to confirm in; empty for the tuned cells.
     """
 
@@ -36,7 +34,7 @@ class Request:
     num_samples: int = 10  # configurations per algorithm, for random and Optuna without `budget`
     budget: int = 0  # configurations that every algorithm gets, the learning rate being tuned as well; 0 for none
     scheduler: str = "none"
-    confirm: tuple[int, ...] = ()
+    confirm: int = 0
     confirm_at: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     force: bool = False
     table: str | None = None  # name in print of a table of `paper`, whose cells are run; None for a sweep of one's own
@@ -122,13 +120,6 @@ def sort_values(
             continue  # a file's value for an algorithm that this command does not run
         else:
             known = [*setting_fields(), *sorted(set().union(*having.values()))]
-            near = get_close_matches(short if dot else name, known, n=1)
-            owners = [other.name for other in ALGORITHMS.values() if short in other.defaults()]
-            having_it = f" (of {', '.join(owners)})" if owners else ""
-            hint = f" (did you mean {near[0]}?)" if near else having_it
-            called = f"is called {name!r}{request.place_of(name)}{hint}"
-            raise UsageError(
-                f"no setting, and no hyper-parameter of {', '.join(having)}, {called}; "
-                "settings are listed by --dry-run, hyper-parameters by --list"
-            )
+            kind = f"setting or hyper-parameter of {', '.join(having)}"
+            raise UsageError(f"{unknown(kind, name, known)}{request.place_of(name)}")
     return fields, hyper

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from algorithms import Entry, entry
 from bench.data import DATASETS
 from bench.errors import UsageError
-from bench.planning.requirements import supply
 from bench.planning.run_spec import RunSpec
-from bench.planning.settings import canonical
+from bench.planning.settings import canonical, supply
 from bench.terminal.values import unknown
 from leaderboards.published import PrintedCell, PrintedMetric, printed_cells
 from search_spaces import (

@@ -1,8 +1,8 @@
 """The main command: plan a sweep, run what is missing of it, print its leaderboard.
 
-`options` reads the command line, `request` makes a `Request` of it, which `bench.planning` turns into runs; `resolve`
-reads options that depend on the machine, `preflight` checks that all is there, and `running` trains. `show`,
-`plan_report` (dry runs, with `paces`) and `reproduce` are further commands; `track` has the notes on `--track`.
+`options` reads the command line; `resolve` makes a `Request` of it, which `bench.planning` turns into runs, and settles
+what depends on the machine; `preflight` checks that all is there, and `running` trains. `show`, `plan_report` (dry
+runs) and `reproduce` are further commands.
 """
 
 from bench.sweep.command import main

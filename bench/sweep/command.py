@@ -6,14 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench.errors import EXIT_INTERRUPTED, EXIT_OK
+from bench.errors import EXIT_OK
 from bench.planning.plan import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import check_out, check_start
-from bench.sweep.request import make_request
-from bench.sweep.resolve import pack_notes, resolve
-from bench.terminal.console import exit_status, report_problem, say
+from bench.sweep.resolve import make_request, resolve
+from bench.terminal.console import exit_status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,14 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from bench.sweep.reproduce import main as reproduce
 
         return reproduce(argv[1:])
-    return exit_status(lambda: _sweep(argv), verbose="-v" in argv or "--verbose" in argv)
-
-
-def _sweep(argv: list[str]) -> int:
-    try:
-        return _dispatch(parse(argv), argv)
-    except KeyboardInterrupt:
-        return report_problem(KeyboardInterrupt("interrupted before anything ran"), EXIT_INTERRUPTED)
+    return exit_status(lambda: _dispatch(parse(argv), argv), verbose="-v" in argv or "--verbose" in argv)
 
 
 def _dispatch(options: SweepOptions, argv: list[str]) -> int:
@@ -56,7 +48,6 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
     if options.dry_run:
         from bench.sweep.plan_report import print_dry_run
 
-        say(*pack_notes(options, resolved))
         print_dry_run(plan, options, resolved, len(confirming))
         return EXIT_OK
     from bench.sweep.running import run

@@ -14,7 +14,7 @@ from bench.errors import UsageError
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET
 from bench.terminal.console import Parser
-from bench.terminal.values import gpu_share, logs_of, pack_size, seed_count, seed_counts, split_list, tracks_of, unknown
+from bench.terminal.values import logs_of, pack_size, seed_count, split_list, tracks_of, unknown
 from bench.terminal.words import DATA_DIR, OUT
 from search_spaces import setting_fields
 from search_spaces.bounds import Bounds
@@ -149,13 +149,11 @@ class SweepOptions:
         bounds=COUNT,
     )
     scheduler: str = _option(SEARCH, "stop weak configurations early", None, "none", choices=("none", "asha"))
-    confirm: tuple[int, ...] = _option(
+    confirm: int | None = _option(
         SEARCH,
-        "search on seed 0 alone, then run what validation chose on seeds 1 to N, which alone are reported; several "
-        "numbers are for the cells of --confirm-at, in their order",
-        "N[,N...]",
-        (),
-        parse=seed_counts,
+        "search on seed 0 alone, then run what validation chose on seeds 1 to N, which alone are reported",
+        "N",
+        parse=seed_count,
         bounds=COUNT,
     )
     confirm_at: Mapping[str, Texts] = _several(
@@ -177,12 +175,10 @@ class SweepOptions:
         parse=pack_size,
         bounds=COUNT,
     )
-    gpus_per_trial: float | str | None = _option(
+    gpus_per_trial: float | None = _option(
         EXECUTION,
-        "share of a GPU of a trial; auto: what the peak memory of stored runs leaves room for (default: 1 for packs, "
-        f"else {UNPACKED_SHARE})",
+        f"share of a GPU of a trial (default: 1 for packs, else {UNPACKED_SHARE})",
         "F",
-        parse=gpu_share,
         bounds=AMOUNT,
     )
     address: str | None = _option(EXECUTION, "an existing Ray cluster, or auto; all its nodes must see --out", "HOST")
@@ -300,11 +296,10 @@ def _read(words: Sequence[str], prog: str, place: str = "") -> dict[str, Any]:
         if "read" in facts:
             options[name] = facts["read"](value)
             continue
-        if value in ("", ()) and not facts["empty"]:
+        if value == "" and not facts["empty"]:
             raise UsageError(f"{_flag(name)} takes a value, and got an empty one{place}")
-        for number in value if isinstance(value, tuple) else (value,):
-            if not facts["bounds"].allows(number):
-                raise UsageError(f"{_flag(name)} must be {facts['bounds']}, got {number}{place}")
+        if not facts["bounds"].allows(value):
+            raise UsageError(f"{_flag(name)} must be {facts['bounds']}, got {value}{place}")
     return options
 
 

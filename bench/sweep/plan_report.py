@@ -8,9 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -21,121 +19,56 @@ from bench.data import info, read
 from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
-from bench.planning.confirm import confirming_seeds
-from bench.planning.cost_model import RecordedRates, Time, estimated_time
-from bench.planning.labels import Varied, trial_name, varied_names
+from bench.planning.cost_model import Time, estimated_time, measured_paces, recorded_rates, recorded_time
 from bench.planning.model import Plan, Search, units_of
 from bench.planning.packing import fitting, program_of
-from bench.planning.run_spec import RunSpec, distinct_runs
+from bench.planning.run_spec import RunSpec, Varied, distinct_runs, trial_name, varied_names
 from bench.planning.tables import Cell, name_in_print
 from bench.sweep.options import SweepOptions
-from bench.sweep.paces import measured_paces
 from bench.sweep.resolve import Resolved, trial_share
-from bench.sync.mirror import check_place
-from bench.sync.place import local_folder, mirror_url
+from bench.sync.place import mirror_url
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store
 from leaderboards.rows.schema import own_name
 from leaderboards.shell_text import typed
-from search_spaces import Range, Setting, setting_fields
+from search_spaces import Grid, Range, Setting
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
 ROW_BYTES = 60 * 2**10  # a row and its curve file
-CHECKED_SEEDS = 100  # of a configuration whose partitions are drawn, milliseconds each; a sweep draws all
 
-
-@dataclass(frozen=True)
-class Configuration:
-    """One configuration in one setting, over its seeds. Times are in seconds, None if nothing is known."""
-
-    name: str  # as a trial is called, without the seed
-    algorithm: str
-    hyperparameters: dict[str, Any]
-    setting: dict[str, Any]
-    run_keys: list[str]  # of its seeds
-    to_do: int  # of these, not stored
-    partition: str  # `feasible`, why not, or `unknown` if the data are not here
-    seconds_per_run: float | None
-    seconds_per_run_at_least: float | None
-    seconds_per_run_at_most: float | None
-    estimated: bool  # by a measurement of this machine, not by stored runs
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A search by Optuna: one algorithm's space in one setting, and the runs that it may add."""
-
-    algorithm: str
-    setting: dict[str, Any]
-    space: dict[str, str]  # hyper-parameter -> values or interval, of those with several
-    relations: list[str]  # that every configuration keeps
-    source: str
-    configurations: int  # stored ones included
-    runs_at_most: int  # still to do
-    seconds_per_run_at_most: float | None
-
-
-@dataclass(frozen=True)
-class PlanReport:
-    """The plan of a sweep, as `--dry-run --json` prints it. Times are in seconds."""
-
-    paper: str | None  # whose setting it is
-    runs: int
-    to_do: int  # of these, not stored
-    seeds: int
-    packs: list[int]  # runs of each trial, if trials hold several
-    concurrent_trials: int
-    seconds: float | None  # of the whole sweep; None if the time of some runs is unknown
-    seconds_at_least: float  # of the runs whose time is known
-    seconds_at_most: float | None
-    estimated: bool  # in part, by a measurement of this machine
-    models_without_rate: list[str]  # of runs whose time is unknown
-    memory_bytes_per_trial: float
-    disk_bytes: float  # of new rows, and of the states of runs at work
-    mirror: str | None
-    stored_in_mirror: int | None  # runs that would be copied from it; None if the network would have to be asked
-    confirming_runs_at_most: int  # that may follow the search, stored ones included
-    out: str
-    origins: dict[str, str]  # setting field -> where its value came from, if not from the preset
-    notes: list[str]
-    trials: list[Configuration]
-    searches: list[Searched]
-    table: dict[str, Any]  # figures of a printed table, by name
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return all of it by name, the figures of a printed table beside the others."""
-        everything = asdict(self)
-        return {**everything.pop("table"), **everything}
+Report = dict[str, Any]  # as `--json` prints it
 
 
 def print_dry_run(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> None:
     """Print what a sweep would do, of which `confirming` runs may follow the search. Asks nothing of the network."""
     report = make_report(plan, options, resolved, confirming)
     if options.json:
-        sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:
         _print_text(plan, report)
 
 
-def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> PlanReport:
-    """Collect the figures of a dry run, as `print_dry_run`; raises UsageError for a mirror that cannot be one."""
+def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirming: int) -> Report:
+    """Collect the figures of a dry run, as `--json` prints them.
+
+    Times are in seconds, and None if nothing is known; raises UsageError for a mirror that cannot be one.
+    """
     store = Store(resolved.out)
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
-    stored, missing = _in_mirror(plan, mirror, resolved.out, missing)
+    mirrored = f"mirror {mirror}: not asked; what it has of these runs is brought first, and not run again"
     first = [_first_of(search) for search in plan.searches]
     times = _times(options, resolved, [*missing, *first])
     searches = _searched(plan, resolved.out, [times[unit.key] for unit in first])
-    concurrent = _concurrent(options, trial_share(options, resolved, plan, missing, store))
+    concurrent = _concurrent(options, trial_share(options, resolved, plan, missing))
     packs = [len(trial) for trial in trials_of(plan, missing, resolved.pack)] if resolved.pack > 1 else []
     largest = max(packs, default=1)
-    to_do = [(unit, 1) for unit in missing] + [
-        (unit, one.runs_at_most) for unit, one in zip(first, searches, strict=True)
-    ]
+    to_do = [(unit, 1) for unit in missing]
+    to_do += [(unit, one["runs_at_most"]) for unit, one in zip(first, searches, strict=True)]
     known = [times[unit.key] for unit, _ in to_do if times[unit.key].known]
     at_once = min(concurrent, max(1, len(packs) or sum(count for _, count in to_do)))
     low, middle, high = (
@@ -144,31 +77,29 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     )
     states = concurrent * largest if plan.searches else min(concurrent * largest, len(missing))
     unknown = {unit.setting.model for unit, count in to_do if count and not times[unit.key].known}
-    whole = not unknown
-    return PlanReport(
-        paper=plan.paper,
-        runs=len(plan.units),
-        to_do=len(missing),
-        seeds=len({unit.seed for unit in plan.units}) or plan.request.seeds,
-        packs=packs,
-        concurrent_trials=concurrent,
-        seconds=middle if whole else None,
-        seconds_at_least=low,
-        seconds_at_most=high if whole else None,
-        estimated=any(time.estimated for time in known),
-        models_without_rate=sorted(unknown),
-        memory_bytes_per_trial=max((_memory(setting, largest) for setting in plan.settings), default=0.0),
-        disk_bytes=len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
-        mirror=mirror,
-        stored_in_mirror=stored,
-        confirming_runs_at_most=confirming,
-        out=str(resolved.out),
-        origins=dict(plan.origins),
-        notes=list(plan.notes),
-        trials=_configurations(plan, times, options.data_dir),
-        searches=searches,
-        table=_table_figures(plan) if plan.cells else {},
-    )
+    return {
+        **(_table_figures(plan) if plan.cells else {}),
+        "paper": plan.paper,  # whose setting it is
+        "runs": len(plan.units),
+        "to_do": len(missing),  # of these, not stored
+        "seeds": len({unit.seed for unit in plan.units}) or plan.request.seeds,
+        "packs": packs,  # runs of each trial, if trials hold several
+        "concurrent_trials": concurrent,
+        "seconds": None if unknown else middle,  # of the whole sweep
+        "seconds_at_least": low,  # of the runs whose time is known
+        "seconds_at_most": None if unknown else high,
+        "estimated": any(time.estimated for time in known),  # in part, by a measurement of this machine
+        "models_without_rate": sorted(unknown),  # of runs whose time is unknown
+        "memory_bytes_per_trial": max((_memory(setting, largest) for setting in plan.settings), default=0.0),
+        # Of new rows, and of the states of runs at work.
+        "disk_bytes": len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
+        "confirming_runs_at_most": confirming,  # that may follow the search, stored ones included
+        "out": str(resolved.out),
+        "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
+        "notes": [*plan.notes, *[mirrored] * bool(mirror)],
+        "trials": _configurations(plan, times, options.data_dir),
+        "searches": searches,
+    }
 
 
 def _concurrent(options: SweepOptions, gpus: float) -> int:
@@ -180,38 +111,24 @@ def _concurrent(options: SweepOptions, gpus: float) -> int:
     return asked if options.address else min(fit, asked)
 
 
-def _in_mirror(plan: Plan, url: str | None, out: Path, missing: list[RunSpec]) -> tuple[int | None, list[RunSpec]]:
-    """Look into a mirror that is a folder of this machine, as into the result folder; others are not asked.
-
-    Returns how many runs would be copied from it (None if unknown), and the runs that neither has.
-    """
-    folder = local_folder(url) if url else None
-    if url is None or folder is None:
-        return None, missing
-    check_place(url, out)
-    request = replace(plan.request, force=False)  # rows are copied, whether or not they are made again
-    left = missing_units(replace(plan, request=request, units=tuple(missing)), Store(folder))
-    return len(missing) - len(left), missing if plan.request.force else left
-
-
 def _times(options: SweepOptions, resolved: Resolved, missing: Sequence[RunSpec]) -> dict[str, Time]:
     """Run key -> time of each missing run: at its algorithm's rate in stored runs, else by a measurement of this CPU.
 
     Where nothing can be measured, the stored runs of other algorithms on the same data set and model must do.
     """
-    rates = RecordedRates(Store(resolved.out), resolved.device)
-    times = {unit.key: Time(*[rates.seconds(unit.algorithm, unit.setting)] * 2) for unit in missing}
+    rates = recorded_rates(Store(resolved.out), resolved.device)
+    times = {unit.key: recorded_time(rates, unit.setting, unit.algorithm) for unit in missing}
     unknown = [unit for unit in missing if not times[unit.key].known]
     measurable = resolved.device == "cpu" and options.backend != "stacked" and not options.address
     paces = measured_paces(unknown, options.cpus_per_trial) if measurable else {}
     for unit in unknown:
         pace = paces.get(program_of(unit))
-        times[unit.key] = estimated_time(unit, pace) if pace else Time(*[rates.seconds_of_any(unit.setting)] * 2)
+        times[unit.key] = estimated_time(unit, pace) if pace else recorded_time(rates, unit.setting)
     return times
 
 
-def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) -> list[Configuration]:
-    """The plan's configurations. `times`: of the runs to do, by run key."""
+def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) -> list[Report]:
+    """The plan's configurations, each in one setting, over its seeds. `times`: of the runs to do, by run key."""
     varied = varied_names(plan.units)
     configurations = []
     for _, members in groupby(plan.units, key=lambda unit: (unit.algorithm, unit.hyperparameters, unit.setting)):
@@ -220,49 +137,49 @@ def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) ->
         to_do = [key for key in keys if key in times]
         time = times[to_do[0]] if to_do else Time(0.0, 0.0)
         configurations.append(
-            Configuration(
-                name=trial_name([unit], varied).removesuffix(f" seed {unit.seed}"),
-                algorithm=unit.algorithm,
-                hyperparameters=dict(unit.hyperparameters),
-                setting=unit.setting.as_dict(),
-                run_keys=keys,
-                to_do=len(to_do),
-                partition=_partition(unit.setting, [member.seed for member in units], data_dir),
-                seconds_per_run=time.middle if time.known else None,
-                seconds_per_run_at_least=time.low if time.known else None,
-                seconds_per_run_at_most=time.high if time.known else None,
-                estimated=time.estimated,
-            )
+            {
+                "name": trial_name([unit], varied).removesuffix(f" seed {unit.seed}"),
+                "algorithm": unit.algorithm,
+                "hyperparameters": dict(unit.hyperparameters),
+                "setting": unit.setting.as_dict(),
+                "run_keys": keys,
+                "to_do": len(to_do),
+                "partition": _partition(unit.setting, [member.seed for member in units], data_dir),
+                "seconds_per_run": time.middle if time.known else None,
+                "seconds_per_run_at_least": time.low if time.known else None,
+                "seconds_per_run_at_most": time.high if time.known else None,
+            }
         )
     return configurations
 
 
-def _searched(plan: Plan, out: Path, times: Sequence[Time]) -> list[Searched]:
-    """Describe the plan's searches, by what is stored of them. `times`: of a run of each."""
+def _searched(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report]:
+    """The plan's searches by Optuna, and the runs that they may add. `times`: of a run of each."""
     if not plan.searches:
         return []
     from bench.executors.optuna_search import histories, remaining, size
 
-    return [
-        Searched(
-            algorithm=search.algorithm,
-            setting=search.setting.as_dict(),
-            space={
-                name: str(one)
-                for name, one in [
-                    *search.tuned.items(),
-                    *((own_name(search.algorithm, name), one) for name, one in search.values.items()),
-                ]
-                if isinstance(one, Range) or len(one.values) > 1
-            },
-            relations=list(search.where),
-            source=search.source,
-            configurations=int(min(plan.request.configurations, size(search))),
-            runs_at_most=plan.request.seeds * remaining(plan, search, past.known),
-            seconds_per_run_at_most=time.high if time.known else None,
+    searches = []
+    for search, past, time in zip(plan.searches, histories(plan, plan.searches, str(out)), times, strict=True):
+        values = {own_name(search.algorithm, name): one for name, one in search.values.items()}
+        space = {name: str(one) for name, one in {**search.tuned, **values}.items() if _several(one)}
+        searches.append(
+            {
+                "algorithm": search.algorithm,
+                "setting": search.setting.as_dict(),
+                "space": space,  # values or interval of each hyper-parameter that has several
+                "relations": list(search.where),
+                "source": search.source,
+                "configurations": int(min(plan.request.configurations, size(search))),  # stored ones included
+                "runs_at_most": plan.request.seeds * remaining(plan, search, past.known),  # still to do
+                "seconds_per_run_at_most": time.high if time.known else None,
+            }
         )
-        for search, past, time in zip(plan.searches, histories(plan, plan.searches, str(out)), times, strict=True)
-    ]
+    return searches
+
+
+def _several(values: Grid | Range) -> bool:
+    return isinstance(values, Range) or len(values.values) > 1
 
 
 def _first_of(search: Search) -> RunSpec:
@@ -271,16 +188,12 @@ def _first_of(search: Search) -> RunSpec:
     return units_of(search, entry(search.algorithm).resolve(values), 1)[0]
 
 
-def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
-    """`feasible`, why not, or `unknown` if the data are not here; of very many seeds the first are drawn."""
+def _partition(setting: Setting, seeds: Iterable[int], data_dir: str | None) -> str:
+    """`feasible`, why not, or `unknown` if the data are not here."""
     from bench.data.splits import split_like
 
     like = split_like(setting)
-    for seed in seeds[:CHECKED_SEEDS]:
-        problem = _infeasible(like, seed, data_dir)
-        if problem:
-            return problem
-    return "feasible" if len(seeds) <= CHECKED_SEEDS else f"feasible (first {CHECKED_SEEDS} of {len(seeds)} seeds)"
+    return next(filter(None, (_infeasible(like, seed, data_dir) for seed in seeds)), "feasible")
 
 
 @cache
@@ -312,16 +225,10 @@ def _memory(setting: Setting, pack: int = 1) -> float:
 
 
 def _table_figures(plan: Plan) -> dict[str, Any]:
-    """A table's figures: of all its cells, of those that can be run here, and of each of its problems."""
-    seeds = plan.request.seeds
-    return {
-        "table": plan.cells[0].printed.table,
-        **_counts(plan.cells, seeds),
-        "here": _counts([cell for cell in plan.cells if not cell.reason], seeds),
-        "problems": [
-            {**problem, **_counts(cells, seeds), "reason": cells[0].reason} for problem, cells in _problems(plan.cells)
-        ],
-    }
+    """A table's figures: of all its cells, and of those that can be run here."""
+    runnable = [cell for cell in plan.cells if not cell.reason]
+    here = _counts(runnable, plan.request.seeds)
+    return {"table": plan.cells[0].printed.table, **_counts(plan.cells, plan.request.seeds), "here": here}
 
 
 def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
@@ -332,74 +239,35 @@ def _counts(cells: Iterable[Cell], seeds: int) -> dict[str, int]:
     return {"printed_cells": len(cells), "models_evaluated": models, "runs": len(distinct_runs(units)) * seeds}
 
 
-def _problems(cells: Sequence[Cell]) -> list[tuple[dict[str, Any], list[Cell]]]:
-    """The cells by data set and fields in which the table's problems differ, and by what prevents running them."""
-    fields = ("alpha", "num_clients", "participation", "local_epochs")
-    varying = [name for name in fields if len({getattr(cell.printed, name) for cell in cells}) > 1]
-    names = ("dataset", *varying)
-    problems: dict[tuple[Any, ...], list[Cell]] = {}
-    for cell in cells:
-        key = (*(getattr(cell.printed, name) for name in names), cell.reason)
-        problems.setdefault(key, []).append(cell)
-    return [(dict(zip(names, key[:-1], strict=True)), alike) for key, alike in problems.items()]
-
-
-def _print_cells(out: Console, plan: Plan) -> None:
-    """Print the table of problems, and a sentence on all of them."""
-    from rich.table import Table
-
-    seeds, problems = plan.request.seeds, _problems(plan.cells)
-    table = Table(*problems[0][0], "algorithms", "printed cells", "models evaluated", "runs", "can be run")
-    for problem, cells in problems:
-        values = ["none" if value is None else str(value) for value in problem.values()]
-        names = dict.fromkeys(cell.printed.algorithm for cell in cells)
-        figures = [str(number) for number in _counts(cells, seeds).values()]
-        table.add_row(*values, " ".join(names), *figures, "no" if cells[0].reason else "yes")
-    out.print(table)
-    out.print(_table_sentence(plan), markup=False, soft_wrap=True)
-
-
 def _table_sentence(plan: Plan) -> str:
     """`Table 3 of fedgkd: 72 printed cells, 216 models evaluated, 216 runs (3 seeds); ...`."""
-
-    def figures(cells: Iterable[Cell]) -> str:
-        numbers = _counts(cells, plan.request.seeds)
-        return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in numbers.items())
-
-    def names(cells: Iterable[Cell]) -> str:
-        return ", ".join(dict.fromkeys(cell.printed.algorithm for cell in cells))
-
-    runnable = [cell for cell in plan.cells if not cell.reason]
-    several = [cell for cell in plan.cells if len(cell.units) > 1]
-    tuned = [cell for cell in several if set(cell.tried) & set(setting_fields())]
-    undecided = [cell for cell in several if cell not in tuned]
+    counts = _counts(plan.cells, plan.request.seeds)
+    figures = ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in counts.items())
     title = f"{name_in_print(plan.cells[0].printed.table)} of {plan.paper}"
-    text = f"{title}: {figures(plan.cells)} ({counted(plan.request.seeds, 'seed')})"
-    if undecided:
-        text += f"; the paper does not tell its choice for {names(undecided)}: every configuration it tried is run"
-    if tuned:
-        fields = ", ".join(dict.fromkeys(name for cell in tuned for name in cell.tried))
-        text += f"; the paper tuned {fields} of {names(tuned)}: every value it tried is run"
-    return text if len(runnable) == len(plan.cells) else f"{text}; here: {figures(runnable)}"
+    text = f"{title}: {figures} ({counted(plan.request.seeds, 'seed')})"
+    several = dict.fromkeys(cell.printed.algorithm for cell in plan.cells if len(cell.units) > 1)
+    if several:
+        text += f"; the paper does not tell its choice for {', '.join(several)}: every configuration it tried is run"
+    return text
 
 
 # As text.
 
 
-def _print_text(plan: Plan, report: PlanReport) -> None:
+def _print_text(plan: Plan, report: Report) -> None:
     out = console()
     if plan.cells:
-        _print_cells(out, plan)
+        out.print(_table_sentence(plan), markup=False, soft_wrap=True)
     if plan.units or plan.searches:
         _print_tables(out, plan, report)
-    lines = [f"note: {note}" for note in report.notes]
+    lines = [f"note: {note}" for note in report["notes"]]
     if plan.units or plan.searches:
-        lines += [_cost(report), *_confirming(plan, report), *_mirror(report)]
+        lines += [_cost(report), *_confirming(plan, report)]
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
 
 
-def _print_tables(out: Console, plan: Plan, report: PlanReport) -> None:
+def _print_tables(out: Console, plan: Plan, report: Report) -> None:
     """Print the setting, every hyper-parameter with all its values and its default, and the configurations."""
     from rich.table import Table
 
@@ -422,17 +290,23 @@ def _print_tables(out: Console, plan: Plan, report: PlanReport) -> None:
     if given:
         out.print(table)
     table = Table("configuration", "seeds", "to do", "partition", "time a run")
-    for one in report.trials:
-        low, high = one.seconds_per_run_at_least, one.seconds_per_run_at_most
+    for one in report["trials"]:
+        low, high = one["seconds_per_run_at_least"], one["seconds_per_run_at_most"]
         time = "unknown" if low is None or high is None else span(low, high)
-        table.add_row(one.name, str(len(one.run_keys)), str(one.to_do), one.partition, time if one.to_do else "stored")
-    if report.trials:
+        table.add_row(
+            one["name"],
+            str(len(one["run_keys"])),
+            str(one["to_do"]),
+            one["partition"],
+            time if one["to_do"] else "stored",
+        )
+    if report["trials"]:
         out.print(table)
-    if report.searches:
-        _print_searches(out, plan, report.searches)
+    if report["searches"]:
+        _print_searches(out, plan, report["searches"])
 
 
-def _print_searches(out: Console, plan: Plan, searches: Sequence[Searched]) -> None:
+def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> None:
     """Print the spaces that Optuna chooses from, and at most how many runs it adds."""
     from rich.table import Table
 
@@ -440,42 +314,40 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Searched]) -> N
     table = Table("chosen by Optuna", "space", "source", "configurations", "runs to do, at most", "time a run, about")
     for search, one in zip(plan.searches, searches, strict=True):
         name = trial_name([_first_of(search)], {search.algorithm: Varied(varied[search.algorithm].fields, ())})
-        seconds = one.seconds_per_run_at_most
+        seconds = one["seconds_per_run_at_most"]
         table.add_row(
             name.removesuffix(" seed 0"),
-            "\n".join([*(f"{name} in {values}" for name, values in one.space.items()), *one.relations]),
-            one.source,
-            str(one.configurations),
-            str(one.runs_at_most),
+            "\n".join([*(f"{name} in {values}" for name, values in one["space"].items()), *one["relations"]]),
+            one["source"],
+            str(one["configurations"]),
+            str(one["runs_at_most"]),
             "unknown" if seconds is None else duration(seconds),
         )
     out.print(table)
 
 
-def _cost(report: PlanReport) -> str:
+def _cost(report: Report) -> str:
     """The runs to do, their time, memory and disk."""
-    runs = f"{counted(report.runs, 'run')}, {report.to_do} to do"
-    chosen = sum(one.runs_at_most for one in report.searches)
-    if not report.to_do and not chosen:
-        return f"{runs}: all are stored in {report.out}{' or its mirror' if report.mirror else ''}"
-    if report.packs:
-        sizes = sorted(Counter(report.packs).items(), reverse=True)
-        listed = ", ".join(f"{number} × {counted(size, 'run')}" for size, number in sizes)
-        runs += f" in {counted(len(report.packs), 'pack')} ({listed})"
-    if report.searches:
+    runs = f"{counted(report['runs'], 'run')}, {report['to_do']} to do"
+    chosen = sum(one["runs_at_most"] for one in report["searches"])
+    if not report["to_do"] and not chosen:
+        return f"{runs}: all are stored in {report['out']}"
+    if report["packs"]:
+        runs += f" in {counted(len(report['packs']), 'pack')} of at most {counted(max(report['packs']), 'run')}"
+    if report["searches"]:
         runs += f", and at most {chosen} that Optuna chooses"
-    if report.seconds_at_most is None:
-        known = f"at least {duration(report.seconds_at_least)}" if report.seconds_at_least else "unknown"
-        time = f"{known} (no recorded rate for {', '.join(report.models_without_rate)} here)"
+    if report["seconds_at_most"] is None:
+        known = f"at least {duration(report['seconds_at_least'])}" if report["seconds_at_least"] else "unknown"
+        time = f"{known} (no recorded rate for {', '.join(report['models_without_rate'])} here)"
     else:
-        time = f"about {span(report.seconds_at_least, report.seconds_at_most)}"
-        time += " (estimated from counted steps and a short measurement of this machine)" * report.estimated
-    trials = (len(report.packs) or report.to_do) + chosen
-    at_once = min(trials, report.concurrent_trials)
-    memory, disk = _size(report.memory_bytes_per_trial), _size(report.disk_bytes)
+        time = f"about {span(report['seconds_at_least'], report['seconds_at_most'])}"
+        time += " (estimated from counted steps and a short measurement of this machine)" * report["estimated"]
+    trials = (len(report["packs"]) or report["to_do"]) + chosen
+    at_once = min(trials, report["concurrent_trials"])
+    memory, disk = _size(report["memory_bytes_per_trial"]), _size(report["disk_bytes"])
     return (
         f"{runs}; time {time} with {counted(at_once, 'trial')} at once; memory about {memory} a trial; disk about "
-        f"{disk} in {report.out}"
+        f"{disk} in {report['out']}"
     )
 
 
@@ -484,26 +356,12 @@ def _size(count: float) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
 
 
-def _confirming(plan: Plan, report: PlanReport) -> Iterator[str]:
+def _confirming(plan: Plan, report: Report) -> Iterator[str]:
     """The runs that may follow the search, which the other figures leave out."""
-    most, seeds = report.confirming_runs_at_most, plan.request.confirm
+    most, seeds = report["confirming_runs_at_most"], plan.request.confirm
     if most:
-        choices = counted(most * len(seeds) // sum(seeds), "configuration")
+        choices = counted(most // seeds, "configuration")
         yield (
             f"then, not counted above, at most {counted(most, 'run')}, stored ones included: {choices} that the search "
-            f"chooses (one for each algorithm and cell), on {confirming_seeds(plan.request)}"
+            f"chooses (one for each algorithm and cell), on {counted(seeds, 'seed')}"
         )
-
-
-def _mirror(report: PlanReport) -> Iterator[str]:
-    """The runs that would be copied from and to the mirror."""
-    if not report.mirror:
-        return
-    stored = report.stored_in_mirror
-    if stored is None:
-        there = "a dry run asks nothing of the network; what it has is brought first, and not run again"
-    elif stored:
-        there = f"it has {stored} of the runs that {report.out} lacks, and they are brought first"
-    else:
-        there = f"it has none of the runs that {report.out} lacks"
-    yield f"mirror {report.mirror}: {there}; the rows and states of this sweep are copied to it as they come"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from bench.execution import Execution
 from bench.planning.model import Plan, Search
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.terminal.console import say
+from bench.terminal.words import counted
 from leaderboards.shell_text import shell_command
 
 
@@ -109,6 +110,17 @@ def prepare_data(plan: Plan, units: Sequence[RunSpec], execution: Execution) -> 
                     f"model {setting.model!r} takes its statistics over a batch, and a client has {smallest} sample: "
                     "use fewer clients, a larger alpha, or a model without BatchNorm"
                 )
+
+
+def track_notes(plan: Plan, units: Sequence[RunSpec], out: Path, track: Sequence[str]) -> Iterator[str]:
+    """Say what `--track` would add: numbers of a printed table, and files of stored runs. `units`: those to do."""
+    if "local" not in track and any(cell.column == "local_accuracy_mean" for cell in plan.cells):
+        yield "some printed numbers are of clients' own models, which only --track local measures"
+    to_do = {unit.key for unit in units}
+    stored = [unit for unit in plan.units if unit.key not in to_do] if track else []
+    lacking = sum(not set(track) <= artifacts.held(out, unit.key) for unit in stored)
+    if lacking:
+        yield f"{counted(lacking, 'stored run')} without all of {', '.join(track)}: --force runs what is stored again"
 
 
 # The stored model of `--start-from`.

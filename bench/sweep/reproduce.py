@@ -7,7 +7,6 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from bench.compare.filters import run_of_key
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out, resolve_device
 from bench.planning.request import find_algorithm
-from bench.planning.run_spec import RunSpec, setting_identity, setting_of
+from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.values import result_folder, split_list
 from bench.terminal.words import DATA_DIR, IMPORT, counted
@@ -98,39 +97,18 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     """The run that a row came from; raises UsageError if its algorithm is unknown here, or another version by now."""
-    name = _algorithm_of(row["algorithm"])
+    name = find_algorithm(row["algorithm"]).name
     setting = setting_of(row["setting_json"])
     paper = None if _empty(row["paper"]) else row["paper"]
     unit = RunSpec(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
     if row["run_key"] not in unit.rows.values():
-        then, now = json.loads(row["setting_json"]), setting_identity(setting)
-        kinds = ("dataset", "model", "partition")
-        changed = [f"{one} {then[one]}" for one in kinds if then.get(f"{one}_version") != now.get(f"{one}_version")]
-        if changed:
-            raise UsageError(
-                f"the row's {' and '.join(changed)} was another one: its source or its data have changed, or are not "
-                "here"
-            )
         commit = row["git_commit"]
         advice = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"
         raise UsageError(
-            f"the row was made by another version of {name} or of the settings: its key is {row['run_key'][:16]}, that "
-            f"of the same values is {unit.key[:16]} here{advice}"
+            f"the row was made by another version of {name}, or of its data, model or settings: its key is "
+            f"{row['run_key'][:16]}, that of the same values is {unit.key[:16]} here{advice}"
         )
     return unit
-
-
-def _algorithm_of(row_name: str) -> str:
-    """The algorithm whose run yields rows of this name; those of an algorithm from outside may have a suffix."""
-    try:
-        return find_algorithm(row_name).name
-    except UsageError:
-        for end in range(len(row_name) - 1, 0, -1):
-            with suppress(UsageError):
-                algorithm = find_algorithm(row_name[:end])
-                if row_name in algorithm.rows.values():
-                    return algorithm.name
-        raise
 
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:

@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING
 
 from algorithms import entry
 from bench import provenance
-from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
+from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
 from bench.execution import Execution, default_out
+from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
-from bench.executors.trials import Outcome, Resources, missing_units, trials_of
-from bench.planning.cost_model import RecordedRates
-from bench.planning.model import Plan, Search
+from bench.executors.trials import Outcome, Resources, missing_units, searched_rows, trials_of
+from bench.planning.model import Plan, units_of
 from bench.planning.run_spec import RunSpec, setting_identity
 from bench.sweep.options import SweepOptions
-from bench.sweep.preflight import check_algorithms, check_out, prepare_data
-from bench.sweep.resolve import Resolved, pack_notes, trial_share
-from bench.terminal.console import UnreadError, report_problem, say, tell
+from bench.sweep.preflight import check_algorithms, check_out, prepare_data, track_notes
+from bench.sweep.resolve import Resolved, trial_share
+from bench.terminal.console import UnreadError, say, tell
 from bench.terminal.words import counted
 from leaderboards import Store, StoreError, canonical_json
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
-    from bench.executors.events import Observer
-    from bench.executors.progress import Ahead
     from search_spaces import Value
 
 
@@ -49,18 +47,14 @@ def run(
     check_out(resolved.out)
     store, began = Store(resolved.out), monotonic()
     status = _train(plan, options, argv, resolved, confirming)
-    try:
-        confirmed_at = None
-        if plan.request.confirm:
-            from bench.planning.confirm import confirmation, tuned_at
+    confirmed_at = None
+    if plan.request.confirm:
+        from bench.planning.confirm import confirmation, tuned_at
 
-            confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
-            if plan.units and status in (EXIT_OK, EXIT_FAILED):
-                status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
-        _make_tables(plan, store, options.json, confirmed_at)
-    except KeyboardInterrupt:
-        message = "interrupted: runs that have ended are stored; the same command without --force does the rest"
-        return report_problem(KeyboardInterrupt(message), EXIT_INTERRUPTED)
+        confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
+        if plan.units and status in (EXIT_OK, EXIT_FAILED):
+            status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
+    _make_tables(plan, store, options.json, confirmed_at)
     return status
 
 
@@ -73,17 +67,18 @@ def _train(
     spent: float = 0.0,
 ) -> int:
     """Run what is missing of a plan; returns the exit status. `spent`: seconds of the time budget that are over."""
-    from bench.executors.progress import make_display
-    from bench.sweep.track import Tracking
-
     out = resolved.out
     store = Store(out)
     units = missing_units(plan, store)
-    tracking = Tracking(plan, units, out, options.track, options.force)
     saved = sum((out / "state" / unit.key / "manifest.json").exists() for unit in units)
     _announce(plan, units, 0 if options.force else saved)
-    say(*tracking.before(), *pack_notes(options, resolved))
-    with _logs(options, plan, units, store) as observers:
+    say(*track_notes(plan, units, out, options.track))
+    logs: AbstractContextManager[list[Observer]] = nullcontext([])
+    if options.log:
+        from bench.executors.logs import logged
+
+        logs = logged(options.log, plan, units, store, options.offline)
+    with logs as observers:
         if not (units or plan.searches):
             return EXIT_OK
         execution = Execution(
@@ -102,7 +97,7 @@ def _train(
             executor=options.executor,
             concurrent=options.max_concurrent,
             cpus=options.cpus_per_trial,
-            gpus=trial_share(options, resolved, plan, units, store),
+            gpus=trial_share(options, resolved, plan, units),
             address=options.address,
             time_budget=None if options.time_budget is None else max(0.0, options.time_budget - spent),
             pack=resolved.pack,
@@ -111,13 +106,12 @@ def _train(
         if not options.uncertified:
             execution = replace(execution, certified=check_algorithms([*units, *plan.searches]))
         prepare_data(plan, [*units, *confirming], execution)
-        display = make_display(_ahead(plan, units, execution, resources.pack), options.quiet)
+        display = make_display(*_ahead(plan, units, out, resources.pack), options.quiet)
         try:
             outcome = run_plan(plan, units, execution, resources, display, observers)
         finally:
             display.close()
         _say_ended(outcome, options)
-        say(*tracking.after())
     vanished = missing_units(replace(plan, request=replace(plan.request, force=False), units=tuple(units)), store)
     if outcome.exit_status == EXIT_OK and vanished:
         raise EnvironmentProblem(
@@ -127,39 +121,17 @@ def _train(
     return outcome.exit_status
 
 
-def _logs(
-    options: SweepOptions, plan: Plan, units: Sequence[RunSpec], store: Store
-) -> AbstractContextManager[list[Observer]]:
-    """The observers that `--log` asks for."""
-    if not options.log:
-        return nullcontext([])
-    from bench.executors.log_writer import logged
-
-    return logged(options.log, plan, units, store, offline=options.offline, fresh=options.force)
-
-
-def _ahead(plan: Plan, units: Sequence[RunSpec], execution: Execution, pack: int) -> Ahead:
-    """The trials to come and their work, by the rates of stored runs."""
-    from bench.executors.progress import Ahead
-
-    rates = RecordedRates(Store(Path(execution.out)), execution.device)
-
-    def work(units: Sequence[RunSpec]) -> float:
-        return sum(rates.work(unit.algorithm, unit.setting) for unit in units)
-
+def _ahead(plan: Plan, units: Sequence[RunSpec], out: Path, pack: int) -> tuple[int, float]:
+    """The number of trials to come, and their work together."""
     trials = trials_of(plan, units, pack)
-    chosen: list[tuple[int, Search]] = []
+    count, work = len(trials), sum(map(work_of, trials))
     if plan.searches:
         from bench.executors.optuna_search import histories, remaining
 
-        past = histories(plan, plan.searches, execution.out)
-        chosen = [(remaining(plan, search, one.known), search) for search, one in zip(plan.searches, past, strict=True)]
-    searched = sum(plan.request.seeds * count * rates.work(one.algorithm, one.setting) for count, one in chosen)
-    return Ahead(
-        trials=len(trials) + sum(count for count, _ in chosen),
-        work=sum(map(work, trials)) + searched,
-        of=lambda trial: work(trial.units),
-    )
+        for search, past in zip(plan.searches, histories(plan, plan.searches, str(out)), strict=True):
+            wanted = remaining(plan, search, past.known)
+            count, work = count + wanted, work + wanted * work_of(units_of(search, {}, plan.request.seeds))
+    return count, work
 
 
 def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
@@ -192,18 +164,10 @@ def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[
     """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
     from leaderboards.rows.segments import compact_if_many
 
-    try:
+    with suppress(OSError, StoreError):  # the next sweep does it
         compact_if_many(store.out)
-    except (OSError, StoreError) as error:
-        later = shell_command("bench.boards", "compact", store.out)
-        say(f"the small files of this folder were not compacted ({error}); `{later}` does it")
-    try:
-        if store.status():
-            store.rebuild()
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"the leaderboard cannot be written: {error}; the runs are stored, give the same command again"
-        ) from None
+    if store.status():
+        store.rebuild()
     if confirmed_at is not None and not plan.units:
         say("no configuration has finished on seed 0 yet: there is none to confirm")
     with suppress(UnreadError):  # a closed pipe does not change how the trials ended
@@ -219,8 +183,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
     settings = {canonical_json(setting_identity(one)) for one in {unit.setting for unit in plan.units}}
     if plan.searches:
-        runs = Store(out).runs(columns=("algorithm", "setting_json"))
-        settings |= {text for _, text in plan.of_searches(zip(runs.algorithm, runs.setting_json, strict=True))}
+        settings |= set(searched_rows(plan, Store(out)).setting_json)
     print_leaderboard(
         out,
         where={"algorithm": sorted(names), "setting_json": sorted(settings)},

@@ -67,20 +67,6 @@ def seed_count(text: str) -> int:
         raise argparse.ArgumentTypeError(message) from None
 
 
-def seed_counts(text: str) -> tuple[int, ...]:
-    """Read `--confirm`'s number of seeds, or its numbers for each combination of `--confirm-at`'s values."""
-    return tuple(map(seed_count, split_list([text])))
-
-
-def gpu_share(text: str) -> float | str:
-    """Read the value of `--gpus-per-trial`: `auto`, or a share of a GPU, or GPUs."""
-    try:
-        return text if text == "auto" else float(text)
-    except ValueError:
-        message = f"{text!r} is neither auto nor a share of a GPU such as 0.25"
-        raise argparse.ArgumentTypeError(message) from None
-
-
 def tracks_of(words: Iterable[str]) -> tuple[str, ...]:
     """Parse `--track`: names of `TRACKS`, each once and in their order. Raises UsageError for an unknown name."""
     return _some_of(words, TRACKS, "way to --track")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from leaderboards.shell_text import typed
@@ -16,7 +16,6 @@ OUTS = "result folders, or files of rows (default $FEDKD_OUT, else leaderboards)
 
 KEY_SHOWN = 16  # characters of a run key, which tell it from all others of a folder
 
-_LISTED = 3  # values up to which each is named
 _KEYS_LISTED = 5
 FOLDED_WIDTH = 28  # characters of the column of hyper-parameters
 
@@ -48,12 +47,6 @@ def span(low: float, high: float) -> str:
 def text(value: Any) -> str:
     """Shorten a value of a setting or a hyper-parameter, as it is typed: `0.1`, `sgd`, `true`, `none`."""
     return f"{value:g}" if isinstance(value, float) else typed(value)
-
-
-def spread(values: Iterable[Any]) -> str:
-    """Distinct values in ascending order: `0.1,0.5`; of many the first and the last, `0.01...15`."""
-    found = [text(value) for value in sorted(set(values), key=in_order)]
-    return ",".join(found) if len(found) <= _LISTED else f"{found[0]}...{found[-1]}"
 
 
 def run_keys(keys: Sequence[str]) -> str:

@@ -42,14 +42,13 @@ class Run:
         error: why it failed, with its `traceback`, as Python prints it.
         pack: runs that share its program.
         complaint: which value stopped being finite.
-        began: the round at which it began here: of its saved state, or of its stored rows.
     """
 
     def __init__(self, unit: RunSpec, execution: Execution, here: bool = True) -> None:
         self.unit, self.execution, self._here = unit, execution, here
         self.status, self.error, self.traceback, self.complaint = "running", "", "", ""
         self.simulation: Simulation | None = None
-        self.pack, self.began, self._kept = 1, 0, 0
+        self.pack, self._kept = 1, 0
         self.store = Store(Path(execution.out))
         self.folder = StateFolder(Path(execution.out) / "state" / unit.key, unit.named_by)
         self._lock = FileLock(f"{self.folder.path}.lock", thread_local=False)  # whichever thread ends the run
@@ -73,7 +72,7 @@ class Run:
             if self.execution.force:
                 self.folder.remove()
             self._build()
-        self.began = self._kept = self.round
+        self._kept = self.round
 
     def save_or_finish(self) -> None:
         """After some rounds, store the rows if the run is done, or the state if that is due."""

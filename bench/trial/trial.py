@@ -101,11 +101,10 @@ class RunGroup:
     def report(self) -> dict[str, Any]:
         """Report where the trial stands: `done`, `status`, and the results of its runs.
 
-        `accuracy` and `best_accuracy` are means over the runs, `round` is their largest, `rounds_done` and
-        `rounds_before` (done when the trial began here) are sums, and `objective` is the best configuration's. The
-        status `environment` means that the user has to mend something; `ends_sweep` tells whether other trials would
-        meet it, too. `unusable` counts the runs with an unusable state. With `report_curves`, `statuses` has the status
-        of each row's run by run key.
+        `accuracy` and `best_accuracy` are means over the runs, `round` is their largest, `rounds_done` their sum, and
+        `objective` is the best configuration's. The status `environment` means that the user has to mend something;
+        `ends_sweep` tells whether other trials would meet it, too. `unusable` counts the runs with an unusable state.
+        With `report_curves`, `statuses` has the status of each row's run by run key.
         """
         statuses = [run.status for run in self.runs]
         rows = {key: run.status for run in self.runs for key in run.unit.rows.values()}
@@ -123,7 +122,6 @@ class RunGroup:
         return {
             "round": max(run.round for run in self.runs),
             "rounds_done": sum(run.round for run in self.runs),
-            "rounds_before": sum(run.began for run in self.runs),
             "accuracy": _mean([run.latest() for run in self.runs]),
             "best_accuracy": _mean([run.measure("accuracy") for run in self.runs]),
             "objective": self._objective(),

@@ -1,0 +1,413 @@
+"""`--log`: a sweep's rows in TensorBoard, Weights & Biases or MLflow while they grow, by a thread of the driver.
+
+Every result row is one run of a tool: steps are rounds, keys are the curve's metrics and `best_accuracy`, the best test
+accuracy so far. Ray Tune's own callbacks would give one run for all seeds of a trial and all rows of a run, and steps
+that count reports instead of rounds. The stored curves stay the source: a run that goes on after an interruption gives
+its whole curve again, and is written anew.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import queue
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bench.errors import EnvironmentProblem
+from bench.executors.progress import Observer, Watched
+from bench.executors.trials import searched_rows
+from bench.planning.model import Plan
+from bench.planning.run_spec import RunSpec, row_entry
+from bench.terminal.console import say
+from bench.terminal.words import counted
+from leaderboards import Store
+from leaderboards.rows.frames import records
+
+if TYPE_CHECKING:
+    from bench.engine.simulation import Point
+
+PROJECT = "fedkd-bench"  # of Weights & Biases and MLflow, unless their own variables name another
+# The columns of TensorBoard's HPARAMS besides hyper-parameters: all fields of the setting would be too many.
+HPARAMS = ("algorithm", "dataset", "model", "partition", "alpha", "participation", "rounds", "lr", "seed", "run_key")
+MLFLOW_BATCH = 1000  # metrics that MLflow takes at once
+MLFLOW_STATUS = {"finished": "FINISHED", "stopped": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+CLOSE_SECONDS = 60.0  # a tool that hangs may not keep a finished sweep from ending
+MESSAGE_LENGTH = 200
+WHOLE = ("finished", "stopped")  # statuses of rows with a curve
+
+Rounds = Mapping[int, Mapping[str, float]]  # round -> metric -> value, rounds ascending
+Config = Mapping[str, Any]  # of a row, named like the columns of `runs`; `hp_*` are hyper-parameters
+
+
+class Tool(Protocol):
+    """A tool with one run for each row; `look` is how a person sees them."""
+
+    look: str
+
+    def begin(self, name: str, config: Config) -> Any:
+        """Open a row's run, anew if the tool has it already; return the tool's handle of it."""
+
+    def write(self, run: Any, rounds: Rounds) -> None:
+        """Write the values of some rounds so that they can be seen at once."""
+
+    def end(self, run: Any, status: str) -> None:
+        """Close a run: finished, failed, stopped or interrupted."""
+
+
+class TensorBoard:
+    """A folder of event files for each row, with its usual columns under HPARAMS.
+
+    Written without `SummaryWriter`, whose thread dies of a full disk, after which its callers wait for ever.
+    """
+
+    def __init__(self, folder: Path, offline: bool) -> None:
+        from tensorboardX import event_file_writer, summary
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        self._writer, self._hparams = event_file_writer.EventsWriter, summary.hparams
+        self._event, self._summary = event_pb2, summary_pb2.Summary
+        self._folder = folder / "tensorboard"
+        self.look = f"tensorboard --logdir {self._folder}"
+
+    def begin(self, name: str, config: Config) -> Any:
+        """Begin a new file beside older ones, beyond which an open TensorBoard may not look."""
+        folder = self._folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        file = self._writer(str(folder / "events"))
+        # A reader forgets here the older files' values from step 0 on.
+        self._put(file, session_log=self._event.SessionLog(status=self._event.SessionLog.START))
+        columns = {name: value for name, value in config.items() if name in HPARAMS or name.startswith("hp_")}
+        *first, last = self._hparams(columns, ["best_accuracy", "accuracy"])
+        for content in first:
+            self._put(file, summary=content)
+        return file, last
+
+    def write(self, run: Any, rounds: Rounds) -> None:
+        """Write one event for each round."""
+        for at, values in rounds.items():
+            named = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+            self._put(run[0], step=at, summary=self._summary(value=named))
+        run[0].flush()
+
+    def end(self, run: Any, status: str) -> None:
+        """Close the file; TensorBoard tells only sessions that ended from others."""
+        file, last = run
+        if status in WHOLE:
+            self._put(file, summary=last)
+        file.close()
+
+    def _put(self, file: Any, **content: Any) -> None:
+        file.write_event(self._event.Event(wall_time=time.time(), **content))
+
+
+class Wandb:
+    """A run of Weights & Biases for each row, whose name is its id; entity, project and mode are wandb's variables.
+
+    Raises EnvironmentProblem if it would go online, and there is no key.
+    """
+
+    def __init__(self, folder: Path, offline: bool) -> None:
+        import wandb
+
+        mode = "offline" if offline else os.environ.get("WANDB_MODE", "online")
+        if mode == "online" and not wandb.login(prompt=False, verify=False):
+            raise EnvironmentProblem(
+                "--log wandb: no API key of Weights & Biases is here; `wandb login` stores one, and WANDB_MODE=offline "
+                f"keeps the runs in {folder / 'wandb'}"
+            )
+        self._wandb, self._mode, self._folder = wandb, mode, folder
+        self._project = os.environ.get("WANDB_PROJECT", PROJECT)
+        synced = f"wandb sync {folder / 'wandb'}/offline-run-*"
+        self.look = synced if mode == "offline" else f"W&B {self._project}"
+
+    def begin(self, name: str, config: Config) -> Any:
+        """Begin a run anew: without `resume` the server drops what it has of the id."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._mode == "offline":
+            for old in (self._folder / "wandb").glob(f"offline-run-*-{name}"):
+                shutil.rmtree(old)
+        return self._wandb.init(
+            project=self._project,
+            id=name,
+            name=name,
+            group=config["algorithm"],
+            config=dict(config),
+            dir=str(self._folder),
+            mode=self._mode,
+            reinit="create_new",
+            settings=self._wandb.Settings(silent=True, console="off", x_disable_stats=True),
+        )
+
+    def write(self, run: Any, rounds: Rounds) -> None:
+        """Log a step for each round."""
+        for at, values in rounds.items():
+            run.log(dict(values), step=at)
+
+    def end(self, run: Any, status: str) -> None:
+        """Set status and exit code."""
+        run.summary["status"] = status
+        run.finish(exit_code=0 if status in WHOLE else 1)
+
+
+class Mlflow:
+    """A run of MLflow for each row, found again by its tag `run_key`; store and experiment are MLflow's variables.
+
+    Raises EnvironmentProblem if the store needs the network and `offline` is set.
+    """
+
+    def __init__(self, folder: Path, offline: bool) -> None:
+        # Nothing is sent anywhere that the user has not named.
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow import entities
+        from mlflow.tracking import MlflowClient
+
+        for chatty in ("alembic", "mlflow"):
+            logging.getLogger(chatty).setLevel(logging.WARNING)
+        folder = folder / "mlflow"
+        folder.mkdir(parents=True, exist_ok=True)
+        named = os.environ.get("MLFLOW_TRACKING_URI")
+        store = named or f"sqlite:///{folder / 'mlflow.db'}"
+        if offline and not store.startswith(("sqlite:", "file:", "/")):
+            raise EnvironmentProblem(f"--offline: MLflow's store is {store}; unset MLFLOW_TRACKING_URI, or log online")
+        self.look = f"mlflow ui --backend-store-uri {store}"
+        self._client, self._entities = MlflowClient(store), entities
+        experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+        known = self._client.get_experiment_by_name(experiment)
+        artifacts = None if named else (folder / "artifacts").as_uri()
+        self._experiment = known.experiment_id if known else self._client.create_experiment(experiment, artifacts)
+
+    def begin(self, name: str, config: Config) -> Any:
+        """Begin a run in place of the one that the store has of this row."""
+        key = config["run_key"]
+        for old in self._client.search_runs([self._experiment], f"tags.run_key = '{key}'"):
+            self._client.delete_run(old.info.run_id)
+        tags = {"run_key": key, "mlflow.source.name": PROJECT, "algorithm": config["algorithm"]}
+        run: str = self._client.create_run(self._experiment, run_name=name, tags=tags).info.run_id
+        self._client.log_batch(run, params=[self._entities.Param(name, str(value)) for name, value in config.items()])
+        return run
+
+    def write(self, run: Any, rounds: Rounds) -> None:
+        """Write many rounds at once."""
+        now = int(1000 * time.time())
+        metrics = [self._entities.Metric(*point, now, at) for at, values in rounds.items() for point in values.items()]
+        for start in range(0, len(metrics), MLFLOW_BATCH):
+            self._client.log_batch(run, metrics=metrics[start : start + MLFLOW_BATCH])
+
+    def end(self, run: Any, status: str) -> None:
+        """Set MLflow's own status."""
+        self._client.set_terminated(run, MLFLOW_STATUS[status])
+
+
+TOOLS: Mapping[str, Callable[[Path, bool], Tool]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
+
+
+def make_tools(names: Iterable[str], out: Path, offline: bool) -> dict[str, Tool]:
+    """Make some of `bench.execution.LOGS`, whose files lie in `OUT/logs`.
+
+    Raises EnvironmentProblem if a package is not installed, there is no key, or the store cannot be used.
+    """
+    tools: dict[str, Tool] = {}
+    for name in names:
+        try:
+            tools[name] = TOOLS[name](out / "logs", offline)
+        except EnvironmentProblem:
+            raise
+        except ImportError as error:
+            advice = f'pip install "fedkd-bench[{name}]"'
+            raise EnvironmentProblem(f"--log {name} needs a package that is not here: {advice} ({error})") from error
+        except Exception as error:
+            raise EnvironmentProblem(f"--log {name} cannot be used: {_first_line(error)}") from error
+    return tools
+
+
+@dataclass
+class _Curve:
+    """A row under way: the handle of each tool that has begun it, and the best accuracy that it has reached."""
+
+    config: Config
+    runs: dict[str, Any] = field(default_factory=dict)
+    best: float = math.nan
+
+    @property
+    def name(self) -> str:
+        """`fedavg-0123456789abcdef`: the algorithm, and the first characters of the key, as in the row's own files."""
+        return f"{re.sub(r'[^A-Za-z0-9_.-]', '_', self.config['algorithm'])}-{self.config['run_key'][:16]}"
+
+
+class LogWriter(Observer):
+    """An observer that writes the rows of a sweep.
+
+    A tool that fails is left out from then on, with one warning: no run is touched by it, and the next command with the
+    same `--log` writes what is missing from the stored curves. `OUT/logs/NAME/.written` lists the rows that a tool has
+    to their end.
+    """
+
+    needs_curves = True
+
+    def __init__(self, tools: Mapping[str, Tool], out: Path) -> None:
+        self.tools = dict(tools)
+        self._files = {name: out / "logs" / name / ".written" for name in tools}
+        self._curves: dict[str, _Curve] = {}
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="logs", daemon=True)
+        self._thread.start()
+
+    def reported(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Write the new points of a report."""
+        self._jobs.put(partial(self._write, trial.units, report["curves"]))
+
+    def ended(self, trial: Watched, report: Mapping[str, Any]) -> None:
+        """Close the trial's rows; a run that was still running ends as the trial did."""
+        statuses = {key: status for key, status in report.get("statuses", {}).items() if status != "running"}
+        for unit in trial.units:
+            for key in unit.rows.values():
+                self._jobs.put(partial(self._end, key, statuses.get(key, report["status"])))
+
+    def catch_up(self, store: Store, keys: Collection[str]) -> int:
+        """Write the stored rows among `keys` that a tool lacks; returns their number. A row without its curve waits."""
+        written = {name: file.read_text().splitlines() for name, file in self._files.items() if file.exists()}
+        runs = store.runs()
+        lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+        for row in records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)]):
+            line = f"{row['run_key']} {row['status']}"
+            if names := [name for name in self.tools if line not in written.get(name, ())]:
+                lacking[row["run_key"]] = row, names
+        curves = store.curves(lacking).groupby("run_key")
+        for key, points in curves[["round", "metric", "value"]]:
+            self._jobs.put(
+                partial(self._write_stored, *lacking[str(key)], list(points.itertuples(index=False, name=None)))
+            )
+        return len(curves)
+
+    def close(self) -> None:
+        """End the open runs as interrupted, and wait until all is written."""
+        self._jobs.put(None)
+        with suppress(KeyboardInterrupt):
+            self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            _warn(f"--log {','.join(self.tools)} has not finished and is left")
+
+    def _work(self) -> None:
+        while job := self._jobs.get():
+            job()
+        for key in list(self._curves):
+            self._end(key, "interrupted")
+
+    def _write(self, units: Sequence[RunSpec], curves: Mapping[str, Sequence[Point]]) -> None:
+        for unit in units:
+            for suffix, key in unit.rows.items():
+                if curves.get(key):
+                    if key not in self._curves:
+                        identity = unit.identity(row_entry(unit.algorithm, suffix))
+                        self._curves[key] = _Curve(_config(key, unit.paper, *identity))
+                    self._add(self._curves[key], curves[key], list(self.tools))
+
+    def _write_stored(self, row: Mapping[str, Any], names: Sequence[str], points: Sequence[Point]) -> None:
+        """Write the whole stored curve of a row to some tools."""
+        values, setting = json.loads(row["hp_json"]), json.loads(row["setting_json"])
+        identity = row["algorithm"], row["algorithm_version"], values, setting, row["seed"]
+        curve = _Curve(_config(row["run_key"], row["paper"], *identity))
+        self._add(curve, points, names)
+        self._close(curve, row["status"])
+
+    def _add(self, curve: _Curve, points: Iterable[Point], names: Sequence[str]) -> None:
+        """Give new points to some tools, with `best_accuracy`."""
+        rounds: dict[int, dict[str, float]] = {}
+        for at, metric, value in sorted(points):
+            rounds.setdefault(at, {})[metric] = value
+        for metrics in rounds.values():
+            accuracy = metrics.get("accuracy", curve.best)
+            curve.best = curve.best if curve.best >= accuracy else accuracy
+            metrics["best_accuracy"] = curve.best
+        for name, tool in self._asked(names):
+            with self._guarded(name):
+                if name not in curve.runs:
+                    curve.runs[name] = tool.begin(curve.name, curve.config)
+                tool.write(curve.runs[name], rounds)
+
+    def _end(self, key: str, status: str) -> None:
+        curve = self._curves.pop(key, None)
+        if curve:
+            self._close(curve, status if status in (*WHOLE, "failed") else "interrupted")
+
+    def _close(self, curve: _Curve, status: str) -> None:
+        for name, tool in self._asked(curve.runs):
+            with self._guarded(name):
+                tool.end(curve.runs[name], status)
+                if status in WHOLE:
+                    self._files[name].parent.mkdir(parents=True, exist_ok=True)
+                    with self._files[name].open("a") as file:
+                        file.write(f"{curve.config['run_key']} {status}\n")
+
+    def _asked(self, names: Iterable[str]) -> list[tuple[str, Tool]]:
+        """The tools among `names` that have not failed."""
+        return [(name, self.tools[name]) for name in names if name in self.tools]
+
+    @contextmanager
+    def _guarded(self, name: str) -> Iterator[None]:
+        """Leave a tool out that fails."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            del self.tools[name]
+            _warn(f"--log {name} failed and is left out, the runs go on: {_first_line(error)}")
+
+
+def _config(
+    key: str,
+    paper: str | None,
+    algorithm: str,
+    version: int,
+    hyperparameters: Mapping[str, Any],
+    setting: Mapping[str, Any],
+    seed: int,
+) -> Config:
+    named = {f"hp_{name}": value for name, value in hyperparameters.items()}
+    about = {"seed": seed, "algorithm": algorithm, "algorithm_version": version, "paper": paper, "run_key": key}
+    return {**named, **setting, **about}
+
+
+@contextmanager
+def logged(
+    names: Sequence[str], plan: Plan, to_do: Sequence[RunSpec], store: Store, offline: bool
+) -> Iterator[list[Observer]]:
+    """Make the observers that `--log` asks for, write the stored rows that they lack, and close them at the end.
+
+    `to_do` are the plan's runs that are not stored. Raises EnvironmentProblem if a tool is not installed or cannot be
+    used.
+    """
+    writer = LogWriter(make_tools(names, store.out, offline), store.out)
+    try:
+        # Keys of the sweep's rows that are not about to be made; some may not be stored.
+        coming = {unit.key for unit in to_do}
+        keys = {key for unit in plan.units if unit.key not in coming for key in unit.rows.values()}
+        if plan.searches:
+            keys |= set(searched_rows(plan, store).run_key)
+        if late := writer.catch_up(store, keys):
+            say(f"curves of {counted(late, 'stored run')} are logged, too")
+        yield [writer]
+    finally:
+        writer.close()
+    say(*(f"curves: {tool.look}" for tool in writer.tools.values()))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:MESSAGE_LENGTH]
+
+
+def _warn(text: str) -> None:
+    """Warn on stderr, which a live display takes and shows above its bars."""
+    sys.stderr.write(f"warning: {text}; the same command, given again, writes what is missing there\n")
+    sys.stderr.flush()
