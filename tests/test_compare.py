@@ -157,15 +157,6 @@ def test_no_width_cuts_a_number(out, terminal, monkeypatch, capsys, width):
     assert max(map(len, shown.splitlines())) <= max(width, 55)  # the names and one column
 
 
-def test_an_encoding_without_greek_gets_plain_characters(out):
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print_leaderboard(out, file=stream)
-    stream.seek(0)
-    shown = stream.read()
-    assert "alpha = 0.1" in shown
-    assert "62.00 +- 2.00 (3)" in shown
-
-
 def test_markdown(out, capsys):
     assert compare(out, "--format", "md", "--dataset", "cifar10", "--metric", "best") == 0
     shown = capsys.readouterr().out

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from algorithms import ALGORITHMS
-from bench.terminal.words import in_order
-from leaderboards.problems import differing
+from leaderboards.problems import differing, sortable
 from leaderboards.rows.schema import own_name
 from leaderboards.shell_text import printable, typed
 
@@ -56,7 +55,7 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         told += [(name, own[name]) for name in own if name in worth]
         place = [str(setting[name]) for name in _PLACE]
         words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in told)]
-        order = (*place, row["algorithm"], [in_order(value) for _, value in told], row["seed"])
+        order = (*place, row["algorithm"], [sortable(value) for _, value in told], row["seed"])
         yield Named(row, printable(" ".join([*words, f"seed {row['seed']}"])), order)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from algorithms import ALGORITHMS, entry
-from bench.terminal.console import say
 from bench.terminal.words import FOLDED_WIDTH, counted, folded
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 STYLES = ("table", "md", "latex", "csv", "json")
 PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
-_ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "¶": "?", "✓": "<"}
 
 
 def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
@@ -39,7 +37,6 @@ def print_leaderboard(
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
     file: TextIO | None = None,
-    own: Collection[str] = (),
     known: Iterable[str] = (),
 ) -> None:
     """Print the best and the final accuracy of a result folder's leaderboard.
@@ -52,7 +49,6 @@ def print_leaderboard(
         confirmed_at: values of the tuned cells, of which `leaderboards.confirmed.confirmed` leaves the confirmed
             ones.
         file: None is standard output.
-        own: run keys of the command that prints; a note says which of them are left out.
         known: algorithms from outside that are imported already.
 
     Raises:
@@ -65,7 +61,7 @@ def print_leaderboard(
     metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
     runs = Store(out).runs()
     algorithms = (where or {}).get("algorithm")
-    note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)], own)
+    note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)])
     if confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 
@@ -74,20 +70,12 @@ def print_leaderboard(
     render(tables_of(board, metrics, defaults=defaults(known), tuned=tuned), style, file or sys.stdout)
 
 
-def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
-    """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it.
-
-    `own` are run keys of a command that asked for them, and that can run them again.
-    """
+def note_superseded(runs: pd.DataFrame) -> None:
+    """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it."""
     from leaderboards.board import current
 
     kept = current(runs)
     left = runs.drop(kept.index)
-    for algorithm, count in left[left["run_key"].isin(own)]["algorithm"].value_counts(sort=False).items():
-        say(
-            f"{algorithm}: {counted(int(count), 'run')} of this command ran before another version of it did, and the "
-            "tables show that one's; --force runs this one's again, which then count"
-        )
     for algorithm, count in left["algorithm"].value_counts(sort=False).items():
         runs_left = f"{counted(int(count), 'run')} of an earlier version left out"
         sys.stderr.write(
@@ -99,14 +87,14 @@ def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
 
 
 def render(tables: Sequence[Table], style: str, file: TextIO) -> None:
-    """Write `tables` to `file` in one of `STYLES`; characters that its encoding lacks are replaced."""
+    """Write `tables` to `file` in one of `STYLES`."""
     if style == "table":
         _terminal(tables, file)
         return
     from bench.terminal.formats import as_json, comma_separated, latex, markdown
 
     text = {"md": markdown, "latex": latex, "csv": comma_separated, "json": as_json}[style](tables)
-    file.write(_printable(text, file))
+    file.write(text)
 
 
 def render_sheets(sheets: Sequence[Sheet], style: str, file: TextIO) -> None:
@@ -117,9 +105,9 @@ def render_sheets(sheets: Sequence[Sheet], style: str, file: TextIO) -> None:
     from bench.terminal.formats import lines, sheets_as_json
 
     if style == "csv":
-        file.write(_printable(lines([record for sheet in sheets for record in sheet.records]), file))
+        file.write(lines([record for sheet in sheets for record in sheet.records]))
     else:
-        file.write(_printable(sheets_as_json(sheets), file))
+        file.write(sheets_as_json(sheets))
 
 
 def _terminal(tables: Sequence[Table], file: TextIO) -> None:
@@ -141,7 +129,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
     from rich.text import Text
 
     def say(text: str, style: str = "dim") -> None:
-        console.print(Text(_printable(text, console.file), style))
+        console.print(Text(text, style))
 
     width = console.width
     legend = ("bold best", "=", "underlined second") if console.is_terminal else ("* best", "=", "+ second")
@@ -188,7 +176,7 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
     from rich.text import Text
 
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
-    labels = [_printable(table.heads[column].label, console.file) for column in columns]
+    labels = [table.heads[column].label for column in columns]
     line = "\n" * any(labels)
     tuned = table.shows_hyperparameters
     grid.add_column(line + "algorithm", no_wrap=True)
@@ -207,7 +195,7 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
     """The texts of a column, their decimal points under each other."""
     from rich.text import Text
 
-    texts = [_printable(cell.text(), console.file) for cell in column]
+    texts = [cell.text() for cell in column]
     width = max((len(t.split()[0]) for t, cell in zip(texts, column, strict=True) if cell.state == "value"), default=0)
     styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
     aligned = []
@@ -218,14 +206,3 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
         space = " " * (width - len(text.split()[0])) if cell.state == "value" else ""
         aligned.append(Text.assemble(space, (text + sign, style)))
     return aligned
-
-
-def _printable(text: str, file: Any) -> str:
-    """`text` with plain characters where the file's encoding lacks the right ones."""
-    encoding = getattr(file, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = "".join(_ASCII.get(character, character) for character in text)
-        return text.encode(encoding, "replace").decode(encoding)
-    return text

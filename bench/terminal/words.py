@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from leaderboards.problems import sortable
 from leaderboards.shell_text import typed
 
 # Help of options that several commands have.
@@ -52,7 +53,7 @@ def text(value: Any) -> str:
 
 def spread(values: Iterable[Any]) -> str:
     """Distinct values in ascending order: `0.1,0.5`; of many the first and the last, `0.01...15`."""
-    found = [text(value) for value in sorted(set(values), key=in_order)]
+    found = [text(value) for value in sorted(set(values), key=sortable)]
     return ",".join(found) if len(found) <= _LISTED else f"{found[0]}...{found[-1]}"
 
 
@@ -60,12 +61,6 @@ def run_keys(keys: Sequence[str]) -> str:
     """Run keys as messages name them, shortened: `3f..., 9a...`; of many the first, `and 7 more`."""
     listed = ", ".join(key[:KEY_SHOWN] for key in keys[:_KEYS_LISTED])
     return listed if len(keys) <= _KEYS_LISTED else f"{listed} and {len(keys) - _KEYS_LISTED} more"
-
-
-def in_order(value: Any) -> tuple[bool, float, str]:
-    """A key that sorts numbers by size, then everything else by its text."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return not plain, float(value) if plain else 0.0, str(value)
 
 
 def folded(hyperparameters: str) -> list[str]:
