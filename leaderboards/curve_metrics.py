@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from leaderboards.metrics import METRICS, Metric, find_metric
+from leaderboards.metrics import CLIENT_ACCURACY, METRICS, Metric, find_metric
 from leaderboards.published import PrintedMetric
 from leaderboards.rows.frames import by_run
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Curve = Mapping[str, Mapping[int, float]]  # metric -> round -> value
 
 FORMS = ("accuracy@ROUND", "rounds@PERCENT", "comms@PERCENT", "down@PERCENT", "up@PERCENT", "steps@PERCENT")
-CLIENT_ACCURACY = "client_accuracy/"
 _COSTS = {"comms": "communications", "down": "bytes_down", "up": "bytes_up", "steps": "train_steps"}
 
 

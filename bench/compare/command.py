@@ -112,7 +112,7 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
     """List the further tables asked for; raises UsageError if nothing can be compared or pooled."""
-    from leaderboards.tables.comparisons import against, over_cells
+    from leaderboards.tables.sheets import against, over_cells
 
     sheets: list[Sheet] = []
     if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file

@@ -12,7 +12,7 @@ from algorithms.base import Params
 from algorithms.forward import Answers
 from bench.engine.federation import Federation
 from bench.engine.network import Network
-from leaderboards.curve_metrics import CLIENT_ACCURACY
+from leaderboards.metrics import CLIENT_ACCURACY
 
 Complete = Callable[[Params, int], Params]
 
