@@ -100,14 +100,6 @@ def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric
     return board.assign(seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object))
 
 
-def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.DataFrame:
-    """Select the rows whose value of each column in `where` is among those given; None stands for empty."""
-    for column, values in where.items():
-        kept = board[column].isin([value for value in values if value is not None])
-        board = board[kept | board[column].isna() if None in values else kept]
-    return board
-
-
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:
     runs = runs.assign(done=runs["status"] == "finished").sort_values(["done", "finished"], kind="stable")
     runs = runs.drop_duplicates([*CONFIGURATION, "seed"], keep="last")

@@ -208,14 +208,6 @@ def test_ranks_are_shared_by_what_no_test_separates(text):
     assert board_row(text, algorithm="centralized").startswith("–––")
 
 
-def test_only_the_selected_configuration_is_shown_at_first(text):
-    rows = Elements(text).of("tr", data_alpha="0.1", data_algorithm="fedgkd")
-    assert {("gamma=0.2" in inside, own.get("class") == "other") for own, inside in rows} == {
-        (True, False),
-        (False, True),
-    }
-
-
 def test_failed_runs_are_shown_and_enter_no_mean(text):
     some = board_row(text, alpha="0.5", c="0.5", algorithm="scaffold")
     assert "55.50 ± 0.71 (2)" in some

@@ -17,7 +17,7 @@ import leaderboards
 from bench.errors import UsageError
 from bench.terminal.values import split_list, unknown
 from bench.terminal.words import run_keys
-from leaderboards.shell_text import typed
+from leaderboards.shell_text import shell_command, typed
 from search_spaces.setting import Setting
 
 if TYPE_CHECKING:
@@ -141,7 +141,10 @@ def run_of_key(runs: pd.DataFrame, start: str, folders: Sequence[Path]) -> pd.Da
         return found
     source = ", ".join(map(str, folders))
     if found.empty:
-        raise UsageError(f"no run begins with {start!r} in {source}; `python -m bench.status --out DIR` lists the keys")
+        commands = " and ".join(
+            f"`{shell_command('bench.status', '--out', out)}`" for out in folders if not out.is_file()
+        )
+        raise UsageError(f"no run begins with {start!r} in {source}" + (commands and f"; the keys are in {commands}"))
     listed = run_keys(list(found["run_key"]))
     raise UsageError(f"{len(found)} runs begin with {start!r} in {source}, give more characters: {listed}")
 

@@ -55,7 +55,7 @@ def print_leaderboard(
         leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
     """
     from leaderboards import METRICS, Store
-    from leaderboards.board import leaderboard, matching, with_seeds
+    from leaderboards.board import leaderboard, with_seeds
     from leaderboards.tables import tables_of
 
     metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
@@ -66,7 +66,10 @@ def print_leaderboard(
         from leaderboards.confirmed import confirmed
 
         runs = confirmed(runs, tuned, confirmed_at)
-    board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, metrics)
+    board = leaderboard(runs, tuned=tuned)
+    for column, values in (where or {}).items():
+        board = board[board[column].isin(values)]
+    board = with_seeds(board, runs, metrics)
     render(tables_of(board, metrics, defaults=defaults(known), tuned=tuned), style, file or sys.stdout)
 
 
