@@ -25,6 +25,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow as pa
+from keep import REPRODUCED
+from pyarrow import csv
+
 import algorithms
 from algorithms import ALGORITHMS, INDEX, Entry, build
 from algorithms.base import NEEDS, Algorithm, layers
@@ -35,8 +39,7 @@ from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
 from bench.models.table import MODELS
 from bench.sweep.show import tried
-from leaderboards.published import PUBLISHED, printed_cells, read_source
-from leaderboards.reproduced import REPRODUCED
+from leaderboards.published import PUBLISHED, PrintedCell, printed_cells
 from leaderboards.rows.files import write_table
 from leaderboards.rows.schema import CURVE_COLUMNS, as_markdown
 from leaderboards.rows.store import RowFile
@@ -321,6 +324,18 @@ def _escaped(text: str) -> str:
     """Formulas as they are: Markdown's own signs are escaped, except in code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(part if part.startswith("`") else re.sub(r"([\\<>*_~|])", r"\\\1", part) for part in parts)
+
+
+def read_source() -> pa.Table:
+    """Read `published.csv` as the typed table that `published.parquet` holds."""
+    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    columns = []
+    for field in dataclasses.fields(PrintedCell):
+        kind, _, optional = str(field.type).partition(" | ")
+        columns.append(pa.field(field.name, kinds[kind], nullable=bool(optional)))
+    schema = pa.schema(columns, metadata={"fedkd_kind": "published"})
+    options = csv.ConvertOptions(column_types=schema, null_values=[""], strings_can_be_null=True)
+    return csv.read_csv(PUBLISHED.with_suffix(".csv"), convert_options=options).cast(schema)
 
 
 if __name__ == "__main__":

@@ -4,22 +4,18 @@ A leaf: it knows rows and columns, no algorithm and no engine. Importing it is c
 by the functions that need them (and by `leaderboards.board`).
 """
 
-from leaderboards.metrics import METRICS, Metric, find_metric
+from leaderboards.metrics import METRICS, find_metric
 from leaderboards.rows.checks import check_curve, check_row
 from leaderboards.rows.files import BrokenFileError, NewerSchemaError, StoreError
 from leaderboards.rows.identity import canonical_json, environment_key, identity_columns, run_key
-from leaderboards.rows.schema import COLUMNS, CURVE_COLUMNS, SCHEMA_VERSION, STATUSES, Column
+from leaderboards.rows.schema import COLUMNS, SCHEMA_VERSION
 from leaderboards.rows.store import Store
 
 __all__ = [
     "COLUMNS",
-    "CURVE_COLUMNS",
     "METRICS",
     "SCHEMA_VERSION",
-    "STATUSES",
     "BrokenFileError",
-    "Column",
-    "Metric",
     "NewerSchemaError",
     "Store",
     "StoreError",

@@ -11,8 +11,7 @@ import pandas as pd
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import REFERENCES, cell_of
 from leaderboards.rows.schema import COLUMNS, HP_PREFIX, SETTING_COLUMNS, hyperparameter_columns
-from leaderboards.stats.intervals import INTERVAL_FROM, t_limits
-from leaderboards.stats.paired import Seeds, shared_ranks
+from leaderboards.stats.seeds import INTERVAL_FROM, Seeds, shared_ranks, t_limits
 
 CONFIGURATION = ["algorithm", "hp_json", "setting_json"]  # what one row of a leaderboard is about: all but the seed
 CONTEST = ["cell", "algorithm", "model"]  # the configurations among which one is selected
@@ -48,7 +47,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
         for one seed); `_low`, `_high` (95 % interval: Student's t, from 3 seeds on; accuracies' within [0, 1]);
         `_rank` by means in the cell among the selected (1 is best, ties share the smaller; diverged and reference rows
         have none, nor, but for costs, have fewer than 3 seeds beside at least 3); for those of `SHARED` also
-        `_shared_rank`, shared by what no test separates (`paired.shared_ranks`). Of a metric that a finished run may
+        `_shared_rank`, shared by what no test separates (`seeds.shared_ranks`). Of a metric that a finished run may
         lack, `_count` says how many have it; the other statistics are empty unless every run has it.
     """
     runs = _one_run_per_seed(current(runs))
@@ -61,7 +60,7 @@ def leaderboard(runs: pd.DataFrame, extra: Sequence[Metric] = (), tuned: Collect
     board["validation_gap"] = board["best_val_accuracy_mean"] - board["selected_accuracy_mean"]
     board["selected"] = board.index.isin(_selected_configurations(board[board["n"] > 0]))
     ranked = board["selected"] & ~board["diverged"] & ~board["algorithm"].isin(REFERENCES)
-    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `paired.rankable`, of all cells at once
+    tested = ranked & (board["n"] >= INTERVAL_FROM)  # `seeds.rankable`, of all cells at once
     enough = ranked & (tested | ~tested.groupby(board["cell"]).transform("any"))
     ranks = {
         f"{metric.name}_rank": _ranks(board, enough if metric.differs_by_seed else ranked, metric)
@@ -99,14 +98,6 @@ def with_seeds(board: pd.DataFrame, runs: pd.DataFrame, metrics: Sequence[Metric
         for key, seed, value in zip(keys, known["seed"], known[metric.name], strict=True):
             seeds[key].setdefault(metric.name, {})[int(seed)] = float(value)
     return board.assign(seeds=pd.Series([seeds[key] for key in wanted], index=board.index, dtype=object))
-
-
-def matching(board: pd.DataFrame, where: Mapping[str, Collection[Any]]) -> pd.DataFrame:
-    """Select the rows whose value of each column in `where` is among those given; None stands for empty."""
-    for column, values in where.items():
-        kept = board[column].isin([value for value in values if value is not None])
-        board = board[kept | board[column].isna() if None in values else kept]
-    return board
 
 
 def _one_run_per_seed(runs: pd.DataFrame) -> pd.DataFrame:

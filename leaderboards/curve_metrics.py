@@ -1,7 +1,9 @@
 """Metrics that are read off curves when they are asked for: accuracy at a round, the cost of reaching a target.
 
 `accuracy@50` is the test accuracy after round 50. `rounds@70` is the first round whose test accuracy is 70 % or more;
-`comms@70`, `down@70`, `up@70` and `steps@70` are the exchanges, bytes and local steps until then.
+`comms@70`, `down@70`, `up@70` and `steps@70` are the exchanges, bytes and local steps until then. A run whose clients
+keep samples to test on has at its last round the accuracy on each client's own, `client_accuracy/0` and so on (FedKF,
+section 3); its row and every evaluated round have three statistics of them, `amp`, `fm` and `wlp`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from leaderboards.metrics import METRICS, Metric, find_metric
+from leaderboards.metrics import CLIENT_ACCURACY, METRICS, Metric, find_metric
 from leaderboards.published import PrintedMetric
 from leaderboards.rows.frames import by_run
 
@@ -98,3 +100,18 @@ def value_of(metric: PrintedMetric, curve: Curve, read_to: int | None = None) ->
     if at is None:
         return None
     return float(at) if metric.quantity == "rounds" else known.get(metric.quantity, {}).get(at)
+
+
+def client_accuracies(curves: pd.DataFrame) -> pd.DataFrame:
+    """Give the accuracy of each run's evaluated model on each client's local test split, after the last round.
+
+    Args:
+        curves: as `Store.curves` gives them.
+
+    Returns:
+        Fractions in [0, 1]: a row for each run key, a column for each client, numbered from 0; NaN for a client of
+        other runs, or without test samples. Runs without local test splits, or stopped early, are left out.
+    """
+    found = curves[curves["metric"].str.startswith(CLIENT_ACCURACY)]
+    client = found["metric"].str.removeprefix(CLIENT_ACCURACY).astype("int64").rename("client")
+    return found.assign(client=client).pivot(index="run_key", columns="client", values="value")

@@ -36,6 +36,7 @@ class Metric:
         return self.unit == "%"
 
 
+CLIENT_ACCURACY = "client_accuracy/"  # and the client's number: a metric of curves, on the client's local test split
 _TEST = "accuracy of the global model on the test set"
 _VALIDATION = "accuracy of the global model on the validation split"
 

@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from leaderboards.metrics import METRICS
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-SOURCE = Path(__file__).with_name("published.csv")
 PUBLISHED = Path(__file__).with_name("published.parquet")
 
 # Quantity, which is a metric of our curves unless it is `rounds` -> its unit.
@@ -139,24 +135,32 @@ class PrintedCell:
         return values
 
 
+@dataclass(frozen=True)
+class Candidate:
+    """A printed number with one configuration that may stand for it.
+
+    Args:
+        printed: the number.
+        algorithm: whose rows hold it.
+        hp_json: its hyper-parameters as our rows have them.
+        setting: every field.
+        label: the hyper-parameters that tell it from the number's other candidates; empty if it is the only one.
+        column: of our rows that holds the number; empty if the curve tells.
+        reason: why it cannot be run here; empty if it can.
+    """
+
+    printed: PrintedCell
+    algorithm: str
+    hp_json: str
+    setting: Mapping[str, Any]
+    label: str
+    column: str
+    reason: str = ""
+
+
 @cache
 def printed_cells() -> tuple[PrintedCell, ...]:
     """Read all printed numbers, in the order of print."""
     import pyarrow.parquet as pq
 
     return tuple(PrintedCell(**record) for record in pq.read_table(PUBLISHED).to_pylist())
-
-
-def read_source() -> pa.Table:
-    """Read `published.csv` as the typed table that `published.parquet` holds."""
-    import pyarrow as pa
-    from pyarrow import csv
-
-    kinds = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
-    columns = []
-    for field in fields(PrintedCell):
-        kind, _, optional = str(field.type).partition(" | ")
-        columns.append(pa.field(field.name, kinds[kind], nullable=bool(optional)))
-    schema = pa.schema(columns, metadata={"fedkd_kind": "published"})
-    options = csv.ConvertOptions(column_types=schema, null_values=[""], strings_can_be_null=True)
-    return csv.read_csv(SOURCE, convert_options=options).cast(schema)

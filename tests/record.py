@@ -40,7 +40,6 @@ COMPARISONS = (
     "--over-cells",
     "--all-configurations",
     "--metric final rounds@70 up@70 --format md",
-    "--select test",
     "--format csv",
 )
 RESULTS = ("identity", "results")  # groups of columns; `status` and `diverged` beside them

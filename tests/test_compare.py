@@ -122,15 +122,6 @@ def test_a_terminal_gets_bold_and_underlined_text_without_signs(out, terminal):
     assert "(3)*" not in shown
 
 
-def test_many_equal_budgets_are_said_once(tmp_path, capsys):
-    store = Store(tmp_path)
-    for algorithm in ("fedavg", "fedprox", "fedgkd", "fedcad", "fedntd", "moon"):
-        for lr in (0.01, 0.1) if algorithm != "moon" else (0.1,):
-            store.write(make_row(algorithm, {}, {"lr": lr}), CURVE)
-    assert compare(tmp_path, "--tuned", "lr") == 0
-    assert "Configurations tried: 2 of each algorithm, but moon 1\n" in capsys.readouterr().out
-
-
 def test_a_number_that_a_search_drew_is_rounded_in_tables_alone(tmp_path, capsys):
     mu = 0.12520653814499466
     Store(tmp_path).write(make_row("fedprox", {"mu": mu}), CURVE)
@@ -155,15 +146,6 @@ def test_no_width_cuts_a_number(out, terminal, monkeypatch, capsys, width):
     assert len(table) >= 5
     assert all(re.search(r"\d\d\.\d\d(?: ± \d\.\d\d)? \(\d\)", line) for line in table)
     assert max(map(len, shown.splitlines())) <= max(width, 55)  # the names and one column
-
-
-def test_an_encoding_without_greek_gets_plain_characters(out):
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print_leaderboard(out, file=stream)
-    stream.seek(0)
-    shown = stream.read()
-    assert "alpha = 0.1" in shown
-    assert "62.00 +- 2.00 (3)" in shown
 
 
 def test_markdown(out, capsys):

@@ -236,7 +236,6 @@ def test_targets_are_exact(tmp_path, capsys):
     [
         (["--tuned", "model"], "'model'"),
         (["--tuned", "lr", "--by", "lr"], "lr"),
-        (["--select", "test", "--reference", "fedavg"], "--select"),
         (["--where", "lr="], "FIELD=VALUE"),
         (["--metric", "acuracy@5"], "rounds@PERCENT"),
         (["--reference", "moon"], "fedavg, fedgkd, fedprox"),
@@ -252,22 +251,6 @@ def test_intervals_instead_of_deviations(out, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     # 52 -+ 4.303 * 2 / sqrt 3
     assert "52.00 [47.03, 56.97] (3)" in shown
-
-
-def test_selecting_on_test_shows_its_optimism(tmp_path, capsys):
-    # mu:          0.01   0.1    1
-    # validation   60     70     65
-    # test         62     64     69   (best round)
-    store = Store(tmp_path)
-    for mu, validation, test in ((0.01, 0.60, 0.62), (0.1, 0.70, 0.64), (1.0, 0.65, 0.69)):
-        row = make_row("fedprox", {"mu": mu}, {"alpha": 0.1}, best_val_accuracy=validation, best_accuracy=test)
-        store.write(row, curve_to(50))
-    (row,) = csv_of(tmp_path, capsys, "--select", "test")
-    assert (float(row["on_validation"]), float(row["on_test"])) == (0.64, 0.69)
-    assert float(row["gap"]) == pytest.approx(0.05)
-    assert (json.loads(row["on_validation_hp"]), json.loads(row["on_test_hp"])) == ({"mu": 0.1}, {"mu": 1.0})
-    assert main(["--out", str(tmp_path), "--select", "test"]) == 0
-    assert "+5.00" in capsys.readouterr().out
 
 
 # --- diff

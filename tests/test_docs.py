@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+
+import make
 
 from algorithms import ALGORITHMS, INDEX, build
 from algorithms.base import layers
@@ -16,25 +16,14 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def make() -> ModuleType:
-    """docs/make.py, which writes the generated pages."""
-    spec = spec_from_file_location("make", ROOT / "docs" / "make.py")
-    assert spec
-    assert spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_generated_pages_are_up_to_date() -> None:
     """`python docs/make.py` writes them."""
-    pages = make()
-    assert INDEX.read_text(encoding="utf-8") == pages.index(), "stale: run `python docs/make.py`"
-    assert (ROOT / "docs" / "columns.md").read_text() == pages.columns_page()
-    assert (ROOT / "docs" / "algorithms.md").read_text() == pages.algorithms_page()
-    assert (ROOT / "docs" / "extending.md").read_text() == pages.extending_page()
-    assert (ROOT / "docs" / "reference.md").read_text() == pages.reference_page()
-    assert pages.readme() == README
+    assert INDEX.read_text(encoding="utf-8") == make.index(), "stale: run `python docs/make.py`"
+    assert (ROOT / "docs" / "columns.md").read_text() == make.columns_page()
+    assert (ROOT / "docs" / "algorithms.md").read_text() == make.algorithms_page()
+    assert (ROOT / "docs" / "extending.md").read_text() == make.extending_page()
+    assert (ROOT / "docs" / "reference.md").read_text() == make.reference_page()
+    assert make.readme() == README
 
 
 def test_every_algorithm_states_its_differences_and_its_file() -> None:

@@ -1,4 +1,4 @@
-"""Accuracy by client: FedKF's three metrics, its worked example, and mixtures of clients (sections 3 and 5.4)."""
+"""Accuracy by client: FedKF's three metrics, and its worked example (section 3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.boards import merge
 from bench.engine.evaluate import fairness
 from bench.sweep import main as sweep
 from leaderboards import Store
-from leaderboards.fairness import client_accuracies, worst_mixture
+from leaderboards.curve_metrics import client_accuracies
 from leaderboards.rows.segments import compact
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -49,34 +49,9 @@ def test_the_last_round_has_each_clients_accuracy_and_the_metrics_follow_from_th
     assert [name for at, name, _ in points if "client" in name] == [f"client_accuracy/{client}" for client in clients]
     accuracies = np.array([named[f"client_accuracy/{client}"] for client in clients])
     np.testing.assert_allclose(accuracies * sizes, np.round(accuracies * sizes), atol=1e-12, err_msg="whole samples")
-    assert named["amp"] == pytest.approx(worst_mixture(accuracies, sizes / sizes.sum()), abs=1e-12)
+    assert named["amp"] == pytest.approx(accuracies @ sizes / sizes.sum(), abs=1e-12)
     assert named["fm"] == pytest.approx(np.var(accuracies), abs=1e-12)
-    assert named["wlp"] == worst_mixture(accuracies, np.eye(3))
-
-
-def test_no_mixture_is_below_the_worst_client() -> None:
-    """Theorem 5.1, and that the bound is met."""
-    draw = np.random.default_rng(0)
-    for _ in range(50):
-        accuracies, domains = draw.random(6), draw.dirichlet(np.full(6, 0.2), 30)
-        worst = worst_mixture(accuracies, domains)
-        assert worst == pytest.approx(min(float(weights @ accuracies) for weights in domains))
-        assert worst >= accuracies.min()
-        assert worst_mixture(accuracies, np.eye(6)[accuracies.argmin()]) == accuracies.min()
-    assert worst_mixture([0.2, 0.8], [[0.5, 0.5], [0.25, 0.75]]) == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "mixtures", "named"),
-    [
-        ([0.5, 0.6], [[1.0, 0.0, 0.0]], "shapes"),
-        ([0.5, np.nan], [0.5, 0.5], "accuracies"),
-        ([0.5, 0.6], [0.5, 0.6], "weights"),
-    ],
-)
-def test_what_is_no_mixture_is_refused(accuracies: object, mixtures: object, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        worst_mixture(accuracies, mixtures)
+    assert named["wlp"] == accuracies.min()
 
 
 def test_the_accuracies_outlive_merging_and_compaction(tmp_path: Path) -> None:

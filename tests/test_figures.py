@@ -21,8 +21,7 @@ from bench.charts.theme import LIGHT
 from bench.data.splits import split
 from bench.engine.tracking import load_model
 from bench.figures import main
-from bench.figures.boundaries import classified, rectangles
-from bench.figures.features import embedded
+from bench.figures.planes import classified, embedded, rectangles
 from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.stored.groups import labels_of
@@ -89,7 +88,7 @@ def runs_of_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("digits")
     asked = "--algo fedavg,fedgkd --dataset digits --alpha 0.1 1 --participation 0.3 0.5 --rounds 2 --seeds 2"
     asked += " --set local_epochs=1 buffer=1 gamma=0.2 local_test_fraction=0.2 --executor inline -q"
-    assert sweep.main([*asked.split(), "--track", "local,classes,features,models,drift", "--out", str(out)]) == 0
+    assert sweep.main([*asked.split(), "--track", "local,classes,features,models", "--out", str(out)]) == 0
     return out
 
 
@@ -142,20 +141,6 @@ def test_panels_are_alphas_and_pictures_are_participations(tmp_path):
         assert f"digits · mlp · lda, 3 clients · 4 rounds × 10 local epochs · participation {share}" in words(spec)
 
 
-def test_data_sets_are_rows_where_each_has_one_setting(tmp_path):
-    images = {"dataset": "cifar10", "model": "cnn_cifar"}
-    pairs = [pair(fields=own | {"alpha": alpha}) for own in ({}, images) for alpha in (0.1, 0.5)]
-    write(tmp_path / "two", pairs)
-    ((name, spec),) = of(tmp_path / "two", "fedgkd-4").items()
-    assert name == "fedgkd-4-cifar10+digits-participation1"
-    assert headings(spec) == [["cifar10, α = 0.1", "cifar10, α = 0.5"], ["digits, α = 0.1", "digits, α = 0.5"]]
-    assert "cifar10 · cnn_cifar · lda" in words(spec)
-    write(tmp_path / "more", [*pairs, pair(fields={"lr": 0.05})])
-    found = of(tmp_path / "more", "fedgkd-4")
-    assert len(found) == 3
-    assert [len(panels(spec)) for spec in found.values()] == [1, 1, 1]
-
-
 def test_pictures_of_unlike_settings_have_unlike_names_and_say_what_differs(tmp_path):
     write(tmp_path, [pair(fields={"lr": lr, "local_epochs": epochs}) for lr in (0.1, 0.01) for epochs in (1, 5)])
     found = of(tmp_path, "fedcad-3") | of(tmp_path, "feddkd-7")
@@ -203,18 +188,6 @@ def test_local_accuracy_stands_beside_the_global_one(tmp_path):
     assert not line(right, "fedgkd")
 
 
-def test_drift_is_drawn_of_tracked_arrays(tmp_path):
-    pairs = [pair(seed=seed, fields={"alpha": alpha}) for alpha in (0.1, 1.0) for seed in (0, 1)]
-    for seed, (row, _) in enumerate(pairs):
-        values = {"rounds": [2, 4], "distance": [3.0 + seed, 1.0], "dissimilarity": [np.inf, 2.0 + seed]}
-        artifacts.write_arrays(tmp_path, row["run_key"], {f"drift/{name}": own for name, own in values.items()})
-    (spec,) = of(write(tmp_path, pairs), "fedgkd-drift").values()
-    assert headings(spec) == [["α = 0.1", "α = 1"]] * 2
-    above, below = panels(spec)
-    assert [line(panel, "fedavg") for panel in above] == [[(2, 3.5), (4, 1.0)], [(2, 5.5), (4, 1.0)]]
-    assert [line(panel, "fedavg") for panel in below] == [[(4, 2.5)], [(4, 4.5)]]
-
-
 def test_what_must_be_known_of_the_lines_is_said(tmp_path):
     failed = failed_row("moon", {}, SETTING, 0), []
     untold = [pair("fedgkd", hyperparameters={"gamma": g}, selected_on="none") for g in (0.1, 0.2)]
@@ -248,33 +221,11 @@ def test_colours_are_those_of_the_report_whatever_is_left_out(tmp_path):
 # Boards
 
 
-def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_either_side(tmp_path):
-    finals = {"fedavg": (0.5, 0.2), "fedprox": (0.6, 0.4), "fedgkd": (0.7, 0.3)}
-    cells = [(name, alpha, final) for name, own in finals.items() for alpha, final in zip((0.1, 1.0), own, strict=True)]
-    pairs = [pair(name, final=final, fields={"alpha": alpha}) for name, alpha, final in cells]
-    left_out = [pair("fednova", final=0.9, fields={"alpha": 1.0}), pair("local", final=0.9, fields={"alpha": 1.0})]
-    write(tmp_path, [*pairs, *left_out])
-    ((name, spec),) = of(tmp_path, "board-ranks").items()
-    assert name == "board-ranks-digits-participation1"
-    half = 2.343 * np.sqrt(3 * 4 / (6 * 2)) / 2  # Demšar 2006, table 5 (a)
-    for panel in panels(spec)[0]:
-        averages = {row["algorithm"]: row["rank"] for row in rows(panel)}
-        assert averages == {"fedgkd": 1.5, "fedprox": 1.5, "fedavg": 3.0}
-        assert list(averages)[-1] == "fedavg"
-        lowest = [row["low"] for row in rows(panel)]
-        assert lowest == pytest.approx([max(1, at - half) for at in averages.values()], abs=2e-3)
-    assert "Not shown: fednova, local (not ranked in every cell)" in words(spec)
-
-
 def test_a_board_of_the_package_is_drawn_with_its_own_options(tmp_path, capsys):
     assert main(["board-costs", "--board", "reference", "--alpha", "0.1", "--participation", "0.2", "--dry-run"]) == 0
     assert "board-costs-cifar10-alpha0.1-participation0.2.svg" in capsys.readouterr().out, "whatever lr was chosen"
     assert main(["board-costs", "--board", "refrence"]) == 2
     assert "reference" in capsys.readouterr().err
-
-
-def test_one_cell_gives_no_average_rank(tmp_path):
-    assert not of(write(tmp_path, [pair(), pair("fedgkd")]), "board-ranks")
 
 
 def test_the_front_goes_through_what_none_surpasses_at_no_more_cost(tmp_path):
@@ -471,12 +422,9 @@ def drawn_of_digits(runs_of_digits: Path, tmp_path_factory: pytest.TempPathFacto
 def test_all_is_drawn_whole_in_both_forms(drawn_of_digits):
     names = [path.stem for path in drawn_of_digits]
     cell = [f"digits-alpha0.1-participation{share}" for share in (0.3, 0.5)]
-    both = ("board-costs", "fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedgkd-drift", "fedkf-3")
+    both = ("board-costs", "fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedkf-3")
     expected = [f"{figure}-{own}" for figure in both for own in cell]
-    expected += [
-        f"{figure}-digits-alpha0.1"
-        for figure in ("board-ranks", "fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")
-    ]
+    expected += [f"{figure}-digits-alpha0.1" for figure in ("fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")]
     assert names == sorted(expected)
     for svg in drawn_of_digits:
         root = ElementTree.parse(svg).getroot()
@@ -502,7 +450,7 @@ def test_pictures_have_as_many_marks_as_there_are_numbers(drawn_of_digits):
 
 
 def test_the_toy_example_is_drawn(runs_of_toy, tmp_path):
-    (svg,) = drawn(runs_of_toy, tmp_path, "--paper", "fedgkd", "--figure", "5")
+    (svg,) = drawn(runs_of_toy, tmp_path, "fedgkd-5")
     assert svg.stem == "fedgkd-5-toy2d-alpha0.1-participation1"
     assert shapes(svg, "mark-symbol") == 400
     assert shapes(svg, "mark-rect") > 160
@@ -514,7 +462,7 @@ def test_wicked_names_and_values_do_no_harm(tmp_path):
     write(tmp_path / "out", pairs)
     found = drawn(tmp_path / "out", tmp_path / "to", "fedgkd-4", "feddkd-7")
     assert {path.parent for path in found} == {tmp_path / "to"}
-    assert "fedgkd-4-.._a_b__c_+digits-alpha0.5-participation1" in [path.stem for path in found]
+    assert "fedgkd-4-.._a_b__c_-alpha0.5-participation1" in [path.stem for path in found]
     for path in found:
         assert ElementTree.parse(path).getroot().tag == f"{SVG}svg"
         assert "<script>" not in path.read_text()
@@ -528,13 +476,11 @@ def test_the_list_says_what_can_be_drawn_and_what_makes_the_others(tmp_path, cap
     assert main(["--out", str(out)]) == 0
     said = capsys.readouterr().out
     able, _, lacking = said.partition("the others lack runs")
-    assert able.startswith(f"4 of 18 figures can be drawn from {out}\n")
+    assert able.startswith(f"4 of 16 figures can be drawn from {out}\n")
     assert "fedgkd-4-digits-alpha0.5-participation1" in able
     assert f"python -m bench.sweep --paper fedgkd --table fig2 --track local,features --out {out}" in lacking
     assert "--track classes" in lacking
     assert "local_test_fraction is 0 in all" in lacking
-    assert main(["--paper", "fedkf", "--out", str(out)]) == 0
-    assert "0 of 2 figures" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", sorted({figure.arguments for figure in FIGURES.values()}))
@@ -565,9 +511,7 @@ def test_paths_are_printed_and_a_dry_run_writes_nothing(tmp_path, capsys):
     ("arguments", "said"),
     [
         (["fedcat-1"], "known: board-costs"),
-        (["--paper", "fedgkd", "--figure", "9"], "2, 3, 4, 5, drift"),
-        (["--figure", "2"], "--paper"),
-        (["fedgkd-4", "--format", "pdf"], "'pdf'"),
+        (["fedgkd-4", "--all"], "--all"),
         (["fedgkd-4", "--where", "lrr=1"], "--where"),
         (["fedgkd-4", "--alpha", "0.7"], "0.7 in {out}"),
         (["fedgkd-4", "--algo", "fedgdk"], "fedgdk in {out}"),
@@ -630,8 +574,8 @@ def test_tracked_files_that_cannot_be_used(tmp_path, capsys):
 def test_places_that_cannot_be_written(tmp_path, capsys):
     out, file = write(tmp_path / "out", [pair()]), tmp_path / "file"
     file.write_text("mine")
-    assert main(["fedgkd-4", "--out", str(out), "--to", str(file)]) == 2
-    assert f"--to names a folder, {file} is a file" in capsys.readouterr().err
+    assert main(["fedgkd-4", "--out", str(out), "--to", str(file)]) == 3
+    assert str(file) in capsys.readouterr().err
     assert main(["fedgkd-4", "--out", str(out), "--to", str(file / "below")]) == 3
     assert file.read_text() == "mine"
 

@@ -14,9 +14,9 @@ from bench.stored.results import read
 from bench.terminal.render import print_leaderboard
 from leaderboards import METRICS, Store, find_metric
 from leaderboards.board import leaderboard, with_seeds
-from leaderboards.papers.replication import Candidate, replications
 from leaderboards.problems import cell_of
-from leaderboards.published import printed_cells
+from leaderboards.published import Candidate, printed_cells
+from leaderboards.replication import replications
 from leaderboards.rows.frames import concatenate, run_table, to_pandas
 from leaderboards.tables import Table, tables_of
 

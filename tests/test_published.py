@@ -7,12 +7,13 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
+from make import read_source
 
 from algorithms import ALGORITHMS
 from bench.planning.tables import column_of
 from bench.trial.results import summarise
 from leaderboards.curve_metrics import value_of
-from leaderboards.published import PUBLISHED, UNITS, PrintedCell, PrintedMetric, printed_cells, read_source
+from leaderboards.published import PUBLISHED, UNITS, PrintedCell, PrintedMetric, printed_cells
 from search_spaces import PAPERS, SETTINGS
 
 COUNTS = {

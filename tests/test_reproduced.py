@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from keep import CURVES, REPRODUCED, keep, stored_row
 from rows import failed_row, make_row
 
 from algorithms import entry
 from bench.compare import main as compare
 from bench.trial.results import summarise
 from leaderboards import Store, run_key
-from leaderboards.reproduced import CURVES, REPRODUCED, keep, stored_row
 from leaderboards.rows.checks import check_row
 from leaderboards.rows.frames import records
 from leaderboards.rows.store import RowFile

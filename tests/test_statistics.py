@@ -13,8 +13,18 @@ from scipy import stats
 from leaderboards.board import leaderboard
 from leaderboards.rows.frames import concatenate, run_table, to_pandas
 from leaderboards.stats.aggregate import Improvement, critical_difference, improvement, iqm_interval, pooled
-from leaderboards.stats.intervals import Interval, finite, t_limits
-from leaderboards.stats.paired import Seeds, compared, corrected, holm, paired, rankable, shared_ranks
+from leaderboards.stats.seeds import (
+    Interval,
+    Seeds,
+    compared,
+    corrected,
+    finite,
+    holm,
+    paired,
+    rankable,
+    shared_ranks,
+    t_limits,
+)
 
 # Three algorithms, three cells, three seeds. In brackets mean and rank in the cell.
 #

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 from commands import assert_equal_results
 from filelock import FileLock
+from keep import stored_row
 from rows import failed_row, hyperparameter, make_row
 
 from algorithms import entry
@@ -37,7 +38,6 @@ from bench.provenance import of_command
 from bench.trial.run import Run
 from bench.trial.trial import RunGroup
 from leaderboards import Store
-from leaderboards.reproduced import stored_row
 from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import records, run_table
 from leaderboards.rows.identity import identity_columns

@@ -16,16 +16,15 @@ from test_published import COUNTS, TABLES
 
 from algorithms import entry
 from bench import compare, sweep
-from bench.compare.published import candidates_of
 from bench.data import DATASETS
 from bench.planning import tables
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec, distinct_runs
-from bench.planning.tables import Cell, cells_of, table_of
+from bench.planning.tables import Cell, candidates_of, cells_of, table_of
 from leaderboards import Store
-from leaderboards.papers.replication import Candidate, Replication
-from leaderboards.published import PrintedCell, printed_cells
+from leaderboards.published import Candidate, PrintedCell, printed_cells
+from leaderboards.replication import Replication
 from search_spaces import SETTINGS
 from search_spaces import TABLES as SPACES_TABLES
 
@@ -216,8 +215,8 @@ def beside_of(
     out: Path, capsys: pytest.CaptureFixture[str], *arguments: str, paper: str = "fedgkd", table: str = "9"
 ) -> list[dict[str, Any]]:
     assert compare.main(["--paper", paper, "--table", table, "--format", "json", "--out", str(out), *arguments]) == 0
-    cells: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["cells"]
-    return cells
+    (document,) = json.loads(capsys.readouterr().out)["tables"]
+    return list(document["cells"])
 
 
 def test_ours_stand_beside_print(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

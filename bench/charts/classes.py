@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bench.charts.panels import PALE, SIDE, panel
@@ -30,17 +29,15 @@ def points(
     classes: int,
     *,
     title: str = "",
-    size: float = 9.0,
     regions: Sequence[Mapping[str, Any]] = (),
-    axes: bool = False,
 ) -> Spec:
     """Draw one panel of points `x`, `y` and `class`, 0 to `classes` - 1, each class in its colour.
 
-    `size` is of a point, in square pixels. `regions` are rectangles `x`, `x2`, `y`, `y2` and `class` below the points;
-    then there is no legend. Without numbers on the `axes` only distances mean anything, as in an embedding.
+    `regions` are rectangles `x`, `x2`, `y`, `y2` and `class` below the points; then there is no legend. Without them
+    the axes have no numbers: only distances mean anything, as in an embedding.
     """
     scale = {"zero": False, "nice": False, "padding": 0 if regions else 6}
-    axis = {"grid": False, "tickCount": 5, "labelFlush": False} if axes else None
+    axis = {"grid": False, "tickCount": 5, "labelFlush": False} if regions else None
     place = {
         name: {"field": name, "type": "quantitative", "scale": scale, "title": None, "axis": axis}
         for name in ("x", "y")
@@ -50,7 +47,7 @@ def points(
     frame = {"mark": rim, "encoding": corners, "data": {"values": [{}]}}
     around = {"stroke": INKS[0], "strokeWidth": 0.4} if regions else {}
     dots = {
-        "mark": {"type": "circle", "size": size, "opacity": 1 if regions else 0.75, **around},
+        "mark": {"type": "circle", "size": 14 if regions else 9, "opacity": 1 if regions else 0.75, **around},
         "encoding": {**place, "color": _class_colours(classes, with_legend=not regions)},
     }
     # The edges of regions in their own colour, or hairlines would be seen between the rectangles.
@@ -85,41 +82,42 @@ def _towards_white(colour: str) -> str:
     return "#" + "".join(f"{round(value + _LIGHTER * (white - value)):02X}" for value in channels)
 
 
-@dataclass(frozen=True)
-class Strips:
-    """The names, the quantity and the colours of a panel's strips."""
+def strips(
+    rows: Sequence[Mapping[str, Any]],
+    names: Sequence[str],
+    classes: int,
+    quantity: str,
+    most: float,
+    *,
+    dark: str = LIGHT[0],
+    numbered: bool = True,
+    label_width: float = 0.0,
+) -> Spec:
+    """Draw one panel of strips, from top to bottom. `rows` have `name`, `class`, `value` (None for none) and `print`.
 
-    names: Sequence[str]
-    quantity: str  # what a colour stands for, in the legend; there is none where the numbers are printed
-    most: float  # the value of the darkest colour; the lightest is 0
-    dark: str = LIGHT[0]  # that colour
-    numbered: bool = True
-
-
-def strips(rows: Sequence[Mapping[str, Any]], look: Strips, classes: int, *, label_width: float = 0.0) -> Spec:
-    """Draw one panel. `rows` have `name`, `class`, `value` (None if there is none) and `print`.
-
-    `label_width`, as the function gives it, lets panels below each other begin at one place.
+    `quantity` is what a colour stands for, in the legend; there is none if the numbers are printed. `most` is the value
+    of the colour `dark`; the lightest is 0. `numbered` classes have their numbers below. `label_width`, as the function
+    gives it, lets panels below each other begin at one place.
     """
     printed = classes * _FIELD <= _ROOM
     wide = _FIELD if printed else max(_NARROW, _ROOM // classes)
     axis = {"ticks": False, "domain": False, "grid": False, "labelAngle": 0, "labelOverlap": "greedy"}
     across: Spec = {"field": "class", "type": "ordinal", "scale": {"domain": list(range(classes)), "padding": 0.04}}
-    across |= {"title": "class" if look.numbered else None, "axis": axis | {"labels": look.numbered}}
+    across |= {"title": "class" if numbered else None, "axis": axis | {"labels": numbered}}
     across["axis"]["values"] = list(range(0, classes, 1 if printed else _EVERY))
-    down: Spec = {"field": "name", "type": "nominal", "scale": {"domain": list(look.names), "padding": 0.06}}
+    down: Spec = {"field": "name", "type": "nominal", "scale": {"domain": list(names), "padding": 0.06}}
     down |= {"title": None, "axis": axis | {"labelLimit": 400, "minExtent": label_width}}
     shade: Spec = {"field": "value", "type": "quantitative"}
-    shade["scale"] = {"domain": [0, look.most], "range": [PALE, look.dark]}
-    shade["legend"] = None if printed else {"title": look.quantity, "gradientLength": 140, "tickCount": 3}
+    shade["scale"] = {"domain": [0, most], "range": [PALE, dark]}
+    shade["legend"] = None if printed else {"title": quantity, "gradientLength": 140, "tickCount": 3}
     layers: list[Spec] = [{"mark": "rect", "encoding": {"color": shade}}]
     if printed:
-        ink = {"condition": {"test": f"datum.value > {_WHITE * look.most}", "value": BACKGROUNDS[0]}, "value": INKS[0]}
+        ink = {"condition": {"test": f"datum.value > {_WHITE * most}", "value": BACKGROUNDS[0]}, "value": INKS[0]}
         layers.append(
             {"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": {"field": "print"}, "color": ink}}
         )
     filled = {"filter": "isValid(datum.value)"}
-    size = (wide * classes, _HEIGHT * len(look.names))
+    size = (wide * classes, _HEIGHT * len(names))
     return panel(rows, "", *size, transform=[filled], encoding={"x": across, "y": down}, layer=layers)
 
 

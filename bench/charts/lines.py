@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class Keys:
     """
 
     algorithms: Sequence[str]
-    shown: Sequence[str]  # of these in the legend
+    shown: Collection[str]  # of these in the legend
     signs: bool = True
     columns: int = 6
 
@@ -45,7 +45,14 @@ class Keys:
     def legend(self) -> Spec:
         """The legend of every channel: the same, so that they become one."""
         look = {"symbolSize": 60} if self.signs else {"symbolType": "stroke", "symbolSize": 420}
-        return {"legend": {"title": None, "values": list(self.shown), "columns": self.columns, **look}}
+        return {
+            "legend": {
+                "title": None,
+                "values": [name for name in self.algorithms if name in self.shown],
+                "columns": self.columns,
+                **look,
+            }
+        }
 
 
 def mean_and_spread(values: Sequence[float]) -> dict[str, Any]:
@@ -97,17 +104,18 @@ def fronts(rows: Rows, keys: Keys, x: Axis, y: Axis, *, title: str = "") -> Spec
     return panel(rows, title, SIDE, _HEIGHT, transform=_scaled(y), encoding=encoding, layer=layers)
 
 
-def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, joined: bool = True) -> Spec:
+def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis) -> Spec:
     """Draw a panel of the page, which answers to the pointer and hides what the reader switched off.
 
-    `rows` have `algorithm`, `x.field`, `mean`; if `joined` by a line also `low`, `high` and `n`, else `seed`.
+    `rows` have `algorithm`, `x.field`, `mean`, `low`, `high` and `n`.
     """
     tips = [
         ("algorithm", "algorithm", ""),
         ("along", x.title, ",.9~g"),
         ("middle", y.title, ".2f"),
-        *([("lowest", "lowest seed, %", ".2f"), ("highest", "highest seed, %", ".2f")] if joined else []),
-        ("n", "seeds", "") if joined else ("seed", "seed", ""),
+        ("lowest", "lowest seed, %", ".2f"),
+        ("highest", "highest seed, %", ".2f"),
+        ("n", "seeds", ""),
     ]
     pointed = {"param": "pointed", "empty": False}
     select = {"type": "point", "nearest": True, "on": "pointerover", "clear": "pointerout"}
@@ -127,7 +135,7 @@ def live_lines(rows: Rows, keys: Keys, x: Axis, y: Axis, *, joined: bool = True)
         params=[HIDDEN],
         transform=[SHOWN, *_scaled(y), {"calculate": f"{x.factor} * datum.{x.field}", "as": "along"}],
         encoding={"x": {"field": "along", **along}, "color": _named(colour, keys)},
-        layer=[*_band(rows, y), _line(keys, y, "along"), signs] if joined else [signs],
+        layer=[*_band(rows, y), _line(keys, y, "along"), signs],
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.compare.filters import chosen, filters, layout, selection, selection_options, with_board
+from bench.compare.filters import chosen, filter_options, filters, layout, selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
@@ -35,7 +35,6 @@ examples:
   python -m bench.compare --reference fedavg                     differences by seed, with a corrected test
   python -m bench.compare --over-cells --out HERE THERE          two folders, pooled over data sets and alphas
   python -m bench.compare --confirmed --tuned lr                 chosen on seed 0, reported on the others
-  python -m bench.compare --select test                          what selecting on the test set would add
   python -m bench.compare --format csv > results.csv             numbers as stored (accuracies are fractions)
   python -m bench.compare --paper fedgkd --table 3               ours beside what a paper prints
   python -m bench.compare diff 3fa1 90bc                         everything in which two runs differ
@@ -66,18 +65,13 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("--out", nargs="+", metavar="DIR", help=OUTS)
-    add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
-    add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
-    add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
-    add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
-    add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
+    filter_options(parser)
     add("--metric", nargs="+", metavar="NAME", default=["best", "final"], help="columns (default: best final)")
     add("--by", nargs="+", metavar="FIELD", help="fields side by side (default: alpha participation)")
     add("--intervals", action="store_true", help="95 %% intervals instead of standard deviations")
     add("--reference", metavar="ALGO", help="also the differences from this algorithm, by seed")
     add("--over-cells", action="store_true", help="also ranks, wins and interquartile means over all cells")
     selection_options(parser)
-    add("--select", choices=("validation", "test"), default="validation", help="test: show what that would add")
     add("--format", choices=STYLES, default="table", help="default: table")
     add("--paper", metavar="NAME", help="with --table: a paper's table, ours beside printed")
     add("--table", metavar="T", help="of --paper, as printed (3, IV)")
@@ -98,17 +92,13 @@ def _compare(arguments: argparse.Namespace) -> None:
     metrics = _metrics(arguments.metric)
     by, (tuned, confirmed_at) = layout("--by", arguments.by) or BY, selection(arguments)
     where = filters(arguments)
-    _check_together(arguments, by, tuned)
+    if both := sorted(set(by) & set(tuned)):
+        raise UsageError(f"{both[0]} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
     source, runs = _runs(folders, tuned, confirmed_at)
     runs = chosen(runs, where, _named(folders))
     note_superseded(runs)
     runs = add_curve_metrics(runs, metrics, source)
     board = leaderboard(runs, [metric for metric in metrics if isinstance(metric, CurveMetric)], tuned)
-    if arguments.select == "test":
-        from leaderboards.tables.selection_gap import selection_gap
-
-        render_sheets(selection_gap(board, metrics[0]), arguments.format, sys.stdout)
-        return
     board = with_seeds(board, runs, metrics)
     tables = tables_of(board, metrics, arguments.all_configurations, defaults(), by, arguments.intervals, tuned)
     sheets = _sheets(arguments, tables, metrics)
@@ -120,20 +110,9 @@ def _compare(arguments: argparse.Namespace) -> None:
         render_sheets(sheets, arguments.format, sys.stdout)
 
 
-def _check_together(arguments: argparse.Namespace, by: Sequence[str], tuned: Sequence[str]) -> None:
-    for name in tuned:
-        if name in by:
-            raise UsageError(f"{name} cannot be laid out by and selected over: leave it out of --by, or of --tuned")
-    if arguments.select == "test" and (arguments.reference or arguments.over_cells):
-        raise UsageError("--select test is a table of its own: leave out --reference, --over-cells")
-    if arguments.select == "test" and arguments.confirmed is not None:
-        raise UsageError("--select test compares the configurations of a search: leave out --confirmed")
-
-
 def _sheets(arguments: argparse.Namespace, tables: Sequence[Table], metrics: Sequence[Metric]) -> list[Sheet]:
     """List the further tables asked for; raises UsageError if nothing can be compared or pooled."""
-    from leaderboards.tables.differences import against
-    from leaderboards.tables.over_cells import over_cells
+    from leaderboards.tables.sheets import against, over_cells
 
     sheets: list[Sheet] = []
     if arguments.reference and not (arguments.over_cells and arguments.format == "csv"):  # one kind of record a file
@@ -166,8 +145,11 @@ def _metrics(names: Sequence[str]) -> list[Metric]:
 
 def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None:
     """Print a paper's table, ours beside printed."""
-    from bench.compare.published import print_replication
     from bench.planning.request import Request
+    from bench.planning.table_plan import table_cells
+    from bench.planning.tables import candidates_of, title_of
+    from leaderboards.replication import replication_sheet, replications
+    from leaderboards.rows.store import Folders
 
     if not (arguments.paper and arguments.table):
         raise UsageError("--paper and --table go together: whose table, and which")
@@ -186,7 +168,10 @@ def _print_paper(arguments: argparse.Namespace, folders: Sequence[Path]) -> None
         values={name: texts for name, texts in values.items() if texts},
         table=arguments.table,
     )
-    print_replication(request, folders, arguments.format, sys.stdout)
+    cells, _ = table_cells(request)
+    candidates = [one for cell in cells for one in candidates_of(cell)]
+    sheet = replication_sheet(replications(candidates, Folders(folders)), title_of(cells[0]))
+    render_sheets([sheet], arguments.format, sys.stdout)
 
 
 def _runs(

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench.compare.filters import run_of_key
-from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import PLAIN_WIDTH
-from bench.terminal.values import folders_of
+from bench.terminal.values import folders_of, unknown
 from bench.terminal.words import KEY_SHOWN
 from leaderboards.shell_text import typed
 
@@ -82,8 +81,7 @@ def _setting(name: str) -> dict[str, Any]:
 
     paper, _, dataset = name.partition("/")
     if (paper, dataset) not in SETTINGS:
-        known = ", ".join("/".join(key) for key in SETTINGS)
-        raise UsageError(f"no setting {name!r}; there are: {known}")
+        raise unknown("setting", name, map("/".join, SETTINGS))
     return dict(setting_identity(SETTINGS[paper, dataset]))
 
 
@@ -112,9 +110,6 @@ def _print(unlike: Mapping[str, Mapping[str, list[Any]]], names: Sequence[str], 
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
-    if not unlike:
-        console.print(f"{' and '.join(names)} do not differ in: {', '.join(groups)}")
-        return
     for group, pairs in unlike.items():
         table = Table(title=group, title_justify="left")
         for name in ("field", *names, "difference"):

@@ -39,25 +39,25 @@ def filters(arguments: argparse.Namespace) -> dict[str, list[Any]]:
     for text in arguments.where or []:
         name, _, values = text.partition("=")
         asked = split_list([values])
-        if not asked or name not in SETTING_FIELDS:
-            raise UsageError(
-                f"--where takes FIELD=VALUE[,VALUE], got {text!r}{_hint(name, SETTING_FIELDS)}; "
-                f"fields: {', '.join(SETTING_FIELDS)}"
-            )
-        where.setdefault(name, []).extend(map(_value, asked))
+        if not asked:
+            raise UsageError(f"--where takes FIELD=VALUE[,VALUE], got {text!r}")
+        where.setdefault(_field("--where", name), []).extend(map(_value, asked))
     return {name: values for name, values in where.items() if values}
 
 
 def layout(option: str, texts: Sequence[str] | None) -> tuple[str, ...]:
     """Read the fields of `--by` or `--tuned`; raises UsageError if one is no field of a setting."""
-    names = tuple(dict.fromkeys(split_list(texts)))
-    for name in names:
-        if name not in SETTING_FIELDS:
-            raise UsageError(
-                f"{option} takes fields of a setting, got {name!r}{_hint(name, SETTING_FIELDS)}; "
-                f"there are: {', '.join(SETTING_FIELDS)}"
-            )
-    return names
+    return tuple(dict.fromkeys(_field(option, name) for name in split_list(texts)))
+
+
+def filter_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `filters` reads."""
+    add = parser.add_argument
+    add("--dataset", nargs="+", metavar="NAME", help="only these data sets; lists take spaces or commas")
+    add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
+    add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
+    add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
+    add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
 
 
 def selection_options(parser: argparse.ArgumentParser) -> None:
@@ -83,8 +83,6 @@ def with_board(
     if arguments.out:
         raise UsageError("--board and --out both name result folders: leave one of them out")
     boards = {path.parent.name: path.parent for path in BOARDS.glob("*/runs")}
-    if not boards:
-        raise UsageError("no results ship with this package: name a result folder by --out")
     if arguments.board not in boards:
         raise unknown("board", arguments.board, boards)
     folder = boards[arguments.board]
@@ -108,12 +106,9 @@ def selection(arguments: argparse.Namespace) -> tuple[tuple[str, ...], dict[str,
     at: dict[str, Any] = {}
     for text in split_list(arguments.confirmed):
         name, _, value = text.partition("=")
-        if not value or name not in SETTING_FIELDS or name in (*at, *tuned):
-            raise UsageError(
-                f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}"
-                f"{_hint(name, SETTING_FIELDS)}; fields: {', '.join(SETTING_FIELDS)}"
-            )
-        at[name] = _value(value)
+        if not value or name in (*at, *tuned):
+            raise UsageError(f"--confirmed takes FIELD=VALUE, each field once and none of --tuned, got {text!r}")
+        at[_field("--confirmed", name)] = _value(value)
     return tuned, at
 
 
@@ -129,7 +124,9 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
         there = sorted({show(value) for value in known})
         for value in map(show, values):
             if value not in there:
-                raise UsageError(f"no {name} {value} in {source}{_hint(value, there)}; there are: {', '.join(there)}")
+                near = difflib.get_close_matches(value, there, n=1)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                raise UsageError(f"no {name} {value} in {source}{hint}; there are: {', '.join(there)}")
         kept &= known.map(show).isin({show(value) for value in values})
     if not kept.any():
         asked = ", ".join(f"{name} {'/'.join(map(show, values))}" for name, values in where.items())
@@ -163,10 +160,10 @@ def _reader(name: str) -> Callable[[str], Any]:
     return cache(lambda text: json.loads(text).get(name))
 
 
-def _hint(name: str, known: Sequence[str]) -> str:
-    """The nearest of the names that there are, if one is near and it is not that one."""
-    near = [] if name in known else difflib.get_close_matches(name, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+def _field(option: str, name: str) -> str:
+    if name not in SETTING_FIELDS:
+        raise unknown(f"field of a setting for {option}", name, SETTING_FIELDS)
+    return name
 
 
 def _value(text: str) -> Any:

@@ -14,7 +14,7 @@ from bench.engine.client_round import ClientResult
 from bench.engine.federation import Federation
 from bench.engine.network import Network
 from bench.engine.pytree import has_nan, total
-from leaderboards.fairness import CLIENT_ACCURACY
+from leaderboards.metrics import CLIENT_ACCURACY
 
 Complete = Callable[[Params, int], Params]
 
@@ -113,7 +113,7 @@ class Evaluator:
     def measures(self, row: Params, scores: list[Score], last: bool = False) -> dict[str, float]:
         """`accuracy`, `loss`; `val_accuracy` if samples are held out; those of `fairness` with local test sets.
 
-        In the last round and with local test sets each client's accuracy as well, for `leaderboards.fairness`. All are
+        In the last round and with local test sets each client's accuracy as well, for `client_accuracies`. All are
         fractions in [0, 1], losses in nats.
         """
         federation, measures = self.federation, mean_measures(scores)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench.artifacts import Arrays
-from bench.charts.classes import DARK, Strips, label_width, strips
+from bench.charts.classes import DARK, label_width, strips
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, further
@@ -48,17 +48,19 @@ def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
     ]
     names = list(dict.fromkeys(row["name"] for row in rows))
     wide = label_width([*names, held[0]["name"]])
-    above = Strips([held[0]["name"]], "samples", max(1, int(counts.max())), DARK, numbered=False)
-    below = Strips(names, "accuracy, %", 100)
+    most, holder, number = max(1, int(counts.max())), [held[0]["name"]], len(counts)
+    above = strips(held, holder, number, "samples", most, dark=DARK, numbered=False, label_width=wide)
+    below = strips(rows, names, number, "accuracy, %", 100, label_width=wide)
     notes = [
         f"Test accuracy by class, %, and the data of client {client}, whose local models these are; seed {seed}",
         "All local models are trained from the one global model above, as in print"
         if start
         else "Each local model is trained from the global model of its own algorithm; in print, all from one of FedAvg",
-        *further([comparison], arrays_of, "not tracked, or on pooled data"),
+        *further(comparison, arrays_of, "not tracked, or on pooled data"),
     ]
-    panels = [[strips(fields, look, len(counts), label_width=wide)] for fields, look in ((held, above), (rows, below))]
-    return picture(comparison.title, notes, panels, beside=wide + 10, resolve={"scale": {"color": "independent"}})
+    return picture(
+        comparison.title, notes, [[above], [below]], beside=wide + 10, resolve={"scale": {"color": "independent"}}
+    )
 
 
 def _kept(runs: Runs, comparison: Comparison) -> dict[str, Run]:

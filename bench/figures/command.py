@@ -1,4 +1,4 @@
-"""`python -m bench.figures`: the papers' figures and two of any board, from stored runs, as SVG and PNG.
+"""`python -m bench.figures`: the papers' figures and one of any board, from stored runs, as SVG and PNG.
 
 The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 where the request is
 wrong, or the runs lack what a figure needs; 3 where a file cannot be read or written, or a package is missing.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.entry_points import names_of_rows
 from bench.charts.panels import drawn, renderer
-from bench.compare.filters import filters, selection, selection_options, with_board
+from bench.compare.filters import filter_options, filters, selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.table import FIGURES, Figure
@@ -30,7 +30,6 @@ _EPILOG = """\
 examples:
   python -m bench.figures                              what the runs of ./leaderboards can draw, what others lack
   python -m bench.figures fedgkd-4 fedcad-4            two figures, a picture for each setting
-  python -m bench.figures --paper fedgkd --figure 4    the first of these
   python -m bench.figures --all --out A B --to out     whatever can be drawn from two folders
   python -m bench.figures fedgkd-2 --alpha 0.1 --participation 0.2 --algo fedavg,fedprox,fedgkd --format svg
 
@@ -57,17 +56,11 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("names", nargs="*", metavar="FIGURE", help="such as fedgkd-4; lists take spaces or commas")
-    add("--paper", metavar="NAME", help="only figures of this paper, or of `board`")
-    add("--figure", nargs="+", metavar="N", help="of --paper, as printed")
     add("--all", action="store_true", help="whatever can be drawn")
     add("--out", nargs="+", metavar="DIR", help=OUTS)
     add("--to", type=Path, default=Path("figures"), metavar="DIR", help="folder of the pictures (default: figures)")
-    add("--format", nargs="+", metavar="F", default=list(FORMATS), help="svg, png (default: both)")
-    add("--dataset", nargs="+", metavar="NAME", help="only these data sets")
-    add("--algo", nargs="+", metavar="NAME", help="only these algorithms")
-    add("--alpha", nargs="+", metavar="A", help="only these concentrations; `none` is a partition without one")
-    add("--participation", nargs="+", metavar="C", help="only these shares of clients a round")
-    add("--where", nargs="+", metavar="FIELD=V", help="only these values of any field of the setting")
+    add("--format", nargs="+", choices=FORMATS, default=FORMATS, help="default: both")
+    filter_options(parser)
     add("--import", dest="imports", nargs="+", metavar="NAME", help=IMPORT)
     selection_options(parser)
     add("--dry-run", action="store_true", help="only name the files")
@@ -76,20 +69,11 @@ def _parser() -> Parser:
 
 def _figures(arguments: argparse.Namespace) -> None:
     asked, where = _asked(arguments), filters(arguments)
-    formats = list(dict.fromkeys(split_list(arguments.format))) or list(FORMATS)
-    if wrong := [name for name in formats if name not in FORMATS]:
-        raise UsageError(f"--format takes {' and '.join(FORMATS)}, got {wrong[0]!r}")
-    target: Path = arguments.to
-    if target.exists() and not target.is_dir():
-        raise UsageError(f"--to names a folder, {target} is a file")
-    drawing = bool(arguments.names or arguments.figure or arguments.all)
+    drawing = bool(arguments.names or arguments.all)
     if drawing and not arguments.dry_run:
         renderer()  # its absence is said before work is done
     from bench.figures.runs import read
 
-    for name in split_list(arguments.out):
-        if name in FIGURES:
-            raise UsageError(f"{name} after --out is read as a folder: name figures before options")
     outs = folders_of(arguments.out)
     runs = read(outs, where, *selection(arguments))
     drawable = {figure: figure.find(runs) for figure in asked}
@@ -100,31 +84,18 @@ def _figures(arguments: argparse.Namespace) -> None:
     if lacking and (not arguments.all or len(lacking) == len(drawable)):
         lines = [line for figure in lacking for line in _missing(figure, drawable[figure], outs)]
         raise UsageError(f"cannot be drawn from {', '.join(map(str, outs))}:\n" + "\n".join(lines))
-    _draw(drawable, target, formats, arguments.dry_run)
+    _draw(drawable, arguments.to, arguments.format, arguments.dry_run)
 
 
 def _asked(arguments: argparse.Namespace) -> list[Figure]:
-    """Return the figures that are asked for, or those to be listed; raises UsageError."""
-    names = split_list(arguments.names)
-    if names and (arguments.paper or arguments.all):
-        raise UsageError(f"{' '.join(names)} with {'--paper' if arguments.paper else '--all'}: give one of the two")
+    """Return the figures that are asked for, or all; raises UsageError."""
+    names = dict.fromkeys(split_list(arguments.names))
+    if names and arguments.all:
+        raise UsageError(f"{' '.join(names)} with --all: give one of the two")
     for name in names:
         if name not in FIGURES:
             raise unknown("figure", name, FIGURES)
-    if names:
-        return [FIGURES[name] for name in dict.fromkeys(names)]
-    if arguments.figure and not arguments.paper:
-        raise UsageError("--figure needs --paper: whose figure it is")
-    if not arguments.paper:
-        return list(FIGURES.values())
-    own = {figure.number: figure for figure in FIGURES.values() if figure.paper == arguments.paper}
-    if not own:
-        raise unknown("paper with figures", arguments.paper, {figure.paper for figure in FIGURES.values()})
-    numbers = list(dict.fromkeys(split_list(arguments.figure)))
-    for number in numbers:
-        if number not in own:
-            raise UsageError(f"--figure {number}: of {arguments.paper} are drawn {', '.join(own)}")
-    return [own[number] for number in numbers] or list(own.values())
+    return [FIGURES[name] for name in names or FIGURES]
 
 
 def _listing(drawable: Mapping[Figure, Found], outs: Sequence[Path]) -> Iterator[str]:

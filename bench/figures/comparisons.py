@@ -9,7 +9,7 @@ from typing import Any
 from bench.stored.groups import label_of
 from bench.stored.results import Record
 from leaderboards.flags import FLAGS, flags_of, why_not_selected
-from leaderboards.problems import Cell, Problem, differing, problems, setting_of
+from leaderboards.problems import Cell, Problem, problems, setting_of
 from leaderboards.shell_text import typed
 from leaderboards.tables.captions import labels_of, title
 
@@ -65,37 +65,27 @@ def comparisons(
     )
 
 
-def file_name(figure: str, shown_here: Sequence[Comparison]) -> str:
+def file_name(figure: str, shown: Comparison) -> str:
     """Name a picture of a figure, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`."""
-    one = shown_here[0]
-    values = {name: {repr(value): value for value in _values(name, shown_here)} for name in (*_NAMED, *one.differing)}
-    alike = {name: next(iter(found.values())) for name, found in values.items() if len(found) == 1}
-    usual = {"alpha": alike.get("alpha") is None, "local_epochs": "local_epochs" not in one.differing}
-    told = {name: value for name, value in alike.items() if not usual.get(name)}
-    parts = ["+".join(dict.fromkeys(str(value) for value in values["dataset"].values()))]
-    parts += [f"{name}{typed(value)}" for name, value in told.items() if name != "dataset"]
+    parts = [str(shown.setting["dataset"])]
+    for name in dict.fromkeys((*_NAMED[1:], *shown.differing)):
+        at = shown.by.index(name) if name in shown.by else None
+        values = [shown.setting.get(name) if at is None else place[at] for place in shown.places]
+        known = values[0] is not None and name != "local_epochs"
+        if len(set(map(repr, values))) == 1 and (known or (name in shown.differing and name != "alpha")):
+            parts.append(f"{name}{typed(values[0])}")
     return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
 
 
-def shared_title(rows: Sequence[Comparison]) -> str:
-    """Say what all numbers of a picture have in common. `rows`: what it compares."""
-    if len(rows) == 1:
-        return rows[0].title
-    unlike = differing((None, one.setting) for one in rows)[None]
-    common = {name: value for name, value in rows[0].setting.items() if name not in unlike}
-    names = ", ".join(str(one.setting["dataset"]) for one in rows)
-    return " · ".join([names, title(common, rows[0].by, [place for one in rows for place in one.places])])
-
-
-def further(rows: Sequence[Comparison], drawn: Collection[str], why: str) -> list[str]:
-    """Write the small lines of a picture of comparisons, with what must be known of it before it is trusted.
+def further(shown: Comparison, drawn: Collection[str], why: str) -> list[str]:
+    """Write the small lines of a picture, with what must be known of it before it is trusted.
 
     `drawn` are the labels of the algorithms that it shows; `why` says why it lacks one that has a selected
     configuration.
     """
-    lines = [" · ".join([one.title, *one.others]) for one in rows] if len(rows) > 1 else [*rows[0].others]
+    lines = [*shown.others]
     # The record whose reason counts comes last.
-    records = sorted((r for one in rows for r in one.records), key=lambda r: (r["selected"], r["n"] > 0))
+    records = sorted(shown.records, key=lambda record: (record["selected"], record["n"] > 0))
     seen = [record for record in records if record["selected"] and label_of(record) in drawn]
     for key in ("shortened", "diverged", "mixed"):
         flag, flagged = FLAGS[key], [record for record in seen if key in flags_of(record)]
@@ -117,15 +107,6 @@ def seeds_said(counts: Collection[int]) -> str:
         return "1 seed"
     several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
     return f"mean of {several}, band from the lowest to the highest"
-
-
-def _values(name: str, shown_here: Iterable[Comparison]) -> Iterator[Any]:
-    """Yield the values of a field in a picture; nothing if its settings do not have it."""
-    for one in shown_here:
-        if name in one.by:
-            yield from (place[one.by.index(name)] for place in one.places)
-        elif name in one.setting or name in one.differing:
-            yield one.setting.get(name)
 
 
 def _why(record: Record, why: str) -> str:

@@ -1,30 +1,23 @@
 """Figures of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps.
 
-The instances at the end are the figures; `bench.figures.table` names them.
+The instances at the end are the figures; `bench.figures.table` names them. `costs` has one point for each algorithm.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from bench.charts.lines import MARKED, Axis, Keys, lines, mean_and_spread
+from bench.charts.lines import MARKED, Axis, Keys, fronts, lines, mean_and_spread
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
-from bench.figures.comparisons import (
-    Comparison,
-    comparisons,
-    file_name,
-    further,
-    seeds_said,
-    shared_title,
-)
+from bench.figures.comparisons import Comparison, comparisons, file_name, further, seeds_said
 from bench.figures.runs import Found, Runs, Sketch, untracked
-from bench.stored.groups import label_of
+from bench.stored.groups import label_of, ranked_runs
 from bench.stored.results import Record
 from leaderboards.metrics import METRICS
 from leaderboards.problems import Cell
@@ -52,38 +45,28 @@ class Curves:
     across: tuple[str, ...] = ()  # fields of the setting; panels from left to right
     where: Mapping[str, Any] = field(default_factory=dict)
     equal: bool = False  # lines end where the first of them does, so that all have spent the same
-    rows: bool = False  # a row for each data set, where each has one setting
-    whole: bool = False  # nothing is drawn where one of `ys` is not measured
-    several: bool = False  # nor where there is only one panel to a row
+    several: bool = False  # nothing is drawn where there is only one panel to a row
 
     def __call__(self, runs: Runs, figure: str) -> Found:
         """Find the pictures of this figure that some runs make."""
-        measured = [
-            comparison
+        sketches = [
+            Sketch(file_name(figure, comparison), partial(self.spec, runs, comparison))
             for comparison in comparisons(runs.records, self.across, self.where)
             if self._measured(runs, comparison)
         ]
-        together = _by_dataset(measured) if self.rows else [(comparison,) for comparison in measured]
-        sketches = [Sketch(file_name(figure, rows), partial(self.spec, runs, rows)) for rows in together]
         return Found(tuple(sketches), self.lacking)
 
-    def spec(self, runs: Runs, rows: Sequence[Comparison]) -> Spec:
-        """Draw one picture. `rows`: what it compares, from top to bottom."""
-
-        def heading(comparison: Comparison, cell: Cell) -> str:
-            parts = (comparison.setting["dataset"] if len(rows) > 1 else "", comparison.label(cell))
-            return ", ".join(part for part in parts if part)
-
+    def spec(self, runs: Runs, comparison: Comparison) -> Spec:
+        """Draw one picture."""
         panels = [
-            [(heading(comparison, cell), y, self._lines(runs, cell, y)) for y in ys for cell in comparison.cells]
-            for comparison in rows
-            for ys in ([self.ys] if not self.across else [(y,) for y in self.ys])
+            [(comparison.label(cell), y, self._lines(runs, cell, y)) for y in ys for cell in comparison.cells]
+            for ys in ([(y,) for y in self.ys] if self.across else [self.ys])
         ]
         drawn = [points_of for row in panels for _, _, points_of in row if points_of]
         points = [point for points_of in drawn for point in points_of]
         names = {point["algorithm"] for point in points}
         longest = max(Counter(point["algorithm"] for point in points_of).most_common(1)[0][1] for points_of in drawn)
-        keys = Keys(runs.labels, [name for name in runs.labels if name in names], signs=longest <= MARKED)
+        keys = Keys(runs.labels, names, signs=longest <= MARKED)
         width = SIDE if max(map(len, panels)) > 1 else WIDE_SIDE
         charts = [
             [lines(points_of, keys, self.x, y, title=title, width=width) for title, y, points_of in row if points_of]
@@ -91,13 +74,13 @@ class Curves:
         ]
         notes = [f"{self.what}; {seeds_said({point['n'] for point in points})}"]
         notes += [f"As many {self.x.title} for all: lines end where the first of them does"] * self.equal
-        notes += further(rows, names, "no round of it lies within these" if self.equal else "not measured")
-        return picture(shared_title(rows), notes, [row for row in charts if row])
+        notes += further(comparison, names, "no round of it lies within these" if self.equal else "not measured")
+        return picture(comparison.title, notes, [row for row in charts if row])
 
     def _measured(self, runs: Runs, comparison: Comparison) -> bool:
+        """Tell whether all of `ys` are measured."""
         counts = [sum(bool(self._lines(runs, cell, y)) for cell in comparison.cells) for y in self.ys]
-        least = 2 if self.several else 1
-        return (min(counts) if self.whole else max(counts)) >= least
+        return min(counts) >= (2 if self.several else 1)
 
     def _lines(self, runs: Runs, cell: Cell, y: Axis) -> list[Row]:
         """Return the points of a panel."""
@@ -123,23 +106,11 @@ class Curves:
             }
 
 
-def _by_dataset(measured: Sequence[Comparison]) -> list[tuple[Comparison, ...]]:
-    """Put comparisons that differ in their data set, one of each, together; else each stands for itself."""
-    groups: dict[Any, list[Comparison]] = {}
-    for comparison in measured:
-        groups.setdefault(comparison.setting["participation"], []).append(comparison)
-    together: list[tuple[Comparison, ...]] = []
-    for group in groups.values():
-        distinct = len({comparison.setting["dataset"] for comparison in group}) == len(group)
-        together += [tuple(group)] if distinct else [(comparison,) for comparison in group]
-    return together
-
-
 _GLOBAL = "Test accuracy of the global model"
 _NO_CURVE = "no finished run here has a curve of test accuracy"
 _LONG = {"local_epochs": 15}  # of FedDKD's second half of figures
 
-by_round = Curves(_GLOBAL, _NO_CURVE, across=("alpha",), rows=True)
+by_round = Curves(_GLOBAL, _NO_CURVE, across=("alpha",))
 
 at_equal_communication = Curves(
     _GLOBAL,
@@ -173,19 +144,6 @@ global_and_local = Curves(
     "Accuracy on the test set of the global model, and of its round's clients' own models, mean over these",
     untracked("the accuracy of the clients' own models", "local"),
     ys=(Axis("accuracy", "global accuracy, %", 100), Axis("local_accuracy", "mean local accuracy, %", 100)),
-    whole=True,
-)
-
-drift = Curves(
-    "Of each round's clients, weighted by their training samples: how far local training takes their models from the "
-    "one they received, and the mean squared norm of their losses' gradients there over that of the mean gradient",
-    untracked("gradients and distances of clients", "drift"),
-    ys=(
-        Axis("drift/distance", "mean distance of local models"),
-        Axis("drift/dissimilarity", "gradient dissimilarity B²"),
-    ),
-    across=("alpha",),
-    whole=True,
 )
 
 fairness = Curves(
@@ -194,5 +152,43 @@ fairness = Curves(
     "no run here keeps samples of its clients to test on: local_test_fraction is 0 in all",
     ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", METRICS["fm"].scale), Axis("wlp", "WLP, %", 100)),
     across=("alpha",),
-    whole=True,
 )
+
+_FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
+_COSTS = (Axis("traffic", "traffic of a run, MB", log=True), Axis("seconds", "time of a run, s", log=True))
+
+
+def costs(runs: Runs, figure: str) -> Found:
+    """Find a picture of accuracy against traffic and time for each setting with two algorithms in a cell."""
+    sketches = [
+        Sketch(file_name(figure, comparison), partial(_costs, runs, comparison))
+        for comparison in comparisons(runs.records, ("alpha",))
+        if any(len(ranked_runs(cell)) > 1 for cell in comparison.cells)
+    ]
+    return Found(tuple(sketches), "no cell here has two algorithms to compare")
+
+
+def _costs(runs: Runs, comparison: Comparison) -> Spec:
+    cells = [cell for cell in comparison.cells if ranked_runs(cell)]
+    drawn = {name for cell in cells for name in ranked_runs(cell)}
+    keys = Keys(runs.labels, drawn)
+    panels = [
+        [fronts(list(_points(cell, x)), keys, x, _FINAL, title=comparison.label(cell)) for cell in cells]
+        for x in _COSTS
+    ]
+    notes = [
+        "Mean accuracy over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
+        "machines that ran them. The grey line is the front: what lies below it can be had better at no more cost",
+        *further(comparison, drawn, "not measured"),
+    ]
+    return picture(comparison.title, notes, panels)
+
+
+def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:
+    """Give the points of a panel: cost and accuracy of each algorithm that is ranked."""
+    for name, runs in ranked_runs(cell).items():
+        if x.field == "seconds":
+            cost = min(run["seconds"] for run in runs.values())  # what disturbs a run only makes it longer
+        else:
+            cost = math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs.values()) / len(runs) / 1e6
+        yield {"algorithm": name, "x": cost, **mean_and_spread([run[_FINAL.field] for run in runs.values()])}

@@ -39,28 +39,25 @@ class Holding:
     counts: Counts  # (K, C) training samples of each class that each client holds
 
 
-@dataclass(frozen=True)
-class Partitions:
-    """A figure of partitions, a panel for each alpha; it looks at nothing that a partition does not depend on."""
+def partitions(runs: Runs, figure: str, *, shaded: bool) -> Found:
+    """Find pictures with a panel for each alpha; they look at nothing that a partition does not depend on.
 
-    shaded: bool  # as fields, else as bubbles
-
-    def __call__(self, runs: Runs, figure: str) -> Found:
-        """Find the pictures that some runs make."""
-        sketches = []
-        for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
-            if found := [holding for cell in comparison.cells if (holding := held_by(runs, comparison, cell))]:
-                sketches.append(Sketch(file_name(figure, [comparison]), partial(self.spec, comparison, found)))
-        return Found(tuple(sketches), _NO_PARTITION)
-
-    def spec(self, comparison: Comparison, found: Sequence[Holding]) -> Spec:
-        """Draw one picture."""
-        what = "Training samples of each client and class, by " + ("colour" if self.shaded else "area")
-        panels = panels_of(found, self.shaded)
-        return picture(comparison.title, [f"{what}; {seeds_of(found)}", *comparison.others], [panels])
+    `shaded`: as fields, else as bubbles.
+    """
+    sketches = []
+    for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
+        if found := [holding for cell in comparison.cells if (holding := held_by(runs, comparison, cell))]:
+            sketches.append(Sketch(file_name(figure, comparison), partial(_partitions, comparison, found, shaded)))
+    return Found(tuple(sketches), _NO_PARTITION)
 
 
-bubbles, heat_map = Partitions(shaded=False), Partitions(shaded=True)
+def _partitions(comparison: Comparison, found: Sequence[Holding], shaded: bool) -> Spec:
+    what = "Training samples of each client and class, by " + ("colour" if shaded else "area")
+    notes = [f"{what}; {seeds_of(found)}", *comparison.others]
+    return picture(comparison.title, notes, [panels_of(found, shaded)])
+
+
+bubbles, heat_map = partial(partitions, shaded=False), partial(partitions, shaded=True)
 
 
 def held_by(runs: Runs, comparison: Comparison, cell: Cell) -> Holding | None:
@@ -130,26 +127,26 @@ def with_accuracy(runs: Runs, figure: str) -> Found:
         if len({cell.place for cell in comparison.cells if list(_points(cell))}) > 1
     ]
     sketches = [
-        Sketch(file_name(figure, [comparison]), partial(_with_accuracy, runs, comparison)) for comparison in several
+        Sketch(file_name(figure, comparison), partial(_with_accuracy, runs, comparison)) for comparison in several
     ]
     return Found(tuple(sketches), "no setting here has finished runs at several values of alpha or participation")
 
 
 def _with_accuracy(runs: Runs, comparison: Comparison) -> Spec:
-    held = list(_partitions(runs, comparison))
+    held = list(_one_for_each_alpha(runs, comparison))
     points = {cell.place: list(_points(cell)) for cell in comparison.cells}
     everything = [point for cell_points in points.values() for point in cell_points]
     names = {point["algorithm"] for point in everything}
-    keys = Keys(runs.labels, [name for name in runs.labels if name in names])
+    keys = Keys(runs.labels, names)
     seeds = seeds_said({point["n"] for point in everything})
     notes = [f"Partitions: training samples of each client and class, by area; {seeds_of(held)}"] * bool(held)
-    notes += [f"Best test accuracy of the global model; {seeds}", *further([comparison], names, "not measured")]
+    notes += [f"Best test accuracy of the global model; {seeds}", *further(comparison, names, "not measured")]
     above = panels_of(held, shaded=False)
     width = max((panel["width"] for panel in above), default=SIDE)
     return picture(comparison.title, notes, [*([above] if above else []), _below(everything, keys, width)])
 
 
-def _partitions(runs: Runs, comparison: Comparison) -> Iterator[Holding]:
+def _one_for_each_alpha(runs: Runs, comparison: Comparison) -> Iterator[Holding]:
     """Give one partition for each alpha: it does not depend on participation."""
     alphas = dict.fromkeys(cell.place[0] for cell in comparison.cells)
     for alpha in alphas:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -33,7 +32,7 @@ def picture_of_each(
 ) -> Found:
     """Find a picture for each setting that keeps something. `kept_of`: label -> run; `spec`: of runs, setting, kept."""
     kept = [(comparison, kept_of(comparison)) for comparison in comparisons(runs.records, ())]
-    sketches = (Sketch(file_name(figure, [one]), partial(spec, runs, one, own)) for one, own in kept if own)
+    sketches = (Sketch(file_name(figure, one), partial(spec, runs, one, own)) for one, own in kept if own)
     return Found(tuple(sketches), lacking)
 
 
@@ -68,17 +67,7 @@ class Runs:
         return {}
 
     def curve(self, run: Run, metric: str) -> Mapping[int, float]:
-        """Return round -> value; empty if the run has no such curve.
-
-        `metric` is of the run's curve, or an array of `bench.artifacts` with a number for each evaluated round. Raises
-        EnvironmentProblem if a file of tracked data is damaged.
-        """
-        track, _, name = metric.partition("/")
-        if name:
-            rounds = f"{track}/rounds"
-            arrays = self.arrays(run, (rounds, metric)) if track in self.held(run) else {}
-            points = zip(arrays[rounds].tolist(), arrays[metric].tolist(), strict=True) if arrays else ()
-            return {at: value for at, value in points if math.isfinite(value)}
+        """Return round -> value; empty if the run has no such curve."""
         return self.results.curves.get(run["run_key"], {}).get(metric, {})
 
     def held(self, run: Run) -> set[str]:

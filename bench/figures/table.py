@@ -1,4 +1,4 @@
-"""The figures, the papers' and those of any board: the subject of each, and the command that makes its runs.
+"""The figures, the papers' and that of any board: the subject of each, and the command that makes its runs.
 
 Imports neither torch nor ray, so that `--help` and a misspelt name are answered at once.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from leaderboards.shell_text import shell_command
 
@@ -22,16 +22,10 @@ if TYPE_CHECKING:
 class Figure:
     """A figure of a paper, or of any board."""
 
-    paper: str  # or `board`
-    number: str  # as printed; a word for what the paper's analysis has and no figure of it shows
+    name: str  # on the command line and first in the names of its files: paper and number, or `board` and a word
     shows: str
     arguments: str  # of `python -m bench.sweep`, for the runs that the paper draws
     finder: str  # `module:name` of the function that finds what can be drawn; `Found` of (runs, the figure's name)
-
-    @property
-    def name(self) -> str:
-        """On the command line, and first in the names of its files."""
-        return f"{self.paper}-{self.number}"
 
     def command(self, out: Path) -> str:
         """Return the command that makes the paper's or the board's runs, in a result folder."""
@@ -40,14 +34,12 @@ class Figure:
     def find(self, runs: Runs) -> Found:
         """Find the pictures of it that some runs make; raises EnvironmentProblem for a damaged file."""
         module, _, name = self.finder.partition(":")
-        finder = cast("Callable[[Runs, str], Found]", getattr(importlib.import_module(f"bench.figures.{module}"), name))
+        finder: Callable[[Runs, str], Found] = getattr(importlib.import_module(f"bench.figures.{module}"), name)
         return finder(runs, self.name)
 
 
 _BOARD = "--config docs/reference.toml"
 _GKD_3 = "--paper fedgkd --algo fedavg,fedgkd --dataset cifar10 --alpha 0.1 0.5 1 --participation 0.1 0.2 0.3 0.4"
-_GKD_DRIFT = "--paper fedgkd --algo fedavg,fedprox,fedgkd --dataset cifar10 --track drift"
-_DRIFT = "distance of local models and dissimilarity of their gradients by round (section 4.1)"
 _DKD = "--paper feddkd --table I"
 _DKD_5 = f"{_DKD} --local-epochs 5 --participation 0.5 0.75"
 _DKD_15 = f"{_DKD} --local-epochs 15 --participation 0.5 0.75"
@@ -55,65 +47,57 @@ _CAD = "--paper fedcad --algo fedavg,fedlsd,fedcad --dataset cifar10"
 _CAD_3 = "--paper fedcad --algo fedavg --dataset cifar10 --rounds 1 --track classes"
 _KF_2 = "--paper fedkf --table 3 --algo fedavg --rounds 1 --track classes"
 
-# Paper -> number -> what it shows, the arguments that make its runs, its finder.
-_ALL = {
-    "board": {
-        "ranks": (
-            "average ranks over alphas and participations, with their critical difference",
-            _BOARD,
-            "board:ranks",
-        ),
-        "costs": ("final accuracy against traffic and against time, for each alpha", _BOARD, "board:costs"),
-    },
-    "fedgkd": {
-        "2": (
-            "t-SNE of the features of global and local models",
-            "--paper fedgkd --table fig2 --track local,features",
-            "features:find",
-        ),
-        "3": (
-            "partitions as bubbles; accuracy over participation, for each alpha",
-            f"{_GKD_3} --set buffer=1 --seeds 3 --track classes",
-            "partitions:with_accuracy",
-        ),
-        "4": (
-            "test accuracy by round, for each data set and alpha",
-            "--paper fedgkd --table 3 --algo fedavg,fedprox,fedgkd",
-            "curves:by_round",
-        ),
-        "5": (
-            "decision boundaries of a toy example",
-            "--algo fedavg,fedgkd --dataset toy2d --track models",
-            "boundaries:find",
-        ),
-        "drift": (_DRIFT, _GKD_DRIFT, "curves:drift"),
-    },
-    "feddkd": {
-        "2": ("test accuracy at equal communication, for each participation", _DKD_5, "curves:at_equal_communication"),
-        "3": ("test accuracy at equal local steps, for each participation", _DKD_5, "curves:at_equal_steps"),
-        "4": ("as 2, of the runs with 15 local epochs", _DKD_15, "curves:long_at_equal_communication"),
-        "5": ("as 3, of the runs with 15 local epochs", _DKD_15, "curves:long_at_equal_steps"),
-        "6": (
-            "test accuracy at equal local steps, for each number of local epochs",
-            f"{_DKD} --participation 0.25",
-            "curves:at_equal_steps_by_epochs",
-        ),
-        "7": ("training loss by round", "--paper feddkd --table VI", "curves:training_loss"),
-    },
-    "fedcad": {
-        "1": (
-            "accuracy by class of global and local models, beside the client's data",
-            f"{_CAD} --rounds 11 --track classes",
-            "classes:find",
-        ),
-        "3": ("who holds how many samples of which class, as a heat map", _CAD_3, "partitions:heat_map"),
-        "4": ("global and mean local accuracy by round", f"{_CAD} --track local", "curves:global_and_local"),
-    },
-    "fedkf": {
-        "2": ("partitions as bubbles, for each alpha", _KF_2, "partitions:bubbles"),
-        "3": ("AMP, FM and WLP by round, for each alpha", "--paper fedkf --table 3", "curves:fairness"),
-    },
-}
-FIGURES = {
-    f"{paper}-{number}": Figure(paper, number, *about) for paper, own in _ALL.items() for number, about in own.items()
-}
+_ALL = (
+    Figure("board-costs", "final accuracy against traffic and against time, for each alpha", _BOARD, "curves:costs"),
+    Figure(
+        "fedgkd-2",
+        "t-SNE of the features of global and local models",
+        "--paper fedgkd --table fig2 --track local,features",
+        "planes:features",
+    ),
+    Figure(
+        "fedgkd-3",
+        "partitions as bubbles; accuracy over participation, for each alpha",
+        f"{_GKD_3} --set buffer=1 --seeds 3 --track classes",
+        "partitions:with_accuracy",
+    ),
+    Figure(
+        "fedgkd-4",
+        "test accuracy by round, for each alpha",
+        "--paper fedgkd --table 3 --algo fedavg,fedprox,fedgkd",
+        "curves:by_round",
+    ),
+    Figure(
+        "fedgkd-5",
+        "decision boundaries of a toy example",
+        "--algo fedavg,fedgkd --dataset toy2d --track models",
+        "planes:boundaries",
+    ),
+    Figure(
+        "feddkd-2",
+        "test accuracy at equal communication, for each participation",
+        _DKD_5,
+        "curves:at_equal_communication",
+    ),
+    Figure("feddkd-3", "test accuracy at equal local steps, for each participation", _DKD_5, "curves:at_equal_steps"),
+    Figure("feddkd-4", "as 2, of the runs with 15 local epochs", _DKD_15, "curves:long_at_equal_communication"),
+    Figure("feddkd-5", "as 3, of the runs with 15 local epochs", _DKD_15, "curves:long_at_equal_steps"),
+    Figure(
+        "feddkd-6",
+        "test accuracy at equal local steps, for each number of local epochs",
+        f"{_DKD} --participation 0.25",
+        "curves:at_equal_steps_by_epochs",
+    ),
+    Figure("feddkd-7", "training loss by round", "--paper feddkd --table VI", "curves:training_loss"),
+    Figure(
+        "fedcad-1",
+        "accuracy by class of global and local models, beside the client's data",
+        f"{_CAD} --rounds 11 --track classes",
+        "classes:find",
+    ),
+    Figure("fedcad-3", "who holds how many samples of which class, as a heat map", _CAD_3, "partitions:heat_map"),
+    Figure("fedcad-4", "global and mean local accuracy by round", f"{_CAD} --track local", "curves:global_and_local"),
+    Figure("fedkf-2", "partitions as bubbles, for each alpha", _KF_2, "partitions:bubbles"),
+    Figure("fedkf-3", "AMP, FM and WLP by round, for each alpha", "--paper fedkf --table 3", "curves:fairness"),
+)
+FIGURES = {figure.name: figure for figure in _ALL}

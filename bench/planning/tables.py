@@ -14,7 +14,8 @@ from bench.errors import UsageError
 from bench.planning.run_spec import RunSpec
 from bench.planning.settings import canonical, supply
 from bench.terminal.values import unknown
-from leaderboards.published import PrintedCell, PrintedMetric, printed_cells
+from leaderboards import canonical_json
+from leaderboards.published import Candidate, PrintedCell, PrintedMetric, printed_cells
 from search_spaces import (
     PAPERS,
     SPACES,
@@ -80,6 +81,24 @@ def table_of(paper: str, name: str) -> tuple[str, Table]:
 def name_in_print(table: str) -> str:
     """`Table IV`; `Figure 2` for the one caption that holds results."""
     return "Figure 2" if table == "fig2" else f"Table {table}"
+
+
+def title_of(cell: Cell) -> str:
+    """Name a cell's table as in print, and whose it is."""
+    paper = PAPERS[cell.printed.paper]
+    return f"{name_in_print(cell.printed.table)} · {paper.authors} {paper.year} ({paper.key}) · ours beside printed"
+
+
+def candidates_of(cell: Cell) -> list[Candidate]:
+    """List the configurations that may stand for a printed cell."""
+    found = []
+    for unit in cell.units:
+        setting = unit.setting.as_dict()
+        values = setting | dict(unit.hyperparameters)
+        label = " ".join(f"{name}={values[name]}" for name in cell.tried)
+        hp_json = canonical_json(unit.hyperparameters)
+        found.append(Candidate(cell.printed, unit.algorithm, hp_json, setting, label, cell.column, cell.reason))
+    return found
 
 
 def cells_of(paper: str, name: str) -> list[Cell]:

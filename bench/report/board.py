@@ -12,7 +12,7 @@ from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.metrics import Metric
 from leaderboards.problems import differing
-from leaderboards.stats.paired import Ranked
+from leaderboards.stats.seeds import Ranked
 from leaderboards.tables import Cell as Shown
 from leaderboards.tables import state_of
 
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 
 def board_section(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return the leaderboard: `common` values, `hidden` columns, `filters`, `rows` and `absent` algorithms."""
+    """Return the leaderboard: `common` values, `hidden` columns, `filters` and `rows`."""
     cells = [cell for group in groups for cell in group.cells]
     records = [record for cell in cells for record in cell.records]
     names = _worth_showing(records)
@@ -45,7 +45,6 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
             if len(set(own)) > 1
         ],
         "rows": [row for group in groups for cell in group.cells for row in _rows(group, cell, names)],
-        "absent": list(_absent(groups)),
     }
 
 
@@ -142,13 +141,3 @@ def _worth_showing(records: Sequence[Record]) -> dict[str, list[str]]:
     values = [(record["algorithm"], hyperparameters(record)) for record in records]
     several, first = differing(values), dict(reversed(values))
     return {name: [one for one in own if one in worth_saying(name, own, several)] for name, own in first.items()}
-
-
-def _absent(groups: Sequence[Group]) -> Iterator[str]:
-    """Say which algorithms were not run in some cells where others of their group were."""
-    for group in groups:
-        labels = {label_of(record) for cell in group.cells for record in cell.records}
-        for cell in group.cells:
-            absent = sorted(labels - {label_of(record) for record in cell.records})
-            if absent:
-                yield f"{group.name}, {cell.label}: {', '.join(absent)}"

@@ -11,10 +11,10 @@ let metric = "best_accuracy";
 function unpacked(index) {
   if (rowsOf[index]) return rowsOf[index];
   const rows = [];
-  for (const [name, values, positions] of data[index]) {
-    (positions || values).forEach((value, at) => {
+  for (const [name, values] of data[index]) {
+    values.forEach((value, at) => {
       rows[at] ??= {};
-      rows[at][name] = positions ? values[value] : value;
+      rows[at][name] = value;
     });
   }
   return (rowsOf[index] = rows);

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bench.charts.theme import Spec, config
-
-_DIGITS = 4  # of fractions: 0.01 %
 
 
 @dataclass(frozen=True)
@@ -54,24 +52,12 @@ class Charts:
 
 
 def packed(rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """Return rows as columns `[name, values]`, or `[name, distinct values, positions]` if that is shorter."""
-    names = list(rows[0]) if rows else []
-    return [[name, *_column([_rounded(row[name]) for row in rows])] for name in names]
-
-
-def _column(values: Sequence[Hashable]) -> list[Any]:
-    position = {value: at for at, value in enumerate(dict.fromkeys(values))}
-    if len(values) < 8 or len(position) > len(values) / 4:
-        return [list(values)]
-    return [list(position), [position[value] for value in values]]
+    """Return rows as columns `[name, values]`, so that each name is stored once."""
+    return [[name, [_rounded(row[name]) for row in rows]] for name in (rows[0] if rows else ())]
 
 
 def _rounded(value: Any) -> Any:
-    if not isinstance(value, float):
-        return value
-    if value.is_integer():
-        return int(value)
-    return round(value, _DIGITS) if abs(value) < 1 else float(f"{value:.5g}")
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def _index(numbers: dict[str, int], value: Any) -> int:

@@ -1,4 +1,4 @@
-"""The sections of curves: accuracy by round, and against bytes, steps and seconds."""
+"""The sections of curves: accuracy by round, and against bytes and steps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ from leaderboards.flags import why_not_selected
 Row = dict[str, Any]
 
 COSTS = {
-    "bytes": "sent and received since round 1",
-    "steps": "local steps of a client since round 1",
-    "seconds": "wall-clock time of the whole run, s",
+    "bytes": Axis("bytes", "sent and received since round 1, MB", 1e-6),
+    "steps": Axis("steps", "local steps of a client since round 1"),
 }
-MOST_POINTS = 40_000  # of all curves of the page together, for its size
-_LINE = (12, 120)  # points of one line: at least, at most; a chart is some 300 pixels wide
-_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+POINTS = 100  # of one line, at most; a chart is some 300 pixels wide
 _ACCURACY = Axis("accuracy", "test accuracy, %", 100.0)
 _PERCENT = (100.0, 2)
 _ALGORITHM, _ROUND = Column("algorithm", "algorithm"), Column("round", "round")
@@ -42,12 +39,11 @@ def learning_sections(
 
     `labels` are every algorithm, in the order of the colours; `charts` get the new ones.
     """
-    most = points_per_line(sum(len(cell.selected) for group in groups for cell in group.cells))
     sections = []
     for group in groups:
         cells = []
         for cell in group.cells:
-            rows = list(_curve_rows(cell, results, most))
+            rows = list(_curve_rows(cell, results))
             what = f"Learning curves, {group.name}, {cell.label}. {_ends(rows)}"
             spec = live_lines(rows, _keys(rows, labels), Axis("round", "round"), _ACCURACY) if rows else None
             cells.append(
@@ -55,7 +51,7 @@ def learning_sections(
                     "label": cell.label,
                     "remarks": list(_remarks(cell, rows)),
                     "chart": charts.add(spec, what, _CURVE_TABLE) if spec else None,
-                    "costs": {cost: _against(cost, group, cell, rows, labels, charts) for cost in COSTS},
+                    "costs": {cost: _against(axis, group, cell, rows, labels, charts) for cost, axis in COSTS.items()},
                 }
             )
         columns = 2 if len(cells) in (2, 4) else 3
@@ -63,56 +59,38 @@ def learning_sections(
     return sections
 
 
-def points_per_line(lines: int) -> int:
-    """Return how many rounds of a curve are drawn, given how many curves there are."""
-    return max(_LINE[0], min(_LINE[1], MOST_POINTS // max(1, lines)))
-
-
-def thinned(rounds: Sequence[int], most: int) -> list[int]:
-    """Return at most so many of the rounds, evenly spaced, the first and the last among them."""
-    if len(rounds) <= most:
+def _thinned(rounds: Sequence[int]) -> list[int]:
+    """Return at most `POINTS` of the rounds, evenly spaced, the first and the last among them."""
+    if len(rounds) <= POINTS:
         return list(rounds)
-    return [rounds[round(at * (len(rounds) - 1) / (most - 1))] for at in range(most)]
-
-
-def cost_axis(cost: str, rows: Sequence[Row]) -> Axis:
-    """Return the axis of a cost: bytes in the largest unit that leaves the dearest row a number of 1 or more."""
-    if cost != "bytes":
-        return Axis(cost, COSTS[cost])
-    most = max((row[cost] for row in rows), default=0.0)
-    size, unit = next((scale for scale in _SIZES if most >= scale[0]), _SIZES[-1])
-    return Axis(cost, f"{COSTS[cost]}, {unit}", 1 / size)
+    return [rounds[round(at * (len(rounds) - 1) / (POINTS - 1))] for at in range(POINTS)]
 
 
 def _against(
-    cost: str, group: Group, cell: Cell, rows: Sequence[Row], labels: Sequence[str], charts: Charts
+    axis: Axis, group: Group, cell: Cell, rows: Sequence[Row], labels: Sequence[str], charts: Charts
 ) -> int | None:
-    """Add the chart of accuracy against a cost, for `seconds` a point per run; None if no run has that number."""
-    whole = cost == "seconds"
-    priced = list(_run_rows(cell)) if whole else [row for row in rows if row[cost] is not None]
+    """Add the chart of accuracy against a cost; None if no run has that number."""
+    priced = [row for row in rows if row[axis.field] is not None]
     if not priced:
         return None
-    axis = cost_axis(cost, priced)
-    accuracy = Axis("mean", "best test accuracy, %", 100.0) if whole else _ACCURACY
-    spec = live_lines(priced, _keys(priced, labels, whole), axis, accuracy, joined=not whole)
-    at = Column("seed", "seed") if whole else _ROUND
-    table = (_ALGORITHM, at, Column(cost, axis.title, axis.factor, 2), Column("mean", "accuracy, %", *_PERCENT))
-    return charts.add(spec, f"Test accuracy against {axis.title}, {group.name}, {cell.label}.", table)
+    cost = Column(axis.field, axis.title, axis.factor, 2)
+    spec = live_lines(priced, _keys(priced, labels), axis, _ACCURACY)
+    what = f"Test accuracy against {axis.title}, {group.name}, {cell.label}."
+    return charts.add(spec, what, (_ALGORITHM, _ROUND, cost, Column("mean", "accuracy, %", *_PERCENT)))
 
 
-def _keys(rows: Sequence[Row], labels: Sequence[str], signs: bool = False) -> Keys:
+def _keys(rows: Sequence[Row], labels: Sequence[str]) -> Keys:
     """Return the panel's legend; each point has its sign if there is room."""
-    present = {row["algorithm"] for row in rows}
-    few = signs or len({row["round"] for row in rows}) <= MARKED
-    return Keys(labels, [name for name in labels if name in present], signs=few, columns=3)
+    few = len({row["round"] for row in rows}) <= MARKED
+    return Keys(labels, {row["algorithm"] for row in rows}, signs=few, columns=3)
 
 
-def _curve_rows(cell: Cell, results: Results, most: int) -> Iterator[Row]:
+def _curve_rows(cell: Cell, results: Results) -> Iterator[Row]:
     for record in cell.selected:
         curves = [results.curves.get(run["run_key"], {}) for run in record["run_of_seed"].values()]
         accuracies = [curve.get("accuracy", {}) for curve in curves]
         common = sorted(set.intersection(*map(set, accuracies))) if accuracies else []
-        for at in thinned(common, most):
+        for at in _thinned(common):
             yield {
                 "algorithm": label_of(record),
                 "round": at,
@@ -129,14 +107,6 @@ def _mean_at(curves: Sequence[Mapping[str, Mapping[int, float]]], at: int, *metr
     return math.fsum(recorded) / len(curves) if len(recorded) == len(values) else None
 
 
-def _run_rows(cell: Cell) -> Iterator[Row]:
-    for record in cell.selected:
-        for seed, run in sorted(record["run_of_seed"].items()):
-            if run["seconds"] is not None and run["best_accuracy"] is not None:
-                row = {"seed": seed, "seconds": run["seconds"], "mean": run["best_accuracy"]}
-                yield {"algorithm": label_of(record), **row}
-
-
 def _ends(rows: Sequence[Row]) -> str:
     """Say where each line ends."""
     last = {row["algorithm"]: row for row in rows}
@@ -150,9 +120,6 @@ def _remarks(cell: Cell, rows: Sequence[Row]) -> Iterator[str]:
     if counts:
         several = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
         yield f"{several} seed{'s' * (counts[-1] > 1)}"
-    single = [name for name, n in drawn.items() if n == 1]
-    if single and len(counts) > 1:
-        yield f"one seed, no band: {', '.join(single)}"
     diverged = [label_of(record) for record in cell.selected if record["diverged"]]
     if diverged:
         yield f"DIVERGED: {', '.join(diverged)}"

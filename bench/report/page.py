@@ -15,20 +15,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from bench import __version__
 from bench.charts.panels import renderer
 from bench.charts.theme import BACKGROUNDS, DARK, DASHES, FAINT, GRIDS, INKS, LIGHT, SHAPES
-from bench.compare.published import candidates_of, title_of
-from bench.planning.tables import cells_of
+from bench.planning.tables import candidates_of, cells_of, title_of
 from bench.report.board import board_section
 from bench.report.charts import Charts
-from bench.report.learning import COSTS, learning_sections, points_per_line
+from bench.report.learning import COSTS, POINTS, learning_sections
 from bench.report.runs import facts, runs_section, states_of
 from bench.report.standings import SHOWN, winners_section
 from bench.report.tuning import tuning_section
 from bench.stored.groups import groups_of, labels_of, number
 from bench.stored.results import Results
 from leaderboards.flags import MEANINGS, flags_of_run, flags_to_show
-from leaderboards.papers.replication import replications
-from leaderboards.papers.replication_table import replication_table
 from leaderboards.published import printed_cells
+from leaderboards.replication import replication_sheet, replications
 
 TITLE = "Federated learning with knowledge distillation"
 _NOT_RUN = ("missing", "unavailable")  # states of a printed number
@@ -66,7 +64,7 @@ def page(results: Results, title: str, made: datetime) -> str:
         "flags": sorted(MEANINGS.items(), key=lambda flag: flag[0] not in present),
         "present": present,
         "keys": [{"name": label, **_sign(position)} for position, label in enumerate(labels)],
-        "points": points_per_line(sum(len(cell.selected) for group in groups for cell in group.cells)),
+        "points": POINTS,
         "board": board_section(groups),
         "winners": winners_section(groups, labels, charts),
         "learning": learning_sections(groups, results, labels, charts),
@@ -106,7 +104,7 @@ def _printed_section(results: Results) -> list[dict[str, Any]]:
     for cells, own in zip(tables, asked, strict=True):
         beside_ours = [next(answers) for _ in own]
         if any(one.state not in _NOT_RUN for one in beside_ours):
-            table = replication_table(beside_ours, title_of(cells[0]))
+            table = replication_sheet(beside_ours, title_of(cells[0])).table
             places = [(label, len(list(heads))) for label, heads in groupby(table.heads, key=lambda head: head.label)]
             sections.append({"title": title_of(cells[0]), "table": table, "places": places})
     return sections

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bench.report.standings import SHOWN
 from bench.stored.groups import Group
 from bench.stored.results import Run
-from bench.terminal.words import counted
+from bench.terminal.words import KEY_SHOWN, counted, duration
 from leaderboards.flags import flags_of_run
 from leaderboards.rows.identity import canonical_json
 from leaderboards.shell_text import shell_command
 
-KEY_LENGTH = 16
 _SHORT_COMMIT = 10
 _ORIGIN = (
     "package_version",
@@ -48,21 +47,21 @@ def states_of(runs: Sequence[Run]) -> str:
 def facts(runs: Sequence[Run], groups: Sequence[Group], labels: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Give names and values of what is known of the runs. `labels`: every algorithm."""
     yield "algorithms", f"{len(labels)}: {', '.join(labels)}"
-    yield "seeds", _some(sorted({run["seed"] for run in runs}), 12)
+    yield "seeds", ", ".join(map(str, sorted({run["seed"] for run in runs})))
     records = [record for group in groups for cell in group.cells for record in cell.records]
     if chosen := sorted({str(record["chosen_on"]) for record in records if record.get("chosen_on")}):
         yield "chosen on", f"{', '.join(chosen)}, which is not shown"
     first, last = min(run["started"] for run in runs), max(run["finished"] for run in runs)
-    training = time_taken(sum(run["seconds"] or 0.0 for run in runs))
+    training = duration(sum(run["seconds"] or 0.0 for run in runs))
     yield "run", f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC, {training} of training in all"
-    yield "commits", _some(_commits(runs), 4)
+    yield "commits", ", ".join(_commits(runs))
     versions: dict[str, set[str]] = {}
     for run in runs:
         for name, version in {"fedkd-bench": run["package_version"], **run["versions"]}.items():
             versions.setdefault(name, set()).add(version)
-    yield "versions", _some((f"{name} {' / '.join(sorted(own))}" for name, own in versions.items()), 12)
-    yield "machines", _some(_machines(runs), 4)
-    yield "papers", _some(sorted({run["paper"] for run in runs if run["paper"]}), 8) or "none"
+    yield "versions", ", ".join(f"{name} {' / '.join(sorted(own))}" for name, own in versions.items())
+    yield "machines", ", ".join(_machines(runs))
+    yield "papers", ", ".join(sorted({run["paper"] for run in runs if run["paper"]})) or "none"
 
 
 def _commits(runs: Sequence[Run]) -> Iterator[str]:
@@ -79,46 +78,32 @@ def _machines(runs: Sequence[Run]) -> Iterator[str]:
         yield f"{processor}, {backend} backend, {counted(threads, 'thread')} ({counted(count, 'run')})"
 
 
-def _some(values: Iterable[Any], most: int) -> str:
-    texts = [str(value) for value in values]
-    return ", ".join(texts[:most]) + (f", and {len(texts) - most} more" if len(texts) > most else "")
-
-
 def runs_section(runs: Sequence[Run]) -> dict[str, Any]:
     """Return `runs`, failed ones first, the `flags` they have, and the settings and origins that they `share`."""
-    settings, origins, entries = _Anchors("setting"), _Anchors("origin"), []
+    settings: dict[str, str] = {}  # as JSON -> anchor
+    origins: dict[str, str] = {}
+    entries = []
     for run in sorted(runs, key=_order):
-        origin = {name: run[name] for name in _ORIGIN} | {"versions": dict(run["versions"])}
+        origin = canonical_json({name: run[name] for name in _ORIGIN} | {"versions": dict(run["versions"])})
         entries.append(
             {
                 "run": run,
-                "key": run["run_key"][:KEY_LENGTH],
+                "key": run["run_key"][:KEY_SHOWN],
                 "hyperparameters": json.loads(run["hp_json"]),
                 "flags": flags_of_run(run),
                 "results": list(_results(run)),
                 "commands": "\n".join(_commands(run)),
-                "setting": settings.of(run["setting_json"]),
-                "origin": origins.of(canonical_json(origin)),
+                "setting": settings.setdefault(run["setting_json"], f"setting-{len(settings) + 1}"),
+                "origin": origins.setdefault(origin, f"origin-{len(origins) + 1}"),
             }
         )
-    shared = [(anchor, "setting", json.loads(text)) for text, anchor in settings.names.items()]
-    for text, anchor in origins.names.items():
+    shared = [(anchor, "setting", json.loads(text)) for text, anchor in settings.items()]
+    for text, anchor in origins.items():
         values = json.loads(text)
         versions = {f"{name} version": version for name, version in values.pop("versions").items()}
         shared.append((anchor, "origin", {name.replace("_", " "): value for name, value in values.items()} | versions))
     flags = sorted({key for run in runs for key, _ in flags_of_run(run)})
     return {"runs": entries, "flags": flags, "shared": shared}
-
-
-class _Anchors:
-    """Numbered anchors of texts: equal texts have one."""
-
-    def __init__(self, word: str) -> None:
-        self._word = word
-        self.names: dict[str, str] = {}
-
-    def of(self, text: str) -> str:
-        return self.names.setdefault(text, f"{self._word}-{len(self.names) + 1}")
 
 
 def _results(run: Run) -> Iterator[tuple[str, str]]:
@@ -129,31 +114,20 @@ def _results(run: Run) -> Iterator[tuple[str, str]]:
             yield f"{metric.short} accuracy", f"{100 * value:.2f} %" + (f" in round {at}" if at is not None else "")
     if run["best_val_accuracy"] is not None:
         yield "best validation accuracy", f"{100 * run['best_val_accuracy']:.2f} %"
-    if run["bytes_down"] is not None and run["bytes_up"] is not None:
+    if run["status"] == "finished":
         yield "traffic", f"{run['bytes_down'] / 1e6:,.2f} MB down, {run['bytes_up'] / 1e6:,.2f} MB up"
-    if run["train_steps"] is not None:
         yield "local steps of a client", f"{run['train_steps']:,.0f}"
-    if run["seconds"] is not None:
-        yield "training", time_taken(run["seconds"])
-    if run["partition_hash"]:
-        yield "partition hash", run["partition_hash"][:KEY_LENGTH]
+        yield "training", duration(run["seconds"])
+        yield "partition hash", run["partition_hash"][:KEY_SHOWN]
     yield "status", run["status"]
     yield "when", f"{run['started']:%Y-%m-%d %H:%M:%S} to {run['finished']:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def time_taken(seconds: float) -> str:
-    """Print a duration: `12.5 s`, `3 h 20 min`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _commands(run: Run) -> Iterator[str]:
     if run["git_commit"]:
         dirty = "  # it had uncommitted changes, which are not stored" if run["git_dirty"] else ""
         yield f"git checkout {run['git_commit']}{dirty}"
-    yield shell_command("bench.sweep", "reproduce", run["run_key"][:KEY_LENGTH], "--out", run["out"])
+    yield shell_command("bench.sweep", "reproduce", run["run_key"][:KEY_SHOWN], "--out", run["out"])
 
 
 def _order(run: Run) -> tuple[Any, ...]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from bench.charts.page import winners
+from bench.charts.theme import Spec, colour, whole
 from bench.report.charts import Charts, Column
 from bench.stored.groups import Cell, Group, values_of
 from bench.terminal.words import counted
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.stats.aggregate import pooled
-from leaderboards.stats.intervals import INTERVAL_FROM
-from leaderboards.stats.paired import Ranked, rankable, shared_ranks
+from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, rankable, shared_ranks
+from leaderboards.tables.model import number
 
 # The three accuracies of the page: which round's model is meant. All are of the global model on the test set.
 SHOWN = tuple(METRICS[name] for name in ("best_accuracy", "final_accuracy", "selected_accuracy"))
@@ -22,44 +20,12 @@ _TABLE = (
     Column("metric", "metric"),
     Column("alpha", "alpha"),
     Column("participation", "participation"),
-    Column("names", "best algorithm"),
+    Column("algorithm", "best algorithm"),
     Column("numbers", "accuracy and margin over the second"),
     Column("verdict", "can it be told from chance"),
 )
 _FROM_ALL = "separable from all"
-_ROUNDING = 1e-12  # relative difference of means of equal values
-
-
-@dataclass(frozen=True)
-class Winner:
-    """The best of a cell."""
-
-    algorithm: str  # its label; empty if nothing can be ranked
-    mean: float | None
-    margin: float | None  # over the second, as stored; None if there is none
-    verdict: str  # whether that can be told from chance, in a few words
-    separable: bool = False
-    equal: tuple[str, ...] = ()
-
-    @property
-    def names(self) -> str:
-        """The best, and its equals, as printed: `fedavg = fedprox`."""
-        if len(self.equal) < 2:
-            return " = ".join([self.algorithm, *self.equal])
-        return f"{self.algorithm} = {len(self.equal)} others"
-
-    def numbers(self, metric: Metric) -> str:
-        """Print mean and margin over the second: `88.58 %, +0.19 points`."""
-        if self.mean is None:
-            return ""
-        text = f"{self.mean * metric.scale:.{metric.decimals}f} %"
-        if self.margin is None:
-            return text
-        if self.equal:
-            return f"{text}, equal means"
-        margin, least = self.margin * metric.scale, 10.0**-metric.decimals
-        more = f"under {least:g} points" if margin < least / 2 else f"{margin:+.{metric.decimals}f} points"
-        return f"{text}, {more}"
+_CELL = {"width": 188, "height": 78}  # pixels
 
 
 def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:
@@ -69,25 +35,25 @@ def standings(cell: Cell, metric: Metric) -> Mapping[str, Ranked]:
     return {one.algorithm: one for one in shared_ranks(ranked, metric.higher_is_better)}
 
 
-def winner(cell: Cell, metric: Metric) -> Winner:
-    """Return the best algorithm of a cell and how sure that is."""
+def _winner(cell: Cell, metric: Metric) -> dict[str, Any]:
+    """Return a cell's best `algorithm` (empty if none is ranked), its `numbers`, the `verdict`, and if `separable`."""
     ranked = list(standings(cell, metric).values())
     if not ranked:
-        return Winner("", None, None, "no finished run to rank")
-    best = max(ranked, key=lambda one: one.mean) if metric.higher_is_better else min(ranked, key=lambda one: one.mean)
+        return {"algorithm": "", "numbers": "", "verdict": "no finished run to rank", "separable": False}
+    best = max(ranked, key=lambda one: one.mean)
     others = [one for one in ranked if one is not best]
-    left = len(values_of(cell, metric)) - len(ranked)  # with too few seeds to be ranked
-    if not others:
-        verdict = f"not tested: {counted(left, 'other')} with fewer than 3 seeds" if left else "the only one here"
-        return Winner(best.algorithm, best.mean, None, verdict)
-    margin = min(abs(best.mean - one.mean) for one in others)
-    equal = tuple(one.algorithm for one in others if math.isclose(one.mean, best.mean, rel_tol=_ROUNDING))
-    verdict = _verdict(best, others, left)
-    return Winner(best.algorithm, best.mean, margin, verdict, verdict == _FROM_ALL, equal)
+    numbers = f"{number(best.mean, metric)} %"
+    if others:
+        margin = best.mean - max(one.mean for one in others)
+        numbers += f", {number(margin, metric, sign=True)} points"
+    verdict = _verdict(best, others, len(values_of(cell, metric)) - len(ranked))
+    return {"algorithm": best.algorithm, "numbers": numbers, "verdict": verdict, "separable": verdict == _FROM_ALL}
 
 
 def _verdict(best: Ranked, others: Sequence[Ranked], left: int) -> str:
-    """Say whether the best can be told from the others; `left` algorithms are not ranked."""
+    """Say whether the best can be told from the others; `left` algorithms have too few seeds to be ranked."""
+    if not others:
+        return f"not tested: {counted(left, 'other')} with fewer than 3 seeds" if left else "the only one here"
     sharing = [one.algorithm for one in others if one.rank == best.rank]
     untested = [one.algorithm for one in others if one.untested]
     if len(untested) == len(others):
@@ -115,17 +81,14 @@ def _map(group: Group, labels: Sequence[str], charts: Charts) -> int:
     rows = []
     for metric in SHOWN:
         for cell in group.cells:
-            best = winner(cell, metric)
             place = {"metric": metric.name, "alpha": cell.alpha_text, "participation": cell.participation_text}
-            words = {"names": best.names, "numbers": best.numbers(metric), "verdict": best.verdict}
-            rows.append({**place, "algorithm": best.algorithm, **words, "separable": best.separable})
+            rows.append(place | _winner(cell, metric))
     text = "; ".join(
-        f"alpha {row['alpha']}, participation {row['participation']}: {row['names'] or 'none'} "
+        f"alpha {row['alpha']}, participation {row['participation']}: {row['algorithm'] or 'none'} "
         f"{row['numbers']}, {row['verdict']}"
         for row in rows[: min(12, len(group.cells))]
     )
-    spec = winners(rows, labels, group.alphas, group.participations, SHOWN[0].name)
-    return charts.add(spec, f"Best algorithm of each cell, {group.name}. {text}", _TABLE)
+    return charts.add(_spec(rows, labels, group), f"Best algorithm of each cell, {group.name}. {text}", _TABLE)
 
 
 def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
@@ -138,11 +101,10 @@ def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
         return None
     lines = []
     for one in standing.standings:
-        interval = one.interval
-        limits = "–" if interval is None else f"{100 * interval.low:.2f} – {100 * interval.high:.2f}"
-        iqm = f"{one.iqm * metric.scale:.{metric.decimals}f}"
+        ends = (one.interval.low, one.interval.high) if one.interval else ()
+        interval = " – ".join(number(end, metric) for end in ends) or "–"
         rates = (f"{one.average_rank:.2f}", f"{100 * one.win_rate:.0f} %")
-        lines.append((one.algorithm, *rates, iqm, limits, str(one.n)))
+        lines.append((one.algorithm, *rates, number(one.iqm, metric), interval, str(one.n)))
     remarks = "; ".join(standing.remarks)
     return {
         "metric": metric.name,
@@ -151,3 +113,54 @@ def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
         "lines": lines,
         "remarks": f"{remarks[0].upper()}{remarks[1:]}." if remarks else "",
     }
+
+
+def _spec(rows: Sequence[Mapping[str, Any]], labels: Sequence[str], group: Group) -> Spec:
+    """Draw a field for every cell; its edge is solid if the winner is separable from all others, else dashed.
+
+    Of `rows` those of the metric that the reader chooses are shown, of the first at first. Alphas are from left to
+    right, participations from top to bottom.
+    """
+    band = {"type": "ordinal", "axis": {"domain": False, "ticks": False, "labelAngle": 0, "grid": False}}
+    space = {"paddingInner": 0.08, "paddingOuter": 0.04}
+    shade = colour(labels, field="algorithm")
+    edge = {"strokeWidth": 2, "strokeDash": {"expr": "datum.separable ? [1, 0] : [5, 4]"}}
+    words: dict[str, Spec] = {
+        "algorithm": {"dy": -19, "fontWeight": 700, "fontSize": 14},
+        "numbers": {"dy": 2, "fontSize": 12},
+        "verdict": {"dy": 20, "fontSize": 11, "fontStyle": "italic"},
+    }
+    text = {"type": "text", "limit": _CELL["width"] - 16}
+    return whole(
+        rows,
+        autosize={"type": "pad"},
+        width={"step": _CELL["width"]},
+        height={"step": _CELL["height"]},
+        params=[{"name": "metric", "value": SHOWN[0].name}],
+        transform=[{"filter": "datum.metric === metric"}],
+        encoding={
+            "x": {
+                "field": "alpha",
+                "scale": {"domain": group.alphas, **space},
+                "title": "alpha, from skewed to even",
+                **band,
+            },
+            "y": {
+                "field": "participation",
+                "scale": {"domain": group.participations, **space},
+                "title": "participation",
+                **band,
+            },
+        },
+        layer=[
+            {
+                "mark": {"type": "rect", "cornerRadius": 6, "fillOpacity": 0.16, **edge},
+                "encoding": {
+                    "fill": shade,
+                    "stroke": shade,
+                    "tooltip": [{"field": name, "title": name} for name in words],
+                },
+            },
+            *({"mark": {**text, **look}, "encoding": {"text": {"field": name}}} for name, look in words.items()),
+        ],
+    )

@@ -15,7 +15,7 @@ from leaderboards import problems
 from leaderboards.metrics import Metric
 from leaderboards.problems import BY, REFERENCES
 from leaderboards.shell_text import typed
-from leaderboards.stats.paired import Seeds
+from leaderboards.stats.seeds import Seeds
 from leaderboards.tables.captions import local_training
 
 

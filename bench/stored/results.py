@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
 from bench.execution import default_out
-from bench.terminal.words import in_order
-from leaderboards.problems import differing
+from leaderboards.problems import differing, sortable
 from leaderboards.rows.frames import by_run, records
 from leaderboards.rows.identity import canonical_json
 from leaderboards.rows.schema import hyperparameter_columns, own_name
@@ -167,7 +166,7 @@ def named_runs(rows: Sequence[Mapping[str, Any]]) -> Iterator[Named]:
         told += [(name, own[name]) for name in own if name in worth]
         place = [str(setting[name]) for name in _PLACE]
         words = [row["algorithm"], *place, *(f"{name}={typed(value)}" for name, value in told)]
-        order = (*place, row["algorithm"], [in_order(value) for _, value in told], row["seed"])
+        order = (*place, row["algorithm"], [sortable(value) for _, value in told], row["seed"])
         yield Named(row, printable(" ".join([*words, f"seed {row['seed']}"])), order)
 
 

@@ -14,7 +14,7 @@ from bench.errors import UsageError
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET
 from bench.terminal.console import Parser
-from bench.terminal.values import logs_of, pack_size, seed_count, split_list, tracks_of, unknown
+from bench.terminal.values import logs_of, pack_size, split_list, tracks_of, unknown
 from bench.terminal.words import DATA_DIR, OUT
 from search_spaces import setting_fields
 from search_spaces.bounds import Bounds
@@ -131,7 +131,7 @@ class SweepOptions:
     start_from: tuple[str, ...] = _several(
         RUN, "begin with the final model of a run in OUT that has --track models", "RUN_KEY", setting="start_from"
     )
-    seeds: int = _option(RUN, "seeds 0 to N-1; of a table as many as printed", "N", 1, parse=seed_count, bounds=COUNT)
+    seeds: int = _option(RUN, "seeds 0 to N-1; of a table as many as printed", "N", 1, bounds=COUNT)
     set: Mapping[str, Texts] = _several(
         RUN,
         "any setting field, or a hyper-parameter of any chosen algorithm (fedcad.gamma=0.5 names one)",
@@ -153,7 +153,6 @@ class SweepOptions:
         SEARCH,
         "search on seed 0 alone, then run what validation chose on seeds 1 to N, which alone are reported",
         "N",
-        parse=seed_count,
         bounds=COUNT,
     )
     confirm_at: Mapping[str, Texts] = _several(

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from bench.errors import EXIT_ENVIRONMENT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, EnvironmentProblem, UsageError
@@ -127,6 +128,8 @@ def guarded() -> Iterator[None]:
         EnvironmentProblem: standard output cannot be written.
     """
     before = sys.stdout, sys.stderr
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # characters such as α, in a locale that lacks them
     sys.stdout = _Stream(before[0] or _nowhere(), "standard output")
     sys.stderr = _Stream(before[1] or _nowhere(), None)
     try:

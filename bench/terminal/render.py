@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 STYLES = ("table", "md", "latex", "csv", "json")
 PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
-_ASCII = {"–": "-", "±": "+-", "×": "x", "·": "|", "α": "alpha", "†": "^", "‡": "~", "§": "!", "¶": "?", "✓": "<"}
 
 
 def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
@@ -59,7 +58,7 @@ def print_leaderboard(
         leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
     """
     from leaderboards import METRICS, Store
-    from leaderboards.board import leaderboard, matching, with_seeds
+    from leaderboards.board import leaderboard, with_seeds
     from leaderboards.tables import tables_of
 
     metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
@@ -70,7 +69,10 @@ def print_leaderboard(
         from leaderboards.confirmed import confirmed
 
         runs = confirmed(runs, tuned, confirmed_at)
-    board = with_seeds(matching(leaderboard(runs, tuned=tuned), where or {}), runs, metrics)
+    board = leaderboard(runs, tuned=tuned)
+    for column, values in (where or {}).items():
+        board = board[board[column].isin(values)]
+    board = with_seeds(board, runs, metrics)
     render(tables_of(board, metrics, defaults=defaults(known), tuned=tuned), style, file or sys.stdout)
 
 
@@ -99,14 +101,14 @@ def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
 
 
 def render(tables: Sequence[Table], style: str, file: TextIO) -> None:
-    """Write `tables` to `file` in one of `STYLES`; characters that its encoding lacks are replaced."""
+    """Write `tables` to `file` in one of `STYLES`."""
     if style == "table":
         _terminal(tables, file)
         return
     from bench.terminal.formats import as_json, comma_separated, latex, markdown
 
     text = {"md": markdown, "latex": latex, "csv": comma_separated, "json": as_json}[style](tables)
-    file.write(_printable(text, file))
+    file.write(text)
 
 
 def render_sheets(sheets: Sequence[Sheet], style: str, file: TextIO) -> None:
@@ -117,9 +119,9 @@ def render_sheets(sheets: Sequence[Sheet], style: str, file: TextIO) -> None:
     from bench.terminal.formats import lines, sheets_as_json
 
     if style == "csv":
-        file.write(_printable(lines([record for sheet in sheets for record in sheet.records]), file))
+        file.write(lines([record for sheet in sheets for record in sheet.records]))
     else:
-        file.write(_printable(sheets_as_json(sheets), file))
+        file.write(sheets_as_json(sheets))
 
 
 def _terminal(tables: Sequence[Table], file: TextIO) -> None:
@@ -141,7 +143,7 @@ def _print_through(console: Console, tables: Sequence[Table]) -> None:
     from rich.text import Text
 
     def say(text: str, style: str = "dim") -> None:
-        console.print(Text(_printable(text, console.file), style))
+        console.print(Text(text, style))
 
     width = console.width
     legend = ("bold best", "=", "underlined second") if console.is_terminal else ("* best", "=", "+ second")
@@ -188,7 +190,7 @@ def _grid(table: Table, columns: Sequence[int], console: Console) -> Grid:
     from rich.text import Text
 
     grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
-    labels = [_printable(table.heads[column].label, console.file) for column in columns]
+    labels = [table.heads[column].label for column in columns]
     line = "\n" * any(labels)
     tuned = table.shows_hyperparameters
     grid.add_column(line + "algorithm", no_wrap=True)
@@ -207,7 +209,7 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
     """The texts of a column, their decimal points under each other."""
     from rich.text import Text
 
-    texts = [_printable(cell.text(), console.file) for cell in column]
+    texts = [cell.text() for cell in column]
     width = max((len(t.split()[0]) for t, cell in zip(texts, column, strict=True) if cell.state == "value"), default=0)
     styles = {"missing": "dim", "failed": "red", "diverged": "red", "stopped": "dim"}
     aligned = []
@@ -218,14 +220,3 @@ def _aligned(column: Sequence[Cell], console: Console) -> list[Text]:
         space = " " * (width - len(text.split()[0])) if cell.state == "value" else ""
         aligned.append(Text.assemble(space, (text + sign, style)))
     return aligned
-
-
-def _printable(text: str, file: Any) -> str:
-    """`text` with plain characters where the file's encoding lacks the right ones."""
-    encoding = getattr(file, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = "".join(_ASCII.get(character, character) for character in text)
-        return text.encode(encoding, "replace").decode(encoding)
-    return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -53,18 +52,7 @@ def result_folder(given: str | Path | None, option: str = "--out or FEDKD_OUT") 
 
 def pack_size(text: str) -> int | str:
     """Parse `--pack`: `auto`, or a number of runs."""
-    if text != "auto" and not text.lstrip("-").isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is neither auto nor a number of runs such as 8")
     return text if text == "auto" else int(text)
-
-
-def seed_count(text: str) -> int:
-    """Read the value of `--seeds`: how many."""
-    try:
-        return int(text)
-    except ValueError:
-        message = f"{text!r} is no number of seeds such as 3, for the seeds 0, 1 and 2"
-        raise argparse.ArgumentTypeError(message) from None
 
 
 def tracks_of(words: Iterable[str]) -> tuple[str, ...]:

@@ -55,12 +55,6 @@ def run_keys(keys: Sequence[str]) -> str:
     return listed if len(keys) <= _KEYS_LISTED else f"{listed} and {len(keys) - _KEYS_LISTED} more"
 
 
-def in_order(value: Any) -> tuple[bool, float, str]:
-    """A key that sorts numbers by size, then everything else by its text."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return not plain, float(value) if plain else 0.0, str(value)
-
-
 def folded(hyperparameters: str) -> list[str]:
     """Break hyper-parameters into lines, no value cut: those that differ between columns part behind a bar."""
     lines = [""]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leaderboards.stats.intervals import INTERVAL_FROM, RESAMPLES, Interval, finite, percentile_interval
-from leaderboards.stats.paired import rankable
+from leaderboards.stats.seeds import CONFIDENCE, INTERVAL_FROM, Interval, finite, rankable
 
 CellScores = Mapping[Hashable, Mapping[str, Iterable[float]]]  # cell -> algorithm -> one value per seed
 
+RESAMPLES = 1999  # of a percentile bootstrap, whose limits are then resamples themselves, the 50th from either end
 _STREAM = 20210830  # of the resamples, the same for every algorithm
 
 
@@ -77,7 +77,7 @@ def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = Tr
         values: cell -> algorithm -> one value per seed, finite; bounds (centralized) and diverged runs left out by the
             caller.
         higher_is_better: whether the largest value is the best.
-        by_seed: whether values differ by seed, so that one or two do not stand beside three (`paired.rankable`).
+        by_seed: whether values differ by seed, so that one or two do not stand beside three (`seeds.rankable`).
 
     Raises:
         ValueError: a value is not finite.
@@ -158,7 +158,7 @@ def iqm_interval(cells: Sequence[np.ndarray]) -> Interval | None:
     draws = [
         cell[random.integers(len(cell), size=(RESAMPLES, len(cell)))] for cell in sorted(map(np.sort, cells), key=tuple)
     ]
-    return percentile_interval(iqm(np.concatenate(draws, axis=1)))
+    return _percentile_interval(iqm(np.concatenate(draws, axis=1)))
 
 
 @dataclass(frozen=True)
@@ -218,8 +218,15 @@ def improvement(
         for matrix in wins:
             rows, columns = (random.multinomial(n, np.full(n, 1 / n), size=RESAMPLES) / n for n in matrix.shape)
             total += np.einsum("rn,nm,rm->r", rows, matrix, columns, optimize=True)
-        interval = percentile_interval(total / len(wins)) if np.ptp(total) > 1e-9 else None
+        interval = _percentile_interval(total / len(wins)) if np.ptp(total) > 1e-9 else None
     return Improvement(math.fsum(matrix.mean() for matrix in wins) / len(wins), interval)
+
+
+def _percentile_interval(resampled: np.ndarray) -> Interval:
+    """Give the middle 95 % of a statistic's values in `RESAMPLES` resamples, (R,): the percentile bootstrap."""
+    outside = round((1 - CONFIDENCE) / 2 * (RESAMPLES + 1))
+    ordered = np.sort(resampled)
+    return Interval(float(ordered[outside - 1]), float(ordered[-outside]))
 
 
 def _arrays(values: CellScores) -> dict[Hashable, dict[str, np.ndarray]]:

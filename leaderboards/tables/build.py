@@ -14,7 +14,7 @@ from leaderboards.rows.frames import records as rows_of
 from leaderboards.rows.identity import canonical_json
 from leaderboards.rows.schema import own_name
 from leaderboards.shell_text import typed
-from leaderboards.stats.paired import rankable, shared_ranks
+from leaderboards.stats.seeds import rankable, shared_ranks
 from leaderboards.tables.captions import captions, labels_of, notes, title
 from leaderboards.tables.model import Cell, Head, Row, Table
 

@@ -11,7 +11,7 @@ from leaderboards.flags import FLAGS, STATES
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import Place, Problem, Record
 from leaderboards.shell_text import typed
-from leaderboards.stats.intervals import INTERVAL_FROM
+from leaderboards.stats.seeds import INTERVAL_FROM
 from leaderboards.tables.model import Head, Row
 
 SYMBOLS = {"alpha": "α", "participation": "C", "num_clients": "K", "local_epochs": "E"}

@@ -10,7 +10,7 @@ from leaderboards.flags import FLAGS, STATES
 from leaderboards.metrics import Metric
 from leaderboards.problems import BY, REFERENCES, Place, Record, label_of
 from leaderboards.rows.identity import canonical_json
-from leaderboards.stats.intervals import Interval
+from leaderboards.stats.seeds import Interval
 
 _COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")
 _OWN = (
@@ -183,7 +183,7 @@ class Sheet:
 def sheet(
     title: str,
     captions: Sequence[str],
-    headings: Sequence[str | tuple[str, str]],
+    headings: Sequence[tuple[str, str]],
     rows: Mapping[str, Sequence[str]],
     notes: Sequence[str],
     records: Sequence[Mapping[str, Any]],
@@ -193,14 +193,13 @@ def sheet(
     Args:
         title: to stand above.
         captions: lines below it.
-        headings: of the columns after the algorithm, from left to right; of a pair the second stands above this one
-            and above its neighbours with the same.
+        headings: of the columns after the algorithm, from left to right, each with what stands above it and above its
+            neighbours with the same; empty for none.
         rows: algorithm -> its texts; an empty one is a place without a value.
         notes: lines at the end.
         records: see `Sheet`.
     """
-    pairs = [(heading, "") if isinstance(heading, str) else heading for heading in headings]
-    heads = tuple(Head((label,), label, Metric(name, name, name, unit="", scale=1.0)) for name, label in pairs)
+    heads = tuple(Head((label,), label, Metric(name, name, name, unit="", scale=1.0)) for name, label in headings)
     lines = tuple(
         Row(
             name,

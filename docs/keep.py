@@ -1,30 +1,32 @@
-"""Runs that this repository keeps: of the papers' own problems in `reproduced.parquet`, and boards.
+"""Keeps runs in this repository: of the papers' own problems in leaderboards/reproduced.parquet, and boards.
 
-`python -m leaderboards.reproduced DIR [DIR ...]` adds the finished, unshortened runs of result folders, and
-`python -m leaderboards.reproduced --board NAME DIR [DIR ...]` all runs to the board `leaderboards/NAME`. What tells of
-a machine without telling of the result, its name and its folders, is left out.
+`python docs/keep.py DIR [DIR ...]` adds the finished, unshortened runs of result folders, and
+`python docs/keep.py --board NAME DIR [DIR ...]` all runs to the board `leaderboards/NAME`. What tells of a machine
+without telling of the result, its name and its folders, is left out.
 """
 
 from __future__ import annotations
 
+import argparse
 import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import leaderboards
+from leaderboards.rows.checks import CurvePoint
 from leaderboards.rows.files import read_table, write_table
+from leaderboards.rows.frames import concatenate, curve_table, records, run_table
 from leaderboards.rows.schema import COLUMNS
+from leaderboards.rows.segments import compact
 from leaderboards.rows.store import Folders, Store
 
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-    from leaderboards.rows.checks import CurvePoint
-
-REPRODUCED = Path(__file__).with_name("reproduced.parquet")
-CURVES = REPRODUCED.with_name("reproduced_curves.parquet")
+PACKAGE = Path(leaderboards.__file__).parent
+REPRODUCED, CURVES = PACKAGE / "reproduced.parquet", PACKAGE / "reproduced_curves.parquet"
 _CURVE_ORDER = [("run_key", "ascending"), ("round", "ascending"), ("metric", "ascending")]
 _FOLDERS = ("--out", "--data-dir")  # options that name a folder of the machine
 
@@ -39,10 +41,6 @@ def keep(folders: Sequence[Path], runs: Path = REPRODUCED, curves: Path = CURVES
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
         OSError: a file cannot be written.
     """
-    import pyarrow as pa
-
-    from leaderboards.rows.frames import concatenate, curve_table, records, run_table
-
     source = Folders(folders)
     rows = [stored_row(row) for row in records(source.runs()) if row["status"] == "finished" and not row["shortened"]]
     rows = [_anonymous(row) for row in rows]
@@ -61,9 +59,6 @@ def publish(folders: Sequence[Path], board: Path) -> int:
         leaderboards.StoreError: a file is broken, foreign, or of a newer schema.
         OSError: the board cannot be written.
     """
-    from leaderboards.rows.frames import records
-    from leaderboards.rows.segments import compact
-
     source, store = Folders(folders), Store(board)
     rows = [_anonymous(stored_row(row)) for row in records(source.runs())]
     curves_of = {key: _points(points) for key, points in source.curves().groupby("run_key")}
@@ -80,9 +75,6 @@ def _anonymous(row: dict[str, Any]) -> dict[str, Any]:
 
 def _others(path: Path, kind: str, keys: Collection[str]) -> list[pa.Table]:
     """Return what the file holds of other keys."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not path.exists():
         return []
     old = read_table(path, kind)
@@ -110,20 +102,15 @@ def _without_folders(command: str) -> str:
     return shlex.join(kept)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m leaderboards.reproduced`. Returns the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    board = Path(__file__).with_name(words[1]) if words[:1] == ["--board"] and len(words) > 1 else None
-    folders = [Path(word) for word in (words[2:] if board else words)]
-    if not folders:
-        sys.stderr.write("usage: python -m leaderboards.reproduced [--board NAME] DIR [DIR ...]\n")
-        return 2
-    if board:
-        sys.stdout.write(f"{publish(folders, board)} runs kept in {board}\n")
-        return 0
-    sys.stdout.write(f"{keep(folders)} runs kept in {REPRODUCED}\n")
-    return 0
+def main() -> None:
+    """Keep the runs that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR")
+    parser.add_argument("--board", metavar="NAME")
+    asked = parser.parse_args()
+    count = publish(asked.folders, PACKAGE / asked.board) if asked.board else keep(asked.folders)
+    print(f"{count} runs kept in {PACKAGE / asked.board if asked.board else REPRODUCED}")  # noqa: T201
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,188 @@
+"""Points in the plane by class: FedGKD's Fig. 2, t-SNE of penultimate features, and Fig. 5, the classes of a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench import artifacts
+from bench.artifacts import Arrays
+from bench.charts.classes import points
+from bench.charts.panels import picture
+from bench.charts.theme import Spec
+from bench.errors import EnvironmentProblem, UsageError
+from bench.figures.comparisons import Comparison, further
+from bench.figures.runs import Found, Runs, picture_of_each, untracked
+from bench.stored.results import Run
+from bench.terminal.console import say
+from bench.terminal.words import counted
+
+Edges = NDArray[np.float64]
+Classes = NDArray[np.int64]
+
+_NO_FEATURES = untracked("features", "local,features")
+_NO_MODELS = untracked("the model of a task in the plane, such as toy2d", "models")
+_NEEDED = ("features/labels", "features/client", "features/local")
+_PERPLEXITY = 30.0  # the usual one, which scikit-learn has
+_EMBEDDED, _PLANES = 6, 4  # panels beside each other
+_FINE = 160  # fields on either side of a plane
+_POINTS = 400
+_AGAIN = "delete it; --track models with --force makes it again"
+
+
+def features(runs: Runs, figure: str) -> Found:
+    """Find the pictures that some runs make: one for each setting."""
+    return picture_of_each(runs, figure, lambda one: runs.keeping(one.records, "features"), _features, _NO_FEATURES)
+
+
+def _features(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
+    """Draw one picture. `kept`: label -> run whose features are shown."""
+    arrays_of = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
+    say(f"placing the features of {counted(len(arrays_of), 'algorithm')} by t-SNE, which takes some seconds for each")
+    classes = 1 + max(int(arrays["features/labels"].max()) for arrays in arrays_of.values())
+    scores = {
+        name: f"global: {100 * kept[name]['final_accuracy']:.2f} %"
+        if "features/global" in arrays
+        else "no global model"
+        for name, arrays in arrays_of.items()
+    }
+    above = [_panel(arrays, "global", f"{name}, {scores[name]}", classes) for name, arrays in arrays_of.items()]
+    below = [_panel(arrays, "local", _local(name, arrays), classes) for name, arrays in arrays_of.items()]
+    rows = []
+    for start in range(0, len(arrays_of), _EMBEDDED):
+        rows += [above[start : start + _EMBEDDED], below[start : start + _EMBEDDED]]
+    count = max(len(arrays["features/labels"]) for arrays in arrays_of.values())
+    clients = sorted({int(arrays["features/client"]) for arrays in arrays_of.values()})
+    seed = next(iter(kept.values()))["seed"]
+    whose = f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
+    notes = [
+        f"Penultimate features of {count:,} test samples at the end, by t-SNE, and test accuracy; seed {seed}",
+        f"Local: the model of {whose} as the last round's training left it",
+        *further(comparison, arrays_of, "not tracked"),
+    ]
+    return picture(comparison.title, notes, rows)
+
+
+def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """(n, 2) places of (n, D) features by t-SNE, the same whenever it is computed from the same features."""
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    flat = features.shape[1] < 2 or not np.ptp(features, axis=0).any()
+    tsne = TSNE(
+        n_components=2,
+        perplexity=min(_PERPLEXITY, (len(features) - 1) / 3),
+        init="random" if flat else "pca",
+        random_state=0,
+    )
+    with threadpool_limits(1):  # sums of several threads differ in their last bits, and t-SNE makes much of little
+        return np.asarray(tsne.fit_transform(np.asarray(features, np.float32)), np.float64)
+
+
+def _panel(arrays: Arrays, which: str, title: str, classes: int) -> Spec:
+    """Empty where each client has a model of its own, and there is no global one."""
+    rows = []
+    if f"features/{which}" in arrays:
+        places = embedded(arrays[f"features/{which}"])
+        triples = zip(places.round(3).tolist(), arrays["features/labels"].tolist(), strict=True)
+        rows = [{"x": x, "y": y, "class": label} for (x, y), label in triples]
+    return points(rows, classes, title=title)
+
+
+def _local(name: str, arrays: Arrays) -> str:
+    """With its accuracy where that was tracked too."""
+    if "local/accuracy" not in arrays:
+        return f"{name}, local"
+    position = arrays["local/clients"][-1].tolist().index(int(arrays["features/client"]))
+    return f"{name}, local: {100 * arrays['local/accuracy'][-1][position]:.2f} %"
+
+
+def boundaries(runs: Runs, figure: str) -> Found:
+    """Find the pictures that some runs make: one for each setting."""
+
+    def kept_of(comparison: Comparison) -> dict[str, Run]:
+        kept = runs.keeping(comparison.records, "models") if _in_plane(comparison.setting["dataset"]) else {}
+        return {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
+
+    return picture_of_each(runs, figure, kept_of, _boundaries, _NO_MODELS)
+
+
+def _boundaries(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
+    """Draw one picture. `kept`: label -> run whose model is shown."""
+    from bench import data
+
+    dataset, classes = data.load(comparison.setting["dataset"]), data.info(comparison.setting["dataset"]).num_classes
+    samples = np.concatenate([dataset.train_x, dataset.test_x]).astype(np.float64)
+    xs, ys = np.linspace(samples.min(axis=0), samples.max(axis=0), _FINE + 1).T
+    places = zip(dataset.test_x[:_POINTS].round(4).tolist(), dataset.test_y[:_POINTS].tolist(), strict=True)
+    shown = [{"x": x, "y": y, "class": label} for (x, y), label in places]
+    panels = []
+    for name, run in kept.items():
+        regions = list(rectangles(classified(runs, run, xs, ys), xs, ys))
+        title = f"{name}: {100 * run['final_accuracy']:.2f} %"
+        panels.append(points(shown, classes, title=title, regions=regions))
+    seed = next(iter(kept.values()))["seed"]
+    notes = [
+        f"The class that the final global model gives to each point of the plane, and test accuracy; seed {seed}",
+        f"Points: {len(shown)} test samples, coloured by their own class",
+        *further(comparison, kept, "no model was kept, or each client has its own"),
+    ]
+    return picture(comparison.title, notes, [panels[at : at + _PLANES] for at in range(0, len(panels), _PLANES)])
+
+
+def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:
+    """(rows, columns) the class that a run's final model gives to the middle of each field between edges.
+
+    Raises EnvironmentProblem if the kept model is not that of the run's setting.
+    """
+    import torch
+
+    from bench import data, models
+    from bench.engine.tracking import load_model
+
+    info, folder = data.info(run["dataset"]), runs.model_folder(run)
+    params = load_model(folder, run["run_key"])
+    module = models.make(run["model"], info.input_shape, info.num_classes)
+    try:
+        module.load_state_dict(params)
+    except RuntimeError as error:
+        path = artifacts.path_of(folder, run["run_key"], "safetensors")
+        raise EnvironmentProblem(f"{path} does not hold a {run['model']} for {run['dataset']}: {_AGAIN}") from error
+    dtype = next(iter(params.values())).dtype
+    middles = np.stack(np.meshgrid(*((edges[1:] + edges[:-1]) / 2 for edges in (xs, ys))), axis=-1)
+    with torch.no_grad():
+        logits = module.to(dtype).eval()(torch.tensor(middles.reshape(-1, 2), dtype=dtype)).logits
+    return np.asarray(logits.argmax(1).numpy()).reshape(middles.shape[:2])
+
+
+def rectangles(grid: Classes, xs: Edges, ys: Edges) -> Iterator[dict[str, float]]:
+    """The fields of a grid, neighbours of one class in a row as one."""
+    for row, classes in enumerate(grid):
+        ends = [*np.flatnonzero(np.diff(classes)) + 1, len(classes)]
+        for start, end in zip([0, *ends], ends, strict=False):
+            corners = {"x": xs[start], "x2": xs[end], "y": ys[row], "y2": ys[row + 1]}
+            yield {name: round(float(value), 4) for name, value in corners.items()} | {"class": int(classes[start])}
+
+
+def _is_one(runs: Runs, run: Run) -> bool:
+    """Tell whether a run keeps one model, not one of each client."""
+    from safetensors import SafetensorError, safe_open
+
+    path = artifacts.path_of(runs.model_folder(run), run["run_key"], "safetensors")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return all("/" not in name for name in file.keys())  # noqa: SIM118
+    except SafetensorError as error:
+        raise EnvironmentProblem(f"{path} is no readable model ({error}): {_AGAIN}") from error
+
+
+def _in_plane(dataset: str) -> bool:
+    from bench import data
+
+    try:
+        return data.info(dataset).input_shape == (2,)
+    except UsageError:  # of a package that is not installed here
+        return False

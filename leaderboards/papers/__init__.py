@@ -1,1 +1,0 @@
-"""Printed results of the papers, and our runs beside them."""

@@ -1,0 +1,179 @@
+"""Tables beside a leaderboard's: each algorithm against a reference, seed by seed, and all over all cells."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from leaderboards.metrics import Metric
+from leaderboards.rows.identity import canonical_json
+from leaderboards.stats.aggregate import Improvement, Standing, critical_difference, improvement, pooled
+from leaderboards.stats.seeds import Comparison, corrected, paired
+from leaderboards.tables.captions import measured
+from leaderboards.tables.model import Head, Sheet, Table, limits, number, sheet
+
+_DIFFERENCES = (
+    "[low, high] 95 % interval of each difference by itself, Student's t over common seeds",
+    "p of the paired t test, corrected by Holm over all comparisons of the table in that metric",
+    "not separable: p above 0.05; not tested: fewer than 3 common seeds",
+)
+_IQM = (
+    "IQM: mean of the middle half of all scores, interval by stratified bootstrap over seeds (too narrow with few "
+    "seeds: at 3 it covers some 80 %); average rank: 1 is best; win rate: share of cells won, by means, untested"
+)
+
+
+def against(table: Table, reference: str) -> Sheet | None:
+    """Compare a table's algorithms with one of them; None if it has no values in the table.
+
+    Runs that diverged or failed, and configurations that were not selected, have no difference.
+
+    Args:
+        table: of a leaderboard made `with_seeds`.
+        reference: an algorithm, or its label with its model's variant.
+    """
+    name = _named([row.label for row in table.rows], reference)
+    if name is None:
+        return None
+    metrics = {head.metric.name: head.metric for head in table.heads}
+    compared: dict[tuple[str, Head], Comparison] = {}
+    for metric in metrics:  # each a family of its own
+        family: dict[tuple[str, Head], Comparison] = {}
+        for column, head in enumerate(table.heads):
+            cells = {row.label: row.cells[column] for row in table.rows if row.cells[column].competes}
+            values = {label: cell.seeds for label, cell in cells.items() if cell.seeds}
+            if head.metric.name == metric and name in values:
+                family |= {(label, head): paired(values, label, name) for label in values if label != name}
+        compared |= zip(family, corrected(list(family.values())), strict=True)
+    if not compared:
+        return None
+    texts = {place: _difference(comparison, place[1].metric) for place, comparison in compared.items()}
+    return sheet(
+        f"{table.title} · difference from {name}",
+        [f"{name} is subtracted; positive is more", *map(measured, metrics.values())],
+        [(head.metric.short, head.label) for head in table.heads],
+        {row.label: [texts.get((row.label, head), "") for head in table.heads] for row in table.rows}
+        | {name: ["reference"] * len(table.heads)},
+        _DIFFERENCES,
+        [_difference_record(table, head, comparison) for (_, head), comparison in compared.items()],
+    )
+
+
+def _named(labels: Sequence[str], reference: str) -> str | None:
+    """Find the row that an algorithm's name means: the one so called, else its only variant, as `moon (+head)`."""
+    if reference in labels:
+        return reference
+    variants = dict.fromkeys(label for label in labels if label.startswith(f"{reference} (+"))
+    return next(iter(variants)) if len(variants) == 1 else None
+
+
+def _difference(one: Comparison, metric: Metric) -> str:
+    if one.difference is None:
+        return "no common seed"
+    text = number(one.difference, metric, sign=True)
+    if one.interval is None:
+        return f"{text} ({one.n}) not tested"
+    text += f" [{number(one.interval.low, metric, True)}, {number(one.interval.high, metric, True)}] ({one.n})"
+    return f"{text} p {one.adjusted:.2g}" if one.separable else f"{text} not separable"
+
+
+def _difference_record(table: Table, head: Head, one: Comparison) -> Mapping[str, Any]:
+    return {
+        "table": table.title,
+        **{name: value for name, value in table.setting.items() if name not in table.by},
+        **dict(zip(table.by, head.place, strict=True)),
+        "metric": head.metric.name,
+        "algorithm": one.algorithm,
+        "reference": one.reference,
+        "difference": one.difference,
+        **limits(one.interval),
+        "n": one.n,
+        "p": one.p,
+        "p_holm": one.adjusted,
+        "separable": one.separable if one.p is not None else None,
+        "unpaired_seeds": list(one.unpaired),
+    }
+
+
+def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = None) -> Sheet | None:
+    """Pool the cells of all tables; None if fewer than two have values of two algorithms.
+
+    Reference rows (`centralized`, `local`), diverged runs and configurations that were not selected take no part.
+
+    Args:
+        tables: of one leaderboard, made `with_seeds`.
+        metric: one of its columns.
+        reference: an algorithm to be compared with, by its name or, with its model's variant, its label; or None.
+    """
+    values = {cell: scores for cell, scores in _values(tables, metric).items() if len(scores) > 1}
+    result = pooled(values, metric.higher_is_better, metric.differs_by_seed)
+    if result.cells < 2 or len(result.standings) < 2:
+        return None
+    names = [one.algorithm for one in result.standings]
+    label = _named(names, reference) if reference else None
+    better: dict[str, Improvement] = {}
+    for name in names:
+        if label and name != label and (one := improvement(values, name, label, metric.higher_is_better)) is not None:
+            better[name] = one
+    critical = critical_difference(len(names), result.cells)
+    notes = [_IQM, f"average ranks less than {critical:.2f} apart are not told apart (Nemenyi, 5 %)"]
+    notes += ["P: probability that a run is better than one of the reference in the same cell"] * bool(better)
+    notes += result.remarks
+    if reference and not better:
+        notes.append(f"{reference} is not ranked in every cell: nothing is compared with it")
+    what = ", ".join(part for part in (metric.quantity.capitalize(), metric.of, metric.unit) if part)
+    headings = ["IQM [95 %]", "average rank", "win rate", *[f"P(better than {label}) [95 %]"] * bool(better)]
+    return sheet(
+        f"Over {result.cells} cells · {metric.short}",
+        [f"{what}: scores of all cells and seeds"],
+        [(name, "") for name in headings],
+        {
+            one.algorithm: [*_texts(one, metric), *[_probability(better.get(one.algorithm))] * bool(better)]
+            for one in result.standings
+        },
+        notes,
+        [_standing_record(one, metric, label, better.get(one.algorithm)) for one in result.standings],
+    )
+
+
+def _values(tables: Sequence[Table], metric: Metric) -> dict[Hashable, dict[str, list[float]]]:
+    """Cell -> algorithm -> values of its seeds."""
+    values: dict[Hashable, dict[str, list[float]]] = {}
+    for table in tables:
+        for column, head in enumerate(table.heads):
+            for row in table.rows:
+                if head.metric.name == metric.name and row.cells[column].competes and not row.reference:
+                    place = (canonical_json(dict(table.setting)), head.place)
+                    values.setdefault(place, {})[row.label] = list(row.cells[column].seeds.values())
+    return values
+
+
+def _texts(one: Standing, metric: Metric) -> list[str]:
+    text = number(one.iqm, metric)
+    if one.interval is not None:
+        text += f" [{number(one.interval.low, metric)}, {number(one.interval.high, metric)}]"
+    return [text, f"{one.average_rank:.2f}", f"{100 * one.win_rate:.0f} %"]
+
+
+def _probability(one: Improvement | None) -> str:
+    if one is None:
+        return ""
+    between = f" [{one.interval.low:.2f}, {one.interval.high:.2f}]" if one.interval else ""
+    return f"{one.probability:.2f}{between}"
+
+
+def _standing_record(
+    one: Standing, metric: Metric, reference: str | None, better: Improvement | None
+) -> dict[str, str | float | None]:
+    return {
+        "metric": metric.name,
+        "algorithm": one.algorithm,
+        "iqm": one.iqm,
+        **limits(one.interval, "iqm_"),
+        "average_rank": one.average_rank,
+        "win_rate": one.win_rate,
+        "n": one.n,
+        "reference": reference if better else None,
+        "probability_of_improvement": better.probability if better else None,
+        **limits(better.interval if better else None, "probability_"),
+    }
