@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sysconfig
 import traceback
+from collections.abc import Collection
 from pathlib import Path
 
 BENCH = Path(__file__).resolve().parent
@@ -58,6 +60,17 @@ def describe(error: BaseException) -> str:
     line = own_line(error) or next(iter(ended), None)
     place = f" ({Path(line.filename).name}:{line.lineno})" if line else ""
     return f"{type(first).__name__}: {in_a_line(error)}{place}"
+
+
+def of_hook(error: Exception, message: Collection[str], memory: Collection[str]) -> str:
+    """Return the text of an error in a client's hook: of a missing key, with the keys that `message` and `memory` have.
+
+    What PyTorch does not support is no error of PyTorch, to which its text asks to report it.
+    """
+    if isinstance(error, KeyError):
+        known = [", ".join(map(repr, names)) or "nothing" for names in (message, memory)]
+        return f"{error} is missing (the message has {known[0]}; the client's memory {known[1]})"
+    return re.sub(r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)).strip()
 
 
 def without_variables(error: Exception) -> Exception:

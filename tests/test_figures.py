@@ -221,11 +221,33 @@ def test_colours_are_those_of_the_report_whatever_is_left_out(tmp_path):
 # Boards
 
 
+def test_ranks_are_averages_over_cells_with_half_the_critical_difference_on_either_side(tmp_path):
+    finals = {"fedavg": (0.5, 0.2), "fedprox": (0.6, 0.4), "fedgkd": (0.7, 0.3)}
+    cells = [(name, alpha, final) for name, own in finals.items() for alpha, final in zip((0.1, 1.0), own, strict=True)]
+    pairs = [pair(name, final=final, fields={"alpha": alpha}) for name, alpha, final in cells]
+    left_out = [pair("fednova", final=0.9, fields={"alpha": 1.0}), pair("local", final=0.9, fields={"alpha": 1.0})]
+    write(tmp_path, [*pairs, *left_out])
+    ((name, spec),) = of(tmp_path, "board-ranks").items()
+    assert name == "board-ranks-digits-participation1"
+    half = 2.343 * np.sqrt(3 * 4 / (6 * 2)) / 2  # Demšar 2006, table 5 (a)
+    for panel in panels(spec)[0]:
+        averages = {row["algorithm"]: row["rank"] for row in rows(panel)}
+        assert averages == {"fedgkd": 1.5, "fedprox": 1.5, "fedavg": 3.0}
+        assert list(averages)[-1] == "fedavg"
+        lowest = [row["low"] for row in rows(panel)]
+        assert lowest == pytest.approx([max(1, at - half) for at in averages.values()], abs=2e-3)
+    assert "Not shown: fednova, local (not ranked in every cell)" in words(spec)
+
+
 def test_a_board_of_the_package_is_drawn_with_its_own_options(tmp_path, capsys):
     assert main(["board-costs", "--board", "reference", "--alpha", "0.1", "--participation", "0.2", "--dry-run"]) == 0
     assert "board-costs-cifar10-alpha0.1-participation0.2.svg" in capsys.readouterr().out, "whatever lr was chosen"
     assert main(["board-costs", "--board", "refrence"]) == 2
     assert "reference" in capsys.readouterr().err
+
+
+def test_one_cell_gives_no_average_rank(tmp_path):
+    assert not of(write(tmp_path, [pair(), pair("fedgkd")]), "board-ranks")
 
 
 def test_the_front_goes_through_what_none_surpasses_at_no_more_cost(tmp_path):
@@ -424,7 +446,8 @@ def test_all_is_drawn_whole_in_both_forms(drawn_of_digits):
     cell = [f"digits-alpha0.1-participation{share}" for share in (0.3, 0.5)]
     both = ("board-costs", "fedcad-1", "fedcad-4", "feddkd-7", "fedgkd-2", "fedgkd-4", "fedkf-3")
     expected = [f"{figure}-{own}" for figure in both for own in cell]
-    expected += [f"{figure}-digits-alpha0.1" for figure in ("fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")]
+    by_share = ("board-ranks", "fedcad-3", "feddkd-2", "feddkd-3", "fedgkd-3", "fedkf-2")
+    expected += [f"{figure}-digits-alpha0.1" for figure in by_share]
     assert names == sorted(expected)
     for svg in drawn_of_digits:
         root = ElementTree.parse(svg).getroot()
@@ -476,7 +499,7 @@ def test_the_list_says_what_can_be_drawn_and_what_makes_the_others(tmp_path, cap
     assert main(["--out", str(out)]) == 0
     said = capsys.readouterr().out
     able, _, lacking = said.partition("the others lack runs")
-    assert able.startswith(f"4 of 16 figures can be drawn from {out}\n")
+    assert able.startswith(f"4 of 17 figures can be drawn from {out}\n")
     assert "fedgkd-4-digits-alpha0.5-participation1" in able
     assert f"python -m bench.sweep --paper fedgkd --table fig2 --track local,features --out {out}" in lacking
     assert "--track classes" in lacking

@@ -85,7 +85,7 @@ WORDS = {
     "writes": "local_loss writes to the message",
     "draws": "local_loss draws from a global generator",
     "state": "2 + 2 rounds differ from 4",
-    "missing": "'teacher'",
+    "missing": "'teacher' is missing (the message has 'params'",
 }
 
 

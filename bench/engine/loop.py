@@ -13,6 +13,7 @@ from bench.engine.client_round import ClientResult, ClientWork, Problem, RoundWo
 from bench.engine.dropout import step_keys
 from bench.engine.pytree import apart_from, to, tree_map
 from bench.engine.rng import stream
+from bench.errors import of_hook
 
 
 class Loop:
@@ -32,7 +33,8 @@ class Loop:
             try:
                 results.append(self._client(job, work))
             except Exception as error:
-                raise RuntimeError(f"round {job.round}, client {work.client}: {error}") from error
+                told = of_hook(error, job.message, work.memory)
+                raise RuntimeError(f"round {job.round}, client {work.client}: {told}") from error
         return results
 
     def train_all(self, jobs: Sequence[RoundWork]) -> Iterator[tuple[RoundWork, list[ClientResult]]]:

@@ -1,6 +1,6 @@
 """Figures of curves: accuracy, training loss and FedKF's measures over rounds, communications and steps.
 
-The instances at the end are the figures; `bench.figures.table` names them. `costs` has one point for each algorithm.
+The instances at the end are the figures; `bench.figures.table` names them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from bench.charts.lines import MARKED, Axis, Keys, fronts, lines, mean_and_spread
+from bench.charts.lines import MARKED, Axis, Keys, lines, mean_and_spread
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.figures.comparisons import Comparison, comparisons, file_name, further, seeds_said
 from bench.figures.runs import Found, Runs, Sketch, untracked
-from bench.stored.groups import label_of, ranked_runs
+from bench.stored.groups import label_of
 from bench.stored.results import Record
 from leaderboards.metrics import METRICS
 from leaderboards.problems import Cell
@@ -153,42 +153,3 @@ fairness = Curves(
     ys=(Axis("amp", "AMP, %", 100), Axis("fm", "FM, × 0.001", METRICS["fm"].scale), Axis("wlp", "WLP, %", 100)),
     across=("alpha",),
 )
-
-_FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
-_COSTS = (Axis("traffic", "traffic of a run, MB", log=True), Axis("seconds", "time of a run, s", log=True))
-
-
-def costs(runs: Runs, figure: str) -> Found:
-    """Find a picture of accuracy against traffic and time for each setting with two algorithms in a cell."""
-    sketches = [
-        Sketch(file_name(figure, comparison), partial(_costs, runs, comparison))
-        for comparison in comparisons(runs.records, ("alpha",))
-        if any(len(ranked_runs(cell)) > 1 for cell in comparison.cells)
-    ]
-    return Found(tuple(sketches), "no cell here has two algorithms to compare")
-
-
-def _costs(runs: Runs, comparison: Comparison) -> Spec:
-    cells = [cell for cell in comparison.cells if ranked_runs(cell)]
-    drawn = {name for cell in cells for name in ranked_runs(cell)}
-    keys = Keys(runs.labels, drawn)
-    panels = [
-        [fronts(list(_points(cell, x)), keys, x, _FINAL, title=comparison.label(cell)) for cell in cells]
-        for x in _COSTS
-    ]
-    notes = [
-        "Mean accuracy over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
-        "machines that ran them. The grey line is the front: what lies below it can be had better at no more cost",
-        *further(comparison, drawn, "not measured"),
-    ]
-    return picture(comparison.title, notes, panels)
-
-
-def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:
-    """Give the points of a panel: cost and accuracy of each algorithm that is ranked."""
-    for name, runs in ranked_runs(cell).items():
-        if x.field == "seconds":
-            cost = min(run["seconds"] for run in runs.values())  # what disturbs a run only makes it longer
-        else:
-            cost = math.fsum(run["bytes_up"] + run["bytes_down"] for run in runs.values()) / len(runs) / 1e6
-        yield {"algorithm": name, "x": cost, **mean_and_spread([run[_FINAL.field] for run in runs.values()])}

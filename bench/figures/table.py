@@ -48,7 +48,8 @@ _CAD_3 = "--paper fedcad --algo fedavg --dataset cifar10 --rounds 1 --track clas
 _KF_2 = "--paper fedkf --table 3 --algo fedavg --rounds 1 --track classes"
 
 _ALL = (
-    Figure("board-costs", "final accuracy against traffic and against time, for each alpha", _BOARD, "curves:costs"),
+    Figure("board-ranks", "average ranks over all cells, with their critical difference", _BOARD, "board:ranks"),
+    Figure("board-costs", "final accuracy against traffic and against time, for each alpha", _BOARD, "board:costs"),
     Figure(
         "fedgkd-2",
         "t-SNE of the features of global and local models",

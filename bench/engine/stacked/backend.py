@@ -15,7 +15,7 @@ from bench.engine.pytree import shapes
 from bench.engine.stacked.batched_hparams import Differences, constants
 from bench.engine.stacked.stack import Entry, Stack
 from bench.engine.stacked.step_executors import Captured, Eager, NotCapturable, StepExecutor, cuda_graphs
-from bench.errors import Slower
+from bench.errors import Slower, of_hook
 
 Done = list[tuple[RoundWork, ClientResult]]
 KEPT_EXECUTORS = 4
@@ -104,7 +104,8 @@ class Stacked:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             where = f"round {part[0][0].round}, clients {[work.client for _, work in part]}"
-            raise RuntimeError(f"{where}: {error}") from error
+            told = of_hook(error, part[0][0].message, part[0][1].memory)
+            raise RuntimeError(f"{where}: {told}") from error
 
     def _run(self, part: list[Entry], apart: Differences, structure: Any) -> Done:
         job = part[0][0]
