@@ -79,7 +79,7 @@ def test_a_time_budget_stops_resumably(tmp_path: Path, capsys: pytest.CaptureFix
     long = [*LONG[: LONG.index("--rounds")], "--rounds", "2000", "--save-seconds", "0", "--executor", "inline"]
     assert sweep.main([*long, "--time-budget", "2", "--out", str(tmp_path)]) == 130
     assert saved_round(tmp_path) > 0
-    assert "from where it was saved" in capsys.readouterr().err
+    assert "the same command goes on" in capsys.readouterr().err
     assert compare.main(["--out", str(tmp_path)]) == 2
 
 
