@@ -64,7 +64,7 @@ def _parser() -> Parser:
     merge.set_defaults(action=_merge)
     for name, action, help_ in (
         ("validate", _validate, "list what is wrong with a folder, and change nothing"),
-        ("compact", _compact, "make few files of many, and change no row"),
+        ("compact", _compact, "make few files of many, and change no row that counts"),
     ):
         other = actions.add_parser(name, help=help_)
         other.add_argument("folder", nargs="?", type=Path, metavar="DIR", help="default: $FEDKD_OUT, else leaderboards")

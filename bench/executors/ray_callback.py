@@ -77,7 +77,7 @@ class Watcher(tune.Callback):
         self._ended(trial, report)
 
     def on_trial_recover(self, iteration: int, trials: list[Trial], trial: Trial, **_: Any) -> None:
-        """Tell that a trial begins anew on another worker; a machine that is not ready ends the whole sweep."""
+        """Tell that a trial goes on on another worker; a machine that is not ready ends the whole sweep."""
         if self._closed:
             return
         error = _error_of(trial)

@@ -130,7 +130,7 @@ def _models(unit: RunSpec) -> int:
 
 
 def recorded_rates(store: Store, device: str) -> dict[str, float]:
-    """Training samples per second of stored runs on the CPU, or of those on a GPU, unless `device` is `cpu`.
+    """Training samples per second of stored runs: on the CPU if `device` is `cpu`, else on a GPU.
 
     Medians by the names of data set and model, and of data set, model and algorithm.
     """

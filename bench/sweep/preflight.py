@@ -1,4 +1,4 @@
-"""Checks before the first trial: the result folder, data, weights, partitions, stored models.
+"""Checks before the first trial: methods from outside, the result folder, data, weights, partitions, stored models.
 
 Imports neither torch nor ray.
 """

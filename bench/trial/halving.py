@@ -35,11 +35,10 @@ def next_rung(rungs: Iterable[int], round: int) -> float:
 
 
 def losers(runs: Sequence[Run], rungs: Iterable[int]) -> list[Run]:
-    """The running runs that do not go on after these rungs.
+    """Select the running runs that do not go on after these rungs.
 
-    A rung compares all configurations of which a run made as many rounds, with all of their seeds, also those that
-    failed or diverged before. The best of every `FACTOR` configurations by `objective` go on, at least one; of equal
-    ones the first.
+    A rung compares the configurations that have a run with as many rounds, by `objective` over all of their seeds;
+    seeds that failed or diverged before count. One in `FACTOR` goes on, the best, rounded up; of equal ones the first.
     """
     found: list[Run] = []
     configurations = by_configuration(runs)

@@ -161,7 +161,7 @@ def counted(index: pa.Table) -> pa.Table:
 
 
 def one_for_each_key(index: pa.Table) -> pa.Table:
-    """Select, of rows that count, one for each run key: the one that finished first, else the latest."""
+    """Select, of rows that count, one for each run key: of finished runs the earliest, else the latest row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
