@@ -176,11 +176,21 @@ def test_latex(out, capsys):
     assert not re.search(r"(?<!\\)[%_#]", shown.split("\n", 1)[1])  # after the comment of the first line
 
 
+def test_a_column_in_which_nothing_is_told_apart_says_so(tmp_path, capsys):
+    finals = {"fedavg": (0.50, 0.52, 0.51), "fedgkd": (0.51, 0.50, 0.53)}
+    for name, values in finals.items():
+        for seed, value in enumerate(values):
+            Store(tmp_path).write(make_row(name, seed=seed, final_accuracy=value), CURVE)
+    assert compare(tmp_path, "--metric", "final") == 0
+    shown = capsys.readouterr().out
+    assert [line_of(shown, f"{name} ")[-1] for name in finals] == ["=", "*"]
+
+
 def test_latex_sets_many_hyperparameters_below_each_other(tmp_path, capsys):
     Store(tmp_path).write(make_row("fedgkd", {"gamma": 0.25, "buffer": 7, "temperature": 3.0, "lr_decay": 0.9}), CURVE)
     assert compare(tmp_path, "--format", "latex") == 0
     cell = line_of(capsys.readouterr().out, "fedgkd ").split(" & ")[1]
-    assert re.fullmatch(r"\\shortstack\[l\]\{buffer=7 [^\\]+ \\\\ .*\}", cell)
+    assert re.fullmatch(r"\\begin\{tabular\}\[t\]\{@\{\}l@\{\}\}buffer=7 [^\\]+ \\\\ .*\\end\{tabular\}", cell)
     assert "temperature=3" in cell
 
 

@@ -116,7 +116,7 @@ def _latex_groups(table: Table, before: int) -> list[str]:
 def _stacked(lines: Sequence[str]) -> str:
     """Set lines below each other in one cell: a long one would shrink the whole table."""
     text = r" \\ ".join(map(_latex_text, lines))
-    return text if len(lines) == 1 else rf"\shortstack[l]{{{text}}}"
+    return text if len(lines) == 1 else rf"\begin{{tabular}}[t]{{@{{}}l@{{}}}}{text}\end{{tabular}}"
 
 
 def _latex_text(text: str) -> str:

@@ -152,7 +152,7 @@ def _ranked_column(cells: Sequence[Cell], references: Sequence[bool]) -> list[Ce
         ranks = {int(place.algorithm): place.rank for place in shared_ranks(seeds, metric.higher_is_better)}
     else:
         ranks = {i: 1 + sum(other > score for other in scores.values()) for i, score in scores.items()}
-    if len(set(ranks.values())) < 2:
+    if len(set(scores.values())) < 2:
         return [replace(cell, rank=ranks.get(i)) for i, cell in enumerate(cells)]
     words = {1: "shared", 2: "second"}
     emphasis = {i: words.get(rank, "") for i, rank in ranks.items()}
