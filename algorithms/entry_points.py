@@ -125,7 +125,7 @@ def as_module(name: str) -> str:
     """What is typed instead of a file: `a module is named, not a file: pk.own:A`; empty where no file is named."""
     text, _, attribute = name.partition(":")
     file = Path(text)
-    if file.suffix != ".py":
+    if file.suffix != ".py" and (attribute or not Path(f"{text}.py").is_file()):
         return ""
     beside = file.is_absolute() or ".." in file.parts  # no package of the working directory has it
     module = file.stem if beside else ".".join(file.with_suffix("").parts)
@@ -140,14 +140,21 @@ def fingerprint(modules: Iterable[str]) -> int:
     installed, do not count. It does not depend on what else is loaded, so that all processes of a sweep agree.
     """
     files: set[Path] = set()
-    specs = [importlib.util.find_spec(name) for name in modules if not _is_ours(name)]
-    waiting = [Path(spec.origin) for spec in specs if spec and spec.origin]
+    waiting = [Path(path) for name in modules if (path := None if _is_ours(name) else _file(name))]
     while waiting:
         file = waiting.pop()
         if file.suffix == ".py" and file not in files:
             files.add(file)
             waiting += _imported(file)
     return zlib.crc32(b"\0".join(file.read_bytes() for file in sorted(files)))
+
+
+def _file(module: str) -> str | None:
+    """The file of a module, without importing it; of a script that runs, `__main__`, as well."""
+    if module in sys.modules:
+        return getattr(sys.modules[module], "__file__", None)
+    spec = importlib.util.find_spec(module)
+    return spec.origin if spec else None
 
 
 def _is_ours(module: str) -> bool:

@@ -118,6 +118,8 @@ def test_a_file_is_answered_with_its_module(place: Path) -> None:
             find_algorithm(name)
     with pytest.raises(UsageError, match=r" lib\.own:A$"):
         find_algorithm("lib/own.py:A")
+    with pytest.raises(UsageError, match=r" my_methods:NAME$"):
+        find_algorithm("my_methods")
     for name in ("my_method", "/"):
         with pytest.raises(UsageError, match="centralized"):
             find_algorithm(name)

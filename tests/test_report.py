@@ -384,7 +384,7 @@ def test_a_page_that_cannot_be_written_is_an_error(tmp_path, capsys):
     folder = write(tmp_path / "out", fixture()[:1])
     assert main(["--out", str(folder), "--to", str(tmp_path)]) == 2
     (tmp_path / "file").touch()
-    assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 3
+    assert main(["--out", str(folder), "--to", str(tmp_path / "file" / "page.html")]) == 2
     assert str(tmp_path / "file") in capsys.readouterr().err
     assert main(["--out", str(folder), "--to", str(tmp_path / ("n" * 300))]) == 3
     assert main(["--out", str(folder), "--to", str(tmp_path / "new" / "page.html")]) == 0

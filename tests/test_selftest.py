@@ -100,6 +100,11 @@ WRONG = {
         method(server_step=f"self.evaluated(server)\nreturn server.next({MEAN})"),
         {"contract": "'evaluated'"},
     ),
+    "not frozen": (method().replace("@dataclass(frozen=True)\n", ""), {"contract": "frozen"}),
+    "a hook that takes too little": (
+        method().replace("memory, plan):", "memory):"),
+        {"contract": "must take (self, net, local, batch, message, memory, plan)"},
+    ),
     "a teacher that is computed": (
         method(teachers='return {"half": {n: w / 2 for n, w in message["params"].items()}}'),
         {"contract": "'half'"},

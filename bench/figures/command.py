@@ -1,4 +1,4 @@
-"""`python -m bench.figures`: the papers' figures and one of any board, from stored runs, as SVG and PNG.
+"""`python -m bench.figures`: the papers' figures and two of any board, from stored runs, as SVG and PNG.
 
 The paths of pictures go to standard output, everything else to standard error. Exit status: 0; 2 where the request is
 wrong, or the runs lack what a figure needs; 3 where a file cannot be read or written, or a package is missing.
@@ -69,6 +69,9 @@ def _parser() -> Parser:
 
 def _figures(arguments: argparse.Namespace) -> None:
     asked, where = _asked(arguments), filters(arguments)
+    target: Path = arguments.to
+    if target.exists() and not target.is_dir():
+        raise UsageError(f"--to names a folder, {target} is a file")
     drawing = bool(arguments.names or arguments.all)
     if drawing and not arguments.dry_run:
         renderer()  # its absence is said before work is done
@@ -84,7 +87,7 @@ def _figures(arguments: argparse.Namespace) -> None:
     if lacking and (not arguments.all or len(lacking) == len(drawable)):
         lines = [line for figure in lacking for line in _missing(figure, drawable[figure], outs)]
         raise UsageError(f"cannot be drawn from {', '.join(map(str, outs))}:\n" + "\n".join(lines))
-    _draw(drawable, arguments.to, arguments.format, arguments.dry_run)
+    _draw(drawable, target, arguments.format, arguments.dry_run)
 
 
 def _asked(arguments: argparse.Namespace) -> list[Figure]:

@@ -60,6 +60,9 @@ def _report(arguments: argparse.Namespace) -> None:
     chosen_by = selection(arguments)
     if target.is_dir():
         raise UsageError(f"--to names a file, {target} is a folder; try {target / 'report.html'}")
+    folder = next(parent for parent in target.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise UsageError(f"--to {target}: {folder} is a file, not a folder")
     renderer()  # its absence is said before work is done
     results = read(folders_of(arguments.out), *chosen_by)
     text = page(results, arguments.title or TITLE, datetime.now(UTC))

@@ -30,7 +30,7 @@ CHECKS = {
 }
 # Where to look when it fails.
 LOOK = {
-    "contract": "algorithms/base.py, which describes each hook; after an error here nothing more is checked",
+    "contract": "algorithms/base.py, which describes each hook",
     "backends": "the pure hooks (before_step, local_loss, upload): no draws, no `if` or `.item()` on data, no state",
     "reductions": "what is added when its weight is 0: a term that is not multiplied by it, a draw that moves the data",
     "resume": "state outside server.extra and memories, or draws from anything but `generator` and fed.stream(...)",
@@ -132,4 +132,7 @@ def run_check(candidate: Candidate, name: str, verbose: bool = False) -> Outcome
         return Outcome(name, PASSED, finding.measured, seconds=seconds)
     if verbose:
         problems += ["".join(traceback.format_exception(error)).rstrip() for error in finding.errors]
-    return Outcome(name, FAILED, finding.measured, tuple(problems), LOOK[name], bool(finding.errors), seconds)
+    look = LOOK[name]
+    if name == "contract" and finding.errors:
+        look += "; after an error here nothing more is checked"
+    return Outcome(name, FAILED, finding.measured, tuple(problems), look, bool(finding.errors), seconds)

@@ -30,12 +30,20 @@ def contract(candidate: Candidate, finding: Finding) -> None:
 
 
 def _check_class(kind: type[Algorithm], finding: Finding) -> None:
-    """Depth one, and no hook that calls another."""
+    """Depth one; a frozen dataclass; hooks of the contract's parameters, which call no other hook."""
     if kind is Algorithm:
         return
     direct = kind.__bases__ in ((Algorithm,), (Plugin,))
     bases = ", ".join(base.__name__ for base in kind.__bases__)
     finding.expect(direct, f"{kind.__name__} extends {bases}: extend Algorithm or Plugin alone, and nothing else")
+    frozen = vars(kind).get("__dataclass_params__")
+    finding.expect(frozen is not None and frozen.frozen, f"{kind.__name__} is no frozen dataclass of its own")
+    for name in vars(kind).keys() & set(HOOKS):
+        wanted = inspect.signature(getattr(Algorithm, name)).parameters
+        try:
+            inspect.signature(getattr(kind, name)).bind(*wanted)
+        except TypeError:
+            finding.expect(False, f"{kind.__name__}.{name} must take ({', '.join(wanted)})")
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
     except (OSError, TypeError, SyntaxError):  # made at run time: there is no text to read

@@ -26,6 +26,7 @@ from bench.planning.run_spec import RunSpec, Varied, distinct_runs, trial_name, 
 from bench.planning.tables import Cell, name_in_print
 from bench.sweep.options import SweepOptions
 from bench.sweep.resolve import Resolved, trial_share
+from bench.sync.mirror import check_place
 from bench.sync.place import mirror_url
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PROCESS_BYTES = 900 * 2**20  # python, torch and ray in one worker, measured
+CHECKED_SEEDS = 100  # of a configuration, whose partitions are drawn, in milliseconds each; a sweep draws all
 ROW_BYTES = 60 * 2**10  # a row and its curve file
 
 Report = dict[str, Any]  # as `--json` prints it
@@ -60,6 +62,8 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
     store = Store(resolved.out)
     missing = missing_units(plan, store)
     mirror = mirror_url(options.mirror, options.offline)
+    if mirror:
+        check_place(mirror, resolved.out)
     mirrored = f"mirror {mirror}: not asked; what it has of these runs is brought first, and not run again"
     first = [_first_of(search) for search in plan.searches]
     times = _times(options, resolved, [*missing, *first])
@@ -144,7 +148,7 @@ def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) ->
                 "setting": unit.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition(unit.setting, [member.seed for member in units], data_dir),
+                "partition": _partition(unit.setting, [member.seed for member in units[:CHECKED_SEEDS]], data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
@@ -189,7 +193,7 @@ def _first_of(search: Search) -> RunSpec:
 
 
 def _partition(setting: Setting, seeds: Iterable[int], data_dir: str | None) -> str:
-    """`feasible`, why not, or `unknown` if the data are not here."""
+    """`feasible`, why not, or `unknown` if the data are not here. `seeds`: of very many the first suffice."""
     from bench.data.splits import split_like
 
     like = split_like(setting)

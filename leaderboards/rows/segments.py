@@ -335,7 +335,12 @@ def _compact(folder: Folder) -> Compacted:
         for path in taken:  # rows first: a curve without its row is nobody's
             path.unlink(missing_ok=True)
             curve_path(path).unlink(missing_ok=True)
-    return Compacted(len(paths), len(folder.paths()))
+    left = folder.paths()
+    held, there = held_names(left), {path.name for path in left}
+    for path in (folder.out / "curves").glob("*.parquet"):  # of a compaction that was killed
+        if path.name in held - there:
+            path.unlink(missing_ok=True)
+    return Compacted(len(paths), len(left))
 
 
 def _can_be_packed(path: Path) -> bool:

@@ -16,7 +16,16 @@ from leaderboards.rows.checks import row_problems
 from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, read_table, remedy
 from leaderboards.rows.identity import environment_key, run_key
 from leaderboards.rows.schema import COLUMNS, LATER
-from leaderboards.rows.segments import HASHED_NAME, ROW_NAME, Folder, curve_path, judge, read_curves, read_rows
+from leaderboards.rows.segments import (
+    HASHED_NAME,
+    ROW_NAME,
+    Folder,
+    curve_path,
+    held_names,
+    judge,
+    read_curves,
+    read_rows,
+)
 from leaderboards.shell_text import printable, shell_command
 
 if TYPE_CHECKING:
@@ -105,8 +114,10 @@ def _validated(folder: Folder, summarise: Summary | None) -> Checked:
         if path.suffix != ".parquet" and not path.name.startswith("."):
             checked.findings.append(Finding(f"{path.parent.name}/{path.name}", "no parquet file", "move it away"))
     checked.findings += _leaderboard(folder.out)
+    # Of these a killed compaction left the curves, and the next one deletes them.
+    held = held_names(path for path in folder.paths() if path not in checked.broken)
     for path in sorted((folder.out / "curves").glob("*.parquet")):
-        if path not in checked.broken and not (folder.out / "runs" / path.name).exists():
+        if path not in checked.broken and path.name not in held and not (folder.out / "runs" / path.name).exists():
             step = "delete it, or bring back the row's file"
             checked.findings.append(Finding(f"curves/{path.name}", "a curve without a row", step))
     for start in range(0, checked.index.num_rows, _AT_ONCE):
