@@ -153,8 +153,8 @@ class Memory:
 
     look = "look into memory"
 
-    def __init__(self, fails_at: str = "", waits: threading.Event | None = None) -> None:
-        self.fails_at, self.waits = fails_at, waits
+    def __init__(self, fails_at: str = "", waits: threading.Event | None = None, where: str = "here") -> None:
+        self.fails_at, self.waits, self.where = fails_at, waits, where
         self.given: dict[str, dict[int, Mapping[str, float]]] = {}
         self.ends: dict[str, str] = {}
         self.asked_of: list[str] = []
@@ -208,6 +208,16 @@ def test_a_tool_that_fails_loses_no_run(
     in_memory(mended, sound)
     assert main([*INLINE, "--out", str(tmp_path), "--log", "tensorboard,wandb"]) == 0
     assert mended.given.keys() == sound.given.keys() == stored(tmp_path).keys()
+
+
+def test_another_destination_is_given_the_stored_runs(plain: Path, tmp_path: Path, in_memory: Any) -> None:
+    out = Path(shutil.copytree(plain, tmp_path / "out"))
+    first, again, elsewhere = Memory(), Memory(), Memory(where="elsewhere")
+    for tool in (first, again, elsewhere):
+        in_memory(tool)
+        assert main([*INLINE, "--out", str(out), "--log", "tensorboard"]) == 0
+    assert first.given.keys() == elsewhere.given.keys() == stored(out).keys()
+    assert not again.given
 
 
 def test_a_tool_that_hangs_does_not_keep_the_sweep(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -482,6 +484,64 @@ def test_a_mirror_that_cannot_be_written_is_exit_3(tmp_path: Path, capsys: pytes
     status = sweep.main([*SWEEP, "--out", str(tmp_path / "out"), "--mirror", str(tmp_path / "file" / "below")])
     assert status == 3
     assert "--mirror" in capsys.readouterr().err
+
+
+def test_a_mirror_that_cannot_be_made_is_exit_3_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Linux answers there as if the folder above were missing."""
+    fill(tmp_path / "out", range(1))
+    assert boards.main(["push", "/proc/nope", str(tmp_path / "out")]) == 3
+    said = capsys.readouterr().err
+    assert said.startswith("error: mirror /proc/nope: ")
+    assert "check the URL" in said
+
+
+def test_a_mirror_that_is_removed_during_a_push_is_made_anew_by_the_next(tmp_path: Path, there: Path) -> None:
+    out = tmp_path / "out"
+    fill(out, range(1))
+    for key in (KEY, "cd" * 32):
+        save_state(out, 1, key)
+    made = open_mirror(str(there), out)
+    made.push()
+    shutil.rmtree(there)
+    with pytest.raises(MirrorProblem, match=str(there)):
+        made.push()
+    assert (made.push().rows, len(listed(there / "state"))) == (1, 6)
+    for key in (KEY, "cd" * 32):
+        save_state(out, 2, key)
+    shutil.rmtree(there / "state")
+    with pytest.raises(MirrorProblem, match=str(there)):
+        made.push()
+    assert made.push().states == 2
+    pull(tmp_path / "again", there)
+    assert_same(out, tmp_path / "again")
+    assert saved_round(tmp_path / "again") == 2
+
+
+def test_a_full_disk_here_is_not_the_mirrors_fault(
+    tmp_path: Path, there: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "out", range(1))
+    push(tmp_path / "out", there)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(MirrorProblem, match=r"cannot be stored here: .*No space left on device.*again"):
+        pull(tmp_path / "again", there)
+
+
+def test_leftovers_of_killed_writers_go_after_a_day(tmp_path: Path, there: Path) -> None:
+    fill(tmp_path / "out", range(1))
+    (there / "state" / KEY).mkdir(parents=True)
+    old, new = there / "state" / KEY / ".old.tmp", there / "state" / KEY / ".new.tmp"
+    for path, age in ((old, 25 * 60 * 60), (new, 0)):
+        path.touch()
+        os.utime(path, (time.time() - age,) * 2)
+    push(tmp_path / "out", there)
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,8 +52,9 @@ Config = Mapping[str, Any]  # of a row, named like the columns of `runs`; `hp_*`
 
 
 class Tool(Protocol):
-    """A tool with one run for each row; `look` is how a person sees them."""
+    """A tool with one run for each row. `where` tells one destination from another; `look` is how a person sees it."""
 
+    where: str
     look: str
 
     def begin(self, name: str, config: Config) -> Any:
@@ -79,6 +80,7 @@ class TensorBoard:
         self._writer, self._hparams = event_file_writer.EventsWriter, summary.hparams
         self._event, self._summary = event_pb2, summary_pb2.Summary
         self._folder = folder / "tensorboard"
+        self.where = str(self._folder)
         self.look = f"tensorboard --logdir {self._folder}"
 
     def begin(self, name: str, config: Config) -> Any:
@@ -129,6 +131,7 @@ class Wandb:
             )
         self._wandb, self._mode, self._folder = wandb, mode, folder
         self._project = os.environ.get("WANDB_PROJECT", PROJECT)
+        self.where = f"{mode}:{os.environ.get('WANDB_ENTITY', '')}/{self._project}"
         synced = f"wandb sync {folder / 'wandb'}/offline-run-*"
         self.look = synced if mode == "offline" else f"W&B {self._project}"
 
@@ -184,6 +187,7 @@ class Mlflow:
         self.look = f"mlflow ui --backend-store-uri {store}"
         self._client, self._entities = MlflowClient(store), entities
         experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+        self.where = f"{re.sub('//[^/]*@', '//', store)} {experiment}"  # a password is nobody's to keep
         known = self._client.get_experiment_by_name(experiment)
         artifacts = None if named else (folder / "artifacts").as_uri()
         self._experiment = known.experiment_id if known else self._client.create_experiment(experiment, artifacts)
@@ -251,7 +255,7 @@ class LogWriter(Observer):
 
     A tool that fails is left out from then on, with one warning: no run is touched by it, and the next command with the
     same `--log` writes what is missing from the stored curves. `OUT/logs/NAME/.written` lists the rows that a tool has
-    to their end.
+    to their end, and where.
     """
 
     needs_curves = True
@@ -281,8 +285,8 @@ class LogWriter(Observer):
         runs = store.runs()
         lacking: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
         for row in records(runs[runs["run_key"].isin([*keys]) & runs["status"].isin(WHOLE)]):
-            line = f"{row['run_key']} {row['status']}"
-            if names := [name for name in self.tools if line not in written.get(name, ())]:
+            lines = {name: _line(tool, row["run_key"], row["status"]) for name, tool in self.tools.items()}
+            if names := [name for name, line in lines.items() if line not in written.get(name, ())]:
                 lacking[row["run_key"]] = row, names
         curves = store.curves(lacking).groupby("run_key")
         for key, points in curves[["round", "metric", "value"]]:
@@ -349,7 +353,7 @@ class LogWriter(Observer):
                 if status in WHOLE:
                     self._files[name].parent.mkdir(parents=True, exist_ok=True)
                     with self._files[name].open("a") as file:
-                        file.write(f"{curve.config['run_key']} {status}\n")
+                        file.write(_line(tool, curve.config["run_key"], status) + "\n")
 
     def _asked(self, names: Iterable[str]) -> list[tuple[str, Tool]]:
         """The tools among `names` that have not failed."""
@@ -363,6 +367,11 @@ class LogWriter(Observer):
         except (Exception, SystemExit) as error:
             del self.tools[name]
             _warn(f"--log {name} failed and is left out, the runs go on: {_first_line(error)}")
+
+
+def _line(tool: Tool, key: str, status: str) -> str:
+    """A row's line in `.written`."""
+    return f"{key} {status} {tool.where}"
 
 
 def _config(

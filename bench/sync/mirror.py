@@ -177,6 +177,7 @@ def open_mirror(url: str, out: Path, read_only: bool = False) -> Mirror:
             place.check_results()
         else:
             place.probe()
+            place.sweep()
     except MirrorProblem as error:
         step = (
             "check the URL, the network and your rights; without --mirror, `boards push` comes later (docs/cluster.md)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,8 @@ from leaderboards.rows.files import atomic_file
 
 VARIABLE = "FEDKD_MIRROR"
 _CHUNK = 2**22  # bytes
+_DAY = 24 * 60 * 60  # seconds after which a temporary file is nobody's
+_FOLDERS = ("runs", "curves", "tracked", "state")
 _TEMPORARY = ".tmp"
 
 
@@ -37,31 +40,25 @@ class Place:
 
     def files(self, folder: str) -> dict[str, int]:
         """Name below `folder` -> bytes, of every file there; temporary ones are left out."""
-        from pyarrow.fs import FileSelector, FileType
-
-        base = f"{self._root}/{folder}"
-        with self._asked():
-            infos = self._system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
-        return {
-            info.path.partition(base.strip("/") + "/")[2]: info.size  # some spell the beginning otherwise
-            for info in infos
-            if info.type == FileType.File and not info.path.endswith(_TEMPORARY)
-        }
+        return {name: info.size for name, info in self._listed(folder) if not name.endswith(_TEMPORARY)}
 
     def read(self, name: str) -> bytes:
         """Return the content of a file. Raises FileNotFoundError if it is not there, or not any more."""
-        with self._asked(), self._system.open_input_stream(f"{self._root}/{name}") as stream:
-            content: bytes = stream.read()
-            return content
+        return b"".join(self._chunks(name))
 
     def fetch(self, name: str, target: Path, check: Callable[[Path], None] = lambda _: None) -> None:
         """Copy a file to `target`, which appears whole, and only if `check` accepts the copy. Raises as `read` does."""
-        with self._asked(), self._system.open_input_stream(f"{self._root}/{name}") as stream:
+        try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with atomic_file(target) as file:
-                shutil.copyfileobj(stream, file, _CHUNK)
+                file.writelines(self._chunks(name))
                 file.flush()
                 check(Path(file.name))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            step = "make room here, or name another folder"
+            raise MirrorProblem(f"what mirror {self.url} has cannot be stored here: {error}; {step}") from error
 
     def put(self, name: str, source: bytes | BinaryIO) -> None:
         """Write a file, in the place of one of that name."""
@@ -77,14 +74,24 @@ class Place:
                     shutil.copyfileobj(file, stream, _CHUNK)
                 self._system.move(temporary, f"{folder}/{last}")
             except BaseException:
+                self._made.clear()  # whoever removed this folder may have removed others
                 with suppress(Exception):  # the first problem is the one to tell
                     self._system.delete_file(temporary)
                 raise
 
     def remove(self, name: str) -> None:
         """Delete a file, unless it is gone already."""
-        with suppress(FileNotFoundError), self._asked():
+        with suppress(FileNotFoundError), self._asked(may_lack=True):
             self._system.delete_file(f"{self._root}/{name}")
+
+    def sweep(self) -> None:
+        """Delete what writers that were killed more than a day ago left half-written."""
+        limit = time.time() - _DAY
+        for folder in _FOLDERS:
+            for name, info in self._listed(folder):
+                if name.endswith(_TEMPORARY) and info.mtime and info.mtime.timestamp() < limit:
+                    with suppress(MirrorProblem):  # another user's
+                        self.remove(f"{folder}/{name}")
 
     def check_results(self) -> None:
         """Raise MirrorProblem unless there are results here. Nothing is written."""
@@ -98,16 +105,36 @@ class Place:
         self.put(name, b"fedkd-bench")
         self.remove(name)
 
+    def _listed(self, folder: str) -> Iterator[tuple[str, Any]]:
+        """List all files below `folder`: name, and pyarrow's information."""
+        from pyarrow.fs import FileSelector, FileType
+
+        base = f"{self._root}/{folder}"
+        with self._asked():
+            infos = self._system.get_file_info(FileSelector(base, allow_not_found=True, recursive=True))
+        for info in infos:
+            if info.type == FileType.File:
+                yield info.path.partition(base.strip("/") + "/")[2], info  # some spell the beginning otherwise
+
+    def _chunks(self, name: str) -> Iterator[bytes]:
+        """Read a file piece by piece; what is done with them is not the mirror's failure."""
+        with self._asked(may_lack=True), self._system.open_input_stream(f"{self._root}/{name}") as stream:
+            while chunk := stream.read(_CHUNK):
+                yield chunk
+
     @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """Around whatever the file system does: its failures become a sentence, but for a file that is not there."""
+    def _asked(self, may_lack: bool = False) -> Iterator[None]:
+        """Around whatever the file system does: its failures become a sentence.
+
+        With `may_lack`, FileNotFoundError passes: a file that is not there is an answer.
+        """
         import pyarrow as pa
 
         try:
             yield
-        except FileNotFoundError:
-            raise
         except (OSError, pa.ArrowException) as error:
+            if may_lack and isinstance(error, FileNotFoundError):
+                raise
             raise MirrorProblem(f"mirror {self.url}: {first_line(error)}") from error
 
 
