@@ -26,9 +26,10 @@ from filelock import FileLock
 from pyarrow import fs
 from rows import CURVE, START, failed_row, make_row
 
-from bench import artifacts, boards, sweep
+from bench import artifacts, boards
 from bench.errors import UsageError
 from bench.execution import STATE_VERSION
+from bench.sweep import command as sweep
 from bench.sync import mirror
 from bench.sync.mirror import Mirror, Moved, Pusher, open_mirror
 from bench.sync.place import MirrorProblem, Place, mirror_url, open_place, refuse_password
@@ -501,7 +502,7 @@ def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.C
 SCRIPT = """
 import sys
 from bench.sync import mirror
-from bench.sweep import main
+from bench.sweep.command import main
 mirror.EVERY_SECONDS = 0.1
 sys.exit(main(sys.argv[1:]))
 """

@@ -21,7 +21,6 @@ from keep import stored_row
 from rows import failed_row, hyperparameter, make_row
 
 from algorithms import entry
-from bench import sweep
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
@@ -35,6 +34,7 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
+from bench.sweep import command as sweep
 from bench.trial.run import Run
 from bench.trial.trial import RunGroup
 from leaderboards import Store
@@ -316,7 +316,7 @@ def test_only_a_finished_run_is_reproduced(status: str, tmp_path: Path, capsys: 
 def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
     asked = (["--help"], ["--list"], ["--algo", "fedcad", "--dataset", "cifar10", "--dry-run"], ["--show"])
     code = (
-        "import sys\nfrom bench.sweep import main\n"
+        "import sys\nfrom bench.sweep.command import main\n"
         f"for words in {[[*words, '--out', str(tmp_path)] for words in asked]!r}:\n"
         "    try:\n        main(words)\n    except SystemExit:\n        pass\n"
         "    assert not {'torch', 'ray'} & set(sys.modules), words\n"

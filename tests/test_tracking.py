@@ -18,7 +18,7 @@ from torch import Tensor
 from algorithms import ALGORITHMS, entry
 from algorithms.base import Algorithm, Params
 from algorithms.feddkd import DKD
-from bench import artifacts, data, models, sweep
+from bench import artifacts, data, models
 from bench.engine import tracking
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
@@ -28,6 +28,7 @@ from bench.execution import TRACKS, Execution
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
+from bench.sweep import command as sweep
 from bench.trial import results
 from bench.trial.trial import RunGroup
 from leaderboards import Store

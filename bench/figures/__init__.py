@@ -3,7 +3,3 @@
 `python -m bench.figures` does it. `table` says what there is, `runs` reads folders, `comparisons` says what stands in
 one picture; a module for each kind of figure finds what can be drawn and makes its specification, `draw` the files.
 """
-
-from bench.figures.command import main
-
-__all__ = ["main"]

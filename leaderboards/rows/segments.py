@@ -323,7 +323,8 @@ def _compact(folder: Folder) -> Compacted:
 
     paths = folder.paths()
     # One without a curve does not make another's curve needless.
-    taken = [path for path in paths if _can_be_packed(path) and curve_path(path).exists()]
+    named = [path for path in paths if ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name)]
+    taken = [path for path in named if curve_path(path).exists()]
     index = folder.index(paths=taken)
     outdated, _ = judge(index)
     if len(taken) > 1 or outdated:
@@ -336,10 +337,6 @@ def _compact(folder: Folder) -> Compacted:
             path.unlink(missing_ok=True)
             curve_path(path).unlink(missing_ok=True)
     return Compacted(len(paths), len(folder.paths()))
-
-
-def _can_be_packed(path: Path) -> bool:
-    return bool(ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name))
 
 
 def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> None:

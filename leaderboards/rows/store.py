@@ -197,11 +197,7 @@ class RowFile:
         self._curves = path.with_name(f"{path.stem}_curves.parquet")
 
     def runs(self) -> pd.DataFrame:
-        """Read the runs, as `Store.runs` does.
-
-        Raises:
-            StoreError: the file is broken, foreign, or of a newer schema.
-        """
+        """Read the runs, as `Store.runs` does; raises StoreError if the file is broken, foreign or too new."""
         try:
             table = read_table(self.out, "runs", [column.name for column in COLUMNS])
             for problem in identity_problems(table):
