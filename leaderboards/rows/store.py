@@ -41,11 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """The runs and curves below one folder.
-
-    Args:
-        out: the folder; made when first written to.
-    """
+    """The runs and curves below one folder, which is made when first written to."""
 
     def __init__(self, out: Path | str) -> None:
         self.out = Path(out)

@@ -32,7 +32,7 @@ class Interval:
 
 
 def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the limits of Student's t (Student 1908, "The probable error of a mean").
+    """Compute the lower and upper limits of Student's t (Student 1908, "The probable error of a mean").
 
     With t_q the quantile of n - 1 degrees of freedom:
 
@@ -51,10 +51,7 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
     Args:
         mean: of the values of each group, of any shape.
         std: their standard deviations (n - 1), likewise.
-        n: how many values each has.
-
-    Returns:
-        Lower and upper limits, NaN for fewer than 3 values.
+        n: how many values each has; limits are NaN for fewer than 3.
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
