@@ -24,7 +24,7 @@ import pytest
 from commands import ROOT, assert_equal_results, command, kill_all, saved_round, wait_for
 from filelock import FileLock
 from pyarrow import fs
-from rows import CURVE, START, failed_row, make_row
+from rows import CURVE, START, curve_of, failed_row, make_row
 
 from bench import artifacts, boards
 from bench.errors import UsageError
@@ -40,10 +40,6 @@ from leaderboards.rows.verify import validate
 LATER = START + timedelta(days=1)
 KEY = "ab" * 32
 SWEEP = ("--algo", "fedavg,fedgkd", "--set", "gamma=0.2", "--rounds", "3", "--executor", "inline", "-q")
-
-
-def curve_of(seed: int) -> list[tuple[int, str, float]]:
-    return [(t, "accuracy", (seed + t) / 1000) for t in range(3)]
 
 
 def fill(out: Path, seeds: range, **columns: Any) -> Store:

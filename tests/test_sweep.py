@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from commands import assert_equal_results
+from commands import assert_equal_results, run
 from filelock import FileLock
 from keep import stored_row
 from rows import failed_row, hyperparameter, make_row
@@ -46,11 +46,6 @@ from search_spaces import SETTINGS
 QUICK = ("--rounds", "2", "--local-epochs", "1", "--seeds", "2")
 ONCE = ("--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1", "--local-epochs", "1")
 SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", *QUICK)
-
-
-def run(out: Path, *arguments: str) -> int:
-    """The command in this process, without Ray."""
-    return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
 
 
 @pytest.fixture(scope="module")

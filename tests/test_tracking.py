@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import assert_equal_results
+from commands import assert_equal_results, run
 from conftest import INFO, TINY, identical, toy_dataset, toy_split
 from safetensors.numpy import load_file
 from torch import Tensor
@@ -215,8 +215,8 @@ def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatc
 def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     """Models, memories, counters and all other points of the curves, bit for bit."""
     plain, watched = toy(name, (), backend, rounds=2), toy(name, ALL, backend, rounds=2)
-    for run in (plain, watched):
-        run.advance(2)
+    for simulation in (plain, watched):
+        simulation.advance(2)
     points = watched.progress.curves
     assert all({at for at, metric, _ in curve if metric == "local_accuracy"} == {1, 2} for curve in points.values())
     for suffix, curve in points.items():
@@ -327,11 +327,6 @@ def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
             read(tmp_path, unit().key)
     with pytest.raises(FileNotFoundError, match="--track"):
         artifacts.arrays(tmp_path, "0" * 64)
-
-
-def run(out: Path, *arguments: str) -> int:
-    """The command in this process, without Ray."""
-    return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
 
 
 @pytest.fixture(scope="module")
