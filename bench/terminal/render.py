@@ -82,7 +82,8 @@ def note_superseded(runs: pd.DataFrame) -> None:
     for algorithm, count in left["algorithm"].value_counts(sort=False).items():
         runs_left = f"{counted(int(count), 'run')} of an earlier version left out"
         sys.stderr.write(
-            f"{algorithm}: {runs_left}, where the same setting has later ones; what it gave stays stored\n"
+            f"{algorithm}: {runs_left}, where the same setting has later ones; "
+            "all stay stored, and a sweep with --force runs the present version again\n"
         )
     versions = kept.groupby("algorithm", sort=False)["algorithm_version"].nunique()
     for algorithm, count in versions[versions > 1].items():
