@@ -106,11 +106,7 @@ def names_of_rows(typed: Collection[str] = (), option: str = "--import") -> Iter
     """Import no `module:name` within it: names come from stored runs, which others may have written.
 
     Built-in names and entry points of installed packages are found as ever, and so is what was imported before. All
-    threads of the process are held to it.
-
-    Args:
-        typed: names that the user typed, which are imported.
-        option: of the command, by which they are typed.
+    threads of the process are held to it. Names that the user `typed`, by the command's `option`, are imported.
     """
     global _importable, _option
     before = _importable, _option

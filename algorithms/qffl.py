@@ -9,20 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from algorithms.base import (
-    Algorithm,
-    Cohort,
-    Data,
-    Fed,
-    Local,
-    Memory,
-    Message,
-    Net,
-    Plan,
-    Server,
-    Upload,
-    hyper,
-)
+from algorithms.base import Algorithm, Cohort, Data, Fed, Local, Memory, Message, Net, Plan, Server, Upload, hyper
 from algorithms.entry import About
 from algorithms.forward import logits_of
 from algorithms.losses import cross_entropy

@@ -41,7 +41,7 @@ def _dispatch(argv: list[str]) -> int:
         return EXIT_OK
     if argv[0] not in COMMANDS:
         raise unknown("command", argv[0], COMMANDS)
-    module = "bench.data.command" if argv[0] == "data" else f"bench.{argv[0]}"  # bench.data is a library
+    module = f"bench.{argv[0]}" if argv[0] in ("boards", "status") else f"bench.{argv[0]}.command"
     status: int = importlib.import_module(module).main(argv[1:])
     return status
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import math
 import os
 import sys
@@ -89,6 +90,20 @@ class Execution:
 def default_out() -> Path:
     """`$FEDKD_OUT`, else `leaderboards` under the working folder."""
     return Path(os.environ.get("FEDKD_OUT") or DEFAULT_OUT)
+
+
+def saved_runs(out: Path) -> dict[str, Any]:
+    """Run key -> what its saved state says of itself, its manifest; empty where that cannot be read."""
+    manifests: dict[str, Any] = {}
+    for file in sorted((out / "state").glob("*/manifest.json")):
+        try:
+            content = json.loads(file.read_text())
+        except FileNotFoundError:  # finished meanwhile
+            continue
+        except (OSError, ValueError, RecursionError):
+            content = {}
+        manifests[file.parent.name] = content if isinstance(content, dict) else {}
+    return manifests
 
 
 def _driver() -> Any:

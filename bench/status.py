@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import EXIT_OK, UsageError
-from bench.execution import STATE_VERSION, default_out
+from bench.execution import STATE_VERSION, default_out, saved_runs
 from bench.planning.confirm import confirmation, stand_ins
 from bench.planning.plan import make_plan
 from bench.planning.run_spec import trial_name, varied_names
@@ -31,7 +31,6 @@ With --algo and the other options of bench.sweep: the runs of that command, thos
 --confirm those of the configurations that are chosen so far."""
 
 _SOUND = {"error": None, "diverged": False}  # of a run in which nothing went wrong
-_DAMAGED: dict[str, Any] = {}  # nothing that a state has to say
 _PLACE = re.compile(r"\bround \d+, clients? [\d\[\], ]+: ")  # differs between failures that are alike
 _REASONS = 5  # that are told
 
@@ -41,7 +40,7 @@ class UnderWay:
     """The states of a result folder, by run key.
 
     Args:
-        manifests: what each state says of itself; `_DAMAGED` where that cannot be read.
+        manifests: what each state says of itself; empty where that cannot be read.
         running: keys of runs that some sweep on this machine is at.
     """
 
@@ -150,20 +149,7 @@ def _under_way(out: Path) -> UnderWay:
     """List the saved and the claimed runs of a result folder."""
     claims = sorted((out / "state").glob("*.lock"))
     running = frozenset(file.stem for file in claims if len(file.stem) == 64 and _held(file))
-    return UnderWay(_manifests(out), running)
-
-
-def _manifests(out: Path) -> dict[str, Any]:
-    """Run key -> what its state says of itself; `_DAMAGED` where that cannot be read."""
-    manifests: dict[str, Any] = {}
-    for file in sorted((out / "state").glob("*/manifest.json")):
-        try:
-            manifests[file.parent.name] = json.loads(file.read_text()) or _DAMAGED
-        except FileNotFoundError:  # finished meanwhile
-            continue
-        except (OSError, ValueError, RecursionError):
-            manifests[file.parent.name] = _DAMAGED
-    return manifests
+    return UnderWay(saved_runs(out), running)
 
 
 def _named_by(manifest: Any) -> Mapping[str, Any] | None:

@@ -34,7 +34,7 @@ from algorithms import ALGORITHMS, INDEX, Entry, build
 from algorithms.base import NEEDS, Algorithm, layers
 from algorithms.entry import About, from_json
 from algorithms.plugins import read_entry
-from bench.compare import main as compare
+from bench.compare.command import main as compare
 from bench.data.partition import PARTITIONS
 from bench.data.table import DATASETS
 from bench.models.table import MODELS

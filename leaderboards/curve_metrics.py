@@ -105,8 +105,7 @@ def value_of(metric: PrintedMetric, curve: Curve, read_to: int | None = None) ->
 def client_accuracies(curves: pd.DataFrame) -> pd.DataFrame:
     """Give the accuracy of each run's evaluated model on each client's local test split, after the last round.
 
-    Args:
-        curves: as `Store.curves` gives them.
+    `curves` are as `Store.curves` gives them.
 
     Returns:
         Fractions in [0, 1]: a row for each run key, a column for each client, numbered from 0; NaN for a client of

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from bench.execution import saved_runs
+from bench.sweep import command as sweep
 from bench.trial.results import RESULT_COLUMNS
 from leaderboards import Store
 
@@ -51,15 +53,12 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
 
 def saved_round(out: Path) -> int:
     """The largest round of any saved state under a results folder; 0 without one."""
-    import json
+    return max((manifest.get("round", 0) for manifest in saved_runs(out).values()), default=0)
 
-    rounds = [0]
-    for manifest in (out / "state").glob("*/manifest.json"):
-        try:
-            rounds.append(json.loads(manifest.read_text())["round"])
-        except (OSError, ValueError):
-            continue
-    return max(rounds)
+
+def run(out: Path, *arguments: str) -> int:
+    """A sweep in this process, without Ray."""
+    return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
 
 
 def descendants(pid: int) -> Iterator[int]:

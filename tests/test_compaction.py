@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from rows import failed_row, make_row
+from rows import curve_of, failed_row, make_row
 
 from leaderboards import BrokenFileError, Store
 from leaderboards.rows import files, segments
@@ -22,10 +22,6 @@ from leaderboards.rows.segments import Folder, compact, compact_if_many
 from leaderboards.rows.verify import validate
 
 View = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]
-
-
-def curve_of(seed: int, rounds: int = 3) -> list[tuple[int, str, float]]:
-    return [(t, "accuracy", (seed + t) / 1000) for t in range(rounds)]
 
 
 def fill(store: Store, seeds: range) -> None:

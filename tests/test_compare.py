@@ -15,7 +15,7 @@ import pytest
 from rows import CURVE, failed_row, make_row
 
 from bench.compare import filters as command_filters
-from bench.compare import main
+from bench.compare.command import main
 from bench.terminal.render import print_leaderboard
 from leaderboards import Store
 

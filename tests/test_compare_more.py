@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rows import failed_row, make_row
 
-from bench.compare import main
+from bench.compare.command import main
 from bench.sweep.reproduce import main as reproduce
 from leaderboards import Store
 from leaderboards.rows.store import Folders

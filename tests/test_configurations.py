@@ -14,14 +14,14 @@ import pytest
 from rows import CURVE, make_row
 
 from algorithms import entry
-from bench.compare import main as compare
+from bench.compare.command import main as compare
 from bench.errors import UsageError
 from bench.executors.optuna_search import chosen_units
 from bench.planning.configurations import TRIES, draws, learning_rates
 from bench.planning.plan import Plan, Search, make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import setting_identity
-from bench.sweep import main as sweep
+from bench.sweep.command import main as sweep
 from leaderboards import Store, canonical_json
 from search_spaces import SETTINGS, SPACES, Grid, Range, Setting
 

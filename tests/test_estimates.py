@@ -14,7 +14,6 @@ import pytest
 from rows import CURVE, make_row
 
 from algorithms import entry
-from bench import sweep
 from bench.data import info
 from bench.engine import pace as measuring
 from bench.engine.network import Network
@@ -22,6 +21,7 @@ from bench.planning import cost_model as paces
 from bench.planning.cost_model import SPREAD, Pace, estimated_time
 from bench.planning.run_spec import RunSpec
 from bench.planning.settings import supply
+from bench.sweep import command as sweep
 from leaderboards import Store, identity_columns
 from search_spaces import Setting
 
@@ -174,7 +174,7 @@ def test_another_machine_is_not_estimated_by_this_one(
 def test_a_dry_run_that_measures_imports_no_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(paces.LIMIT, "300")
-    script = "import sys; from bench import sweep; "
+    script = "import sys; from bench.sweep import command as sweep; "
     script += f"sweep.main(['--algo', 'fedavg', '--dry-run', '--device', 'cpu', '--out', {str(tmp_path)!r}]); "
     script += "sys.exit(', '.join({'torch', 'ray'} & set(sys.modules)) or 0)"
     command = [sys.executable, "-c", script]

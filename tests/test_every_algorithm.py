@@ -9,7 +9,7 @@ import pytest
 from commands import command
 
 from algorithms import ALGORITHMS
-from bench import sweep
+from bench.sweep import command as sweep
 from leaderboards import Store
 
 

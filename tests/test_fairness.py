@@ -13,7 +13,7 @@ from rows import CURVE, make_row
 
 from bench.boards import merge
 from bench.engine.evaluate import fairness
-from bench.sweep import main as sweep
+from bench.sweep.command import main as sweep
 from leaderboards import Store
 from leaderboards.curve_metrics import client_accuracies
 from leaderboards.rows.segments import compact

@@ -15,16 +15,17 @@ import torch
 from PIL import Image
 from rows import Pair, failed_row, make_row, write
 
-from bench import artifacts, data, models, sweep
+from bench import artifacts, data, models
 from bench.charts.panels import print_config
 from bench.charts.theme import LIGHT
 from bench.data.splits import split
 from bench.engine.tracking import load_model
-from bench.figures import main
+from bench.figures.command import main
 from bench.figures.planes import classified, embedded, rectangles
 from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.stored.groups import labels_of
+from bench.sweep import command as sweep
 from leaderboards.rows.schema import WHEN_DIVERGED
 from search_spaces import Setting
 

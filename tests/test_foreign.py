@@ -15,8 +15,12 @@ import pytest
 from rows import CURVE, failed_row, make_row
 
 import bench.boards
-from bench import artifacts, compare, figures, report, status, sweep
+from bench import artifacts, status
+from bench.compare import command as compare
 from bench.engine.state import StateFolder
+from bench.figures import command as figures
+from bench.report import command as report
+from bench.sweep import command as sweep
 from bench.sweep import reproduce
 from leaderboards import Store
 from leaderboards.shell_text import printable

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from commands import assert_equal_results, kill_all, saved_round, start, wait_for
 
-from bench import compare, sweep
+from bench.compare import command as compare
 from bench.executors import runner
 from bench.executors.progress import Quiet
 from bench.executors.trials import Interruption
+from bench.sweep import command as sweep
 from leaderboards import Store
 
 # Long enough to be caught in the middle; the state is saved after every round.

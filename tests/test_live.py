@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from commands import ROOT
 
-from bench import sweep
 from bench.executors.progress import Live
+from bench.sweep import command as sweep
 
 pyte = pytest.importorskip("pyte", reason="a terminal to look at is pyte: pip install fedkd-bench[dev]")
 

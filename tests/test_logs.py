@@ -21,7 +21,7 @@ from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import LOGS
 from bench.executors import logs
 from bench.executors.logs import Config, Rounds
-from bench.sweep import main
+from bench.sweep.command import main
 from bench.terminal.values import logs_of
 from leaderboards import Store
 

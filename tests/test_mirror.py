@@ -26,11 +26,12 @@ import pytest
 from commands import ROOT, assert_equal_results, command, kill_all, saved_round, wait_for
 from filelock import FileLock
 from pyarrow import fs
-from rows import CURVE, START, failed_row, make_row
+from rows import CURVE, START, curve_of, failed_row, make_row
 
-from bench import artifacts, boards, sweep
+from bench import artifacts, boards
 from bench.errors import UsageError
 from bench.execution import STATE_VERSION
+from bench.sweep import command as sweep
 from bench.sync import mirror
 from bench.sync.mirror import Mirror, Moved, Pusher, open_mirror
 from bench.sync.place import MirrorProblem, Place, mirror_url, open_place, refuse_password
@@ -41,10 +42,6 @@ from leaderboards.rows.verify import validate
 LATER = START + timedelta(days=1)
 KEY = "ab" * 32
 SWEEP = ("--algo", "fedavg,fedgkd", "--set", "gamma=0.2", "--rounds", "3", "--executor", "inline", "-q")
-
-
-def curve_of(seed: int) -> list[tuple[int, str, float]]:
-    return [(t, "accuracy", (seed + t) / 1000) for t in range(3)]
 
 
 def fill(out: Path, seeds: range, **columns: Any) -> Store:
@@ -561,7 +558,7 @@ def test_push_and_pull_of_a_folder(tmp_path: Path, there: Path, capsys: pytest.C
 SCRIPT = """
 import sys
 from bench.sync import mirror
-from bench.sweep import main
+from bench.sweep.command import main
 mirror.EVERY_SECONDS = 0.1
 sys.exit(main(sys.argv[1:]))
 """

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from bench import cli, sweep
+from bench import cli
 from bench.errors import UsageError
 from bench.planning.model import Plan
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
+from bench.sweep import command as sweep
 from bench.sweep.options import parse
 from bench.sweep.resolve import make_request
 

@@ -12,7 +12,7 @@ import pytest
 from commands import assert_equal_results, command
 from outside_world import EXAMPLE, forget, install, place, save, shapes, world
 
-from bench import data, models, sweep
+from bench import data, models
 from bench.data.command import main as data_command
 from bench.data.dataset import MissingData, content_hash
 from bench.data.partition import partition
@@ -20,6 +20,7 @@ from bench.data.plugins import Arrays
 from bench.data.splits import split
 from bench.errors import UsageError
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
+from bench.sweep import command as sweep
 from leaderboards import Store, run_key
 from search_spaces import Setting
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from outside_world import place, world
 
-from bench import sweep
 from bench.data.partition import Wanted, partition
 from bench.errors import UsageError
+from bench.sweep import command as sweep
 
 __all__ = ["place", "world"]
 OWN = ("--dataset", "my_world:SHAPES", "--model", "my_world:NET")

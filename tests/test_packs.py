@@ -19,7 +19,7 @@ from bench.planning.packing import packs_of, program_of
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
-from bench.sweep import main
+from bench.sweep.command import main
 from bench.trial.halving import losers, next_rung, rungs_of
 from bench.trial.trial import RunGroup
 from leaderboards import Store

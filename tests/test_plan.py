@@ -12,7 +12,7 @@ from bench.data import splits
 from bench.errors import UsageError
 from bench.planning.plan import _own_fields, make_plan
 from bench.planning.request import Request
-from bench.sweep import main
+from bench.sweep.command import main
 from search_spaces import SETTINGS, SPACES
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from commands import assert_equal_results
 
-from bench import sweep
 from bench.errors import EnvironmentProblem
 from bench.executors import ray_cluster, ray_executor
 from bench.executors.ray_trainable import SweepTrainable
 from bench.executors.trials import Resources
+from bench.sweep import command as sweep
 from leaderboards import Store
 
 TWO = ("--algo", "fedavg", "fedcad", "--set", "beta=0", "gamma=0.5", "--rounds", "2", "-q")

@@ -13,7 +13,7 @@ from keep import CURVES, REPRODUCED, keep, stored_row
 from rows import failed_row, make_row
 
 from algorithms import entry
-from bench.compare import main as compare
+from bench.compare.command import main as compare
 from bench.trial.results import summarise
 from leaderboards import Store, run_key
 from leaderboards.rows.checks import check_row

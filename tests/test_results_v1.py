@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from commands import saved_round
 
-from bench import artifacts, boards, sweep
+from bench import artifacts, boards
+from bench.sweep import command as sweep
 from leaderboards import Store
 
 DATA = Path(__file__).with_name("data") / "results_v1"

@@ -17,9 +17,9 @@ from commands import command
 from algorithms import build, entry
 from algorithms.base import Algorithm
 from bench import cli
-from bench.selftest import main
 from bench.selftest.candidate import Candidate
 from bench.selftest.certify import CHECKS, run_check
+from bench.selftest.command import main
 from bench.selftest.contract import HOOKS
 from bench.selftest.witness import Witness
 

@@ -13,7 +13,7 @@ from commands import assert_equal_results
 from conftest import INFO, TINY, toy_dataset, toy_split
 
 from algorithms import ALGORITHMS
-from bench import artifacts, sweep
+from bench import artifacts
 from bench.engine.simulation import Simulation
 from bench.engine.tracking import fingerprint, load_model
 from bench.execution import Execution
@@ -22,6 +22,7 @@ from bench.figures.table import FIGURES
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.provenance import of_command
 from bench.selftest.toy import make
+from bench.sweep import command as sweep
 from bench.trial.trial import RunGroup
 from leaderboards import Store, run_key
 from leaderboards.board import leaderboard

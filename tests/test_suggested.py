@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import boards, compare, status, sweep
+from bench import boards, status
+from bench.compare import command as compare
 from bench.report import command as report
+from bench.sweep import command as sweep
 from bench.sweep import reproduce
 from leaderboards.shell_text import shell_command
 

@@ -15,13 +15,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from commands import assert_equal_results
+from commands import assert_equal_results, run
 from filelock import FileLock
 from keep import stored_row
 from rows import failed_row, hyperparameter, make_row
 
 from algorithms import entry
-from bench import sweep
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
 from bench.execution import Execution
@@ -35,6 +34,7 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
+from bench.sweep import command as sweep
 from bench.trial.run import Run
 from bench.trial.trial import RunGroup
 from leaderboards import Store
@@ -46,11 +46,6 @@ from search_spaces import SETTINGS
 QUICK = ("--rounds", "2", "--local-epochs", "1", "--seeds", "2")
 ONCE = ("--algo", "fedavg,fedcad", "--set", "beta=0.3", "gamma=0.5", "--rounds", "1", "--local-epochs", "1")
 SHORT = ("--algo", "fedavg,fedcad", "--set", "beta=0,0.3", "gamma=0.5", *QUICK)
-
-
-def run(out: Path, *arguments: str) -> int:
-    """The command in this process, without Ray."""
-    return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +311,7 @@ def test_only_a_finished_run_is_reproduced(status: str, tmp_path: Path, capsys: 
 def test_information_needs_neither_torch_nor_ray(tmp_path: Path) -> None:
     asked = (["--help"], ["--list"], ["--algo", "fedcad", "--dataset", "cifar10", "--dry-run"], ["--show"])
     code = (
-        "import sys\nfrom bench.sweep import main\n"
+        "import sys\nfrom bench.sweep.command import main\n"
         f"for words in {[[*words, '--out', str(tmp_path)] for words in asked]!r}:\n"
         "    try:\n        main(words)\n    except SystemExit:\n        pass\n"
         "    assert not {'torch', 'ray'} & set(sys.modules), words\n"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from commands import assert_equal_results
+from commands import assert_equal_results, run
 from conftest import INFO, TINY, identical, toy_dataset, toy_split
 from safetensors.numpy import load_file
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from algorithms import ALGORITHMS, entry
 from algorithms.base import Algorithm, Params
 from algorithms.feddkd import DKD
-from bench import artifacts, data, models, sweep
+from bench import artifacts, data, models
 from bench.engine import tracking
 from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
@@ -28,6 +28,7 @@ from bench.execution import TRACKS, Execution
 from bench.planning.run_spec import RunSpec
 from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
+from bench.sweep import command as sweep
 from bench.trial import results
 from bench.trial.trial import RunGroup
 from leaderboards import Store
@@ -214,8 +215,8 @@ def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatc
 def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     """Models, memories, counters and all other points of the curves, bit for bit."""
     plain, watched = toy(name, (), backend, rounds=2), toy(name, ALL, backend, rounds=2)
-    for run in (plain, watched):
-        run.advance(2)
+    for simulation in (plain, watched):
+        simulation.advance(2)
     points = watched.progress.curves
     assert all({at for at, metric, _ in curve if metric == "local_accuracy"} == {1, 2} for curve in points.values())
     for suffix, curve in points.items():
@@ -326,11 +327,6 @@ def test_a_damaged_file_is_named_with_the_way_out(tmp_path: Path) -> None:
             read(tmp_path, unit().key)
     with pytest.raises(FileNotFoundError, match="--track"):
         artifacts.arrays(tmp_path, "0" * 64)
-
-
-def run(out: Path, *arguments: str) -> int:
-    """The command in this process, without Ray."""
-    return sweep.main([*arguments, "--executor", "inline", "--out", str(out), "-q"])
 
 
 @pytest.fixture(scope="module")

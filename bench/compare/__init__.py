@@ -2,7 +2,3 @@
 
 `python -m bench.compare` prints them. `filters` says which rows, `diff` says in what two runs differ.
 """
-
-from bench.compare.command import main
-
-__all__ = ["main"]

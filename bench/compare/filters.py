@@ -7,9 +7,9 @@ import difflib
 import json
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cache
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +119,9 @@ def chosen(runs: pd.DataFrame, where: Mapping[str, Sequence[Any]], source: str) 
         UsageError: a value occurs nowhere, or no run has all that is asked for.
     """
     kept = runs.index == runs.index
+    settings = runs["setting_json"].map({text: json.loads(text) for text in runs["setting_json"].unique()})
     for name, values in where.items():
-        known = runs[name] if name == "algorithm" else runs["setting_json"].map(_reader(name))
+        known = runs[name] if name == "algorithm" else settings.map(methodcaller("get", name))
         there = sorted({show(value) for value in known})
         for value in map(show, values):
             if value not in there:
@@ -154,10 +155,6 @@ def show(value: Any) -> str:
     if value != value:  # NaN, an empty alpha, is unlike itself
         return "none"
     return typed(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-def _reader(name: str) -> Callable[[str], Any]:
-    return cache(lambda text: json.loads(text).get(name))
 
 
 def _field(option: str, name: str) -> str:

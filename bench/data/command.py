@@ -6,11 +6,9 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 from bench import data
-from bench.data.table import DATASETS, DatasetInfo
+from bench.data.table import DATASETS
 from bench.errors import UsageError
 from bench.models import weights
 from bench.terminal.console import Parser, console, exit_status
@@ -33,6 +31,7 @@ Folders that torchvision or Hugging Face have filled are used as they are. Where
 exit status: 0 done; 2 usage or value; 3 data missing, damaged or not to be fetched; 130 interrupted"""
 
 INPUTS = {"images": "{}", "texts": "{} tokens", "vectors": "{} numbers"}  # by kind of samples
+LISTED = ("name", "title", "num_classes", "kind", "input_shape", "train_size", "test_size", "groups", "download")
 
 
 def make_parser() -> Parser:
@@ -68,7 +67,8 @@ def _list(given: argparse.Namespace) -> None:
     names, rows, broken = list(dict.fromkeys(split_list(given.names))), [], []
     for name in names or data.installed():
         try:
-            rows.append(_row(data.info(name), folder))
+            info, missing = data.info(name), data.source(name).missing(folder)
+            rows.append({field: getattr(info, field) for field in LISTED} | {"here": not missing})
         except UsageError as problem:  # of another package's
             if names:
                 raise
@@ -88,11 +88,6 @@ def _list(given: argparse.Namespace) -> None:
     console().print(f"folder: {folder}", markup=False, soft_wrap=True)
     for reason in broken:
         console().print(f"left out: {reason}", markup=False)
-
-
-def _row(info: DatasetInfo, folder: Path) -> dict[str, Any]:
-    names = ("name", "title", "num_classes", "kind", "input_shape", "train_size", "test_size", "groups", "download")
-    return {name: getattr(info, name) for name in names} | {"here": not data.source(info.name).missing(folder)}
 
 
 def _prepare(given: argparse.Namespace) -> None:

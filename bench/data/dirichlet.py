@@ -22,17 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.data.dealing import (
-    MAX_TRIES,
-    Counts,
-    Positions,
-    Wanted,
-    batches,
-    check_none_empty,
-    class_sizes,
-    deal,
-    tries,
-)
+from bench.data.dealing import MAX_TRIES, Counts, Positions, Wanted, batches, check_none_empty, class_sizes, deal, tries
 from bench.errors import UsageError
 
 Shares = NDArray[np.float64]

@@ -17,16 +17,7 @@ from typing import Any
 import numpy as np
 
 from algorithms.entry_points import Kind, fingerprint
-from bench.data.dealing import (
-    Partition,
-    Positions,
-    Wanted,
-    by_source,
-    by_writer,
-    by_writer_2000,
-    iid,
-    pathological,
-)
+from bench.data.dealing import Partition, Positions, Wanted, by_source, by_writer, by_writer_2000, iid, pathological
 from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, pfllib
 from bench.data.table import GROUPS
 from bench.errors import UsageError

@@ -131,11 +131,7 @@ class _Stateless:
             table[key] = None  # a large model's own values would only fill memory
 
     def __call__(self, params: Params, x: Tensor) -> Any:
-        """Call the module.
-
-        Raises:
-            KeyError: a name is missing, or one is given that the module does not have.
-        """
+        """Call the module; raises KeyError if a name is missing, or one is given that the module does not have."""
         try:
             for table, key, name in self._places:
                 table[key] = params[name]

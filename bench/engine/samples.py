@@ -30,11 +30,7 @@ ANGLES = 2 * DEGREES * PER_DEGREE + 1
 
 
 class Samples(Protocol):
-    """One part of a data set as inputs, by position in it.
-
-    Attributes:
-        labels: (N,) int64.
-    """
+    """One part of a data set as inputs, by position in it, with its labels (N,) int64."""
 
     labels: Tensor
 

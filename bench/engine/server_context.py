@@ -158,11 +158,7 @@ def _refuse_what_is_of_one_round(step: ServerStep) -> None:
 
 
 def _checked(net: Net, step: ServerStep, state: Any, one_input: Any, given: Any) -> Any:
-    """Execute a step once.
-
-    Raises:
-        ValueError: it writes into what it is given, or gives back a state of another structure.
-    """
+    """Execute a step once; raises ValueError if it writes into its input, or its state has another structure."""
     expected = shapes(state)
     read = [(tensor, tensor._version) for tree in (one_input, given) for tensor in leaves(tree)]
     after = step(net, state, one_input, given)

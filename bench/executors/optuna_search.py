@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
-from bench.execution import STATE_VERSION, enough
+from bench.execution import STATE_VERSION, enough, saved_runs
 from bench.planning.model import Plan, Search, units_of
 from bench.planning.run_spec import RunSpec, Varied, setting_of, varied_names
 from leaderboards import Store, canonical_json
@@ -119,7 +119,7 @@ def varied(searches: Sequence[Search]) -> dict[str, Varied]:
     fields = varied_names([units_of(search, {}, 1)[0] for search in searches])
     names = {}
     for search in searches:
-        several = (name for name, value in search.values.items() if isinstance(value, Range) or len(value.values) > 1)
+        several = (name for name, value in search.values.items() if len(value.values) > 1)
         names[search.algorithm] = Varied((*fields[search.algorithm].fields, *search.tuned), tuple(several))
     return names
 
@@ -154,7 +154,12 @@ def histories(plan: Plan, searches: Sequence[Search], out: str) -> list[History]
     """
     if plan.request.force or not searches:
         return [History() for _ in searches]
-    runs, states = Store(Path(out)).runs(columns=_READ), _states(out)
+    runs = Store(Path(out)).runs(columns=_READ)
+    states: dict[str, dict[str, str]] = {}  # a damaged one is left to the run that needs it
+    for key, manifest in saved_runs(Path(out)).items():
+        with suppress(LookupError, TypeError):
+            if manifest["version"] == STATE_VERSION:
+                states[key] = {name: str(manifest["run"][name]) for name in ("algorithm", "setting_json", "hp_json")}
     by_search = []
     for search in searches:
         own = runs[runs.algorithm == search.algorithm]
@@ -194,18 +199,6 @@ def _history(plan: Plan, search: Search, rows: Mapping[str, Any], saved: Mapping
         if going or any(row.status == "failed" for row in stored):
             history.begun.append(chosen)
     return history
-
-
-def _states(out: str) -> dict[str, Mapping[str, str]]:
-    """Run key -> identity of a saved run; a damaged state is left to the run that needs it."""
-    states: dict[str, Mapping[str, str]] = {}
-    for file in Path(out).glob("state/*/manifest.json"):
-        with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            manifest = json.loads(file.read_text())
-            if manifest["version"] == STATE_VERSION:
-                names = ("algorithm", "setting_json", "hp_json")
-                states[file.parent.name] = {name: str(manifest["run"][name]) for name in names}
-    return states
 
 
 class Proposer:

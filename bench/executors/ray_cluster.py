@@ -137,11 +137,7 @@ def check_address(address: str | None) -> None:
 
 
 def concurrent(resources: Resources) -> int:
-    """Count the trials that fit, because Tune would wait for ever for room.
-
-    Raises:
-        EnvironmentProblem: not even one fits.
-    """
+    """Count the trials that fit, for whose room Tune would wait for ever; raises EnvironmentProblem if none does."""
     nodes = _live(_nodes())
     fits = _places(nodes, resources)
     if fits < 1:

@@ -10,12 +10,13 @@ from typing import Any
 from bench.charts.lines import Axis, Keys, fronts, mean_and_spread
 from bench.charts.panels import WIDE_SIDE, panel, picture
 from bench.charts.theme import FAINT, Spec, colour, whole_numbers
-from bench.figures.comparisons import Comparison, comparisons, file_name, further
+from bench.figures.comparisons import comparisons, file_name, further
 from bench.figures.runs import Found, Runs, Sketch
 from bench.stored.groups import ranked_runs, values_of
 from leaderboards.metrics import METRICS
-from leaderboards.problems import BY, Cell
+from leaderboards.problems import BY, Cell, Problem
 from leaderboards.stats.aggregate import Pooled, critical_difference, pooled
+from leaderboards.tables.captions import labels_of, title
 
 _ROW = 20  # pixels of an algorithm's rank
 _FINAL = Axis("final_accuracy", "final test accuracy, %", 100)
@@ -33,7 +34,7 @@ def ranks(runs: Runs, figure: str) -> Found:
     return Found(tuple(sketches), "no setting here has two algorithms that are ranked in two cells")
 
 
-def _pools(comparison: Comparison) -> dict[str, Pooled]:
+def _pools(comparison: Problem) -> dict[str, Pooled]:
     """Pool the accuracies over the cells, by what the accuracy is of."""
     pools = {}
     for metric in (METRICS["best_accuracy"], METRICS["final_accuracy"]):
@@ -44,7 +45,7 @@ def _pools(comparison: Comparison) -> dict[str, Pooled]:
     return pools
 
 
-def _ranks(runs: Runs, comparison: Comparison, pools: dict[str, Pooled]) -> Spec:
+def _ranks(runs: Runs, comparison: Problem, pools: dict[str, Pooled]) -> Spec:
     panels = [_rank_panel(pool, runs.labels, of) for of, pool in pools.items()]
     drawn = {one.algorithm for pool in pools.values() for one in pool.standings}
     cells = max(pool.cells for pool in pools.values())
@@ -53,7 +54,7 @@ def _ranks(runs: Runs, comparison: Comparison, pools: dict[str, Pooled]) -> Spec
         "5 % tells two apart whose intervals do not overlap; the band is the interval of the best",
         *further(comparison, drawn, "not ranked in every cell"),
     ]
-    return picture(comparison.title, notes, [panels], beside=160)
+    return picture(title(comparison), notes, [panels], beside=160)
 
 
 def _rank_panel(pool: Pooled, labels: tuple[str, ...], of: str) -> Spec:
@@ -104,20 +105,19 @@ def costs(runs: Runs, figure: str) -> Found:
     return Found(tuple(sketches), "no cell here has two algorithms to compare")
 
 
-def _costs(runs: Runs, comparison: Comparison) -> Spec:
+def _costs(runs: Runs, comparison: Problem) -> Spec:
     cells = [cell for cell in comparison.cells if ranked_runs(cell)]
     drawn = {name for cell in cells for name in ranked_runs(cell)}
-    keys = Keys(runs.labels, drawn)
+    keys, labels = Keys(runs.labels, drawn), labels_of(comparison)
     panels = [
-        [fronts(list(_points(cell, x)), keys, x, _FINAL, title=comparison.label(cell)) for cell in cells]
-        for x in _COSTS
+        [fronts(list(_points(cell, x)), keys, x, _FINAL, title=labels[cell.place]) for cell in cells] for x in _COSTS
     ]
     notes = [
         "Mean accuracy over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
         "machines that ran them. The grey line is the front: what lies below it can be had better at no more cost",
         *further(comparison, drawn, "not measured"),
     ]
-    return picture(comparison.title, notes, panels)
+    return picture(title(comparison), notes, panels)
 
 
 def _points(cell: Cell, x: Axis) -> Iterator[dict[str, Any]]:

@@ -16,9 +16,11 @@ from bench.artifacts import Arrays
 from bench.charts.classes import DARK, label_width, strips
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
-from bench.figures.comparisons import Comparison, further
+from bench.figures.comparisons import further
 from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
+from leaderboards.problems import Problem
+from leaderboards.tables.captions import title
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +36,7 @@ def find(runs: Runs, figure: str) -> Found:
     return picture_of_each(runs, figure, partial(_kept, runs), spec, _LACKING)
 
 
-def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
+def spec(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
     """Draw one picture. `kept`: label -> run whose accuracies are shown."""
     arrays_of = {name: runs.arrays(run, _NEEDED) for name, run in kept.items()}
     first, seed = next(iter(arrays_of.values())), next(iter(kept.values()))["seed"]
@@ -59,18 +61,18 @@ def spec(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
         *further(comparison, arrays_of, "not tracked, or on pooled data"),
     ]
     return picture(
-        comparison.title, notes, [[above], [below]], beside=wide + 10, resolve={"scale": {"color": "independent"}}
+        title(comparison), notes, [[above], [below]], beside=wide + 10, resolve={"scale": {"color": "independent"}}
     )
 
 
-def _kept(runs: Runs, comparison: Comparison) -> dict[str, Run]:
+def _kept(runs: Runs, comparison: Problem) -> dict[str, Run]:
     """Label -> run that keeps what is needed; none on pooled data, which belong to no client."""
     kept = runs.keeping(comparison.records, "classes")
     clients = {name: len(runs.arrays(run, _NEEDED)["classes/counts"]) for name, run in kept.items()}
     return {name: kept[name] for name in runs.labels if clients.get(name) == comparison.setting["num_clients"]}
 
 
-def _start(runs: Runs, comparison: Comparison) -> list[Field]:
+def _start(runs: Runs, comparison: Problem) -> list[Field]:
     """The stored model that runs of one round begin with, if it is of the same data set and its accuracies are kept."""
     run = {"run_key": comparison.setting.get("start_from", "")}
     if not run["run_key"] or comparison.setting["rounds"] > 1 or "classes" not in runs.held(run):

@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.stored.groups import label_of
+from bench.stored.groups import field_words, label_of
 from bench.stored.results import Record
 from leaderboards.flags import FLAGS, flags_of, why_not_selected
-from leaderboards.problems import Cell, Problem, problems, setting_of
+from leaderboards.problems import Problem, problems, setting_of
 from leaderboards.shell_text import typed
-from leaderboards.tables.captions import labels_of, title
 
 _SAID = frozenset({"dataset", "model", "partition", "num_clients", "rounds", "local_epochs", "alpha", "participation"})
 _NAMED = ("dataset", "alpha", "participation", "local_epochs")  # said first in a file's name
-
-
-class Comparison(Problem):
-    """Cells that share everything but the fields in which a picture's panels differ."""
-
-    @property
-    def title(self) -> str:
-        """Data set, model, partition, rounds, alpha and participation, as far as all panels share them."""
-        return title(self.setting, self.by, self.places)
-
-    @property
-    def others(self) -> Iterator[str]:
-        """The words that tell this comparison from those beside it and that the title lacks."""
-        for name in self.differing:
-            if name not in _SAID:
-                yield f"{name} {typed(self.setting[name])}" if name in self.setting else f"no {name}"
-
-    def label(self, cell: Cell) -> str:
-        """The fields that tell a cell from the others; empty if there is one."""
-        return labels_of(list(dict.fromkeys([*self.places, cell.place])), self.by)[cell.place]
 
 
 def comparisons(
@@ -42,7 +21,7 @@ def comparisons(
     across: Sequence[str],
     where: Mapping[str, Any] | None = None,
     only: Collection[str] | None = None,
-) -> tuple[Comparison, ...]:
+) -> list[Problem]:
     """Group rows of a leaderboard, selected or not, as pictures compare them, without groups that have no finished run.
 
     Args:
@@ -59,13 +38,15 @@ def comparisons(
         if any(record["run_of_seed"] for record in problem.records)
         for record in problem.records
     ]
-    return tuple(
-        Comparison(**vars(problem))
-        for problem in problems(finished, across, only=only, beside=("dataset",), first=_NAMED)
-    )
+    return problems(finished, across, only=only, beside=("dataset",), first=_NAMED)
 
 
-def file_name(figure: str, shown: Comparison) -> str:
+def others(shown: Problem) -> list[str]:
+    """Word what tells a comparison from those beside it and its title lacks."""
+    return [field_words(shown, name) for name in shown.differing if name not in _SAID]
+
+
+def file_name(figure: str, shown: Problem) -> str:
     """Name a picture of a figure, without its ending: `fedcad-4-digits-alpha0.1-participation0.5`."""
     parts = [str(shown.setting["dataset"])]
     for name in dict.fromkeys((*_NAMED[1:], *shown.differing)):
@@ -77,13 +58,13 @@ def file_name(figure: str, shown: Comparison) -> str:
     return "-".join([figure, *(re.sub(r"[^\w.+]", "_", part) for part in parts)])
 
 
-def further(shown: Comparison, drawn: Collection[str], why: str) -> list[str]:
+def further(shown: Problem, drawn: Collection[str], why: str) -> list[str]:
     """Write the small lines of a picture, with what must be known of it before it is trusted.
 
     `drawn` are the labels of the algorithms that it shows; `why` says why it lacks one that has a selected
     configuration.
     """
-    lines = [*shown.others]
+    lines = others(shown)
     # The record whose reason counts comes last.
     records = sorted(shown.records, key=lambda record: (record["selected"], record["n"] > 0))
     seen = [record for record in records if record["selected"] and label_of(record) in drawn]
@@ -94,7 +75,11 @@ def further(shown: Comparison, drawn: Collection[str], why: str) -> list[str]:
         if names:
             word = flag.word[0].upper() + flag.word[1:]
             lines.append(f"{word}, {flag.meaning}: {'all' if everywhere else ', '.join(names)}")
-    absent = {label_of(record): _why(record, why) for record in records if label_of(record) not in drawn}
+    absent = {}
+    for record in records:
+        if label_of(record) not in drawn:
+            reason = why if record["selected"] else why_not_selected(record)
+            absent[label_of(record)] = "diverged" if record["diverged"] else reason
     for reason in dict.fromkeys(absent.values()):
         lines.append(f"Not shown: {', '.join(name for name, own in absent.items() if own == reason)} ({reason})")
     return lines
@@ -107,9 +92,3 @@ def seeds_said(counts: Collection[int]) -> str:
         return "1 seed"
     several = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds"
     return f"mean of {several}, band from the lowest to the highest"
-
-
-def _why(record: Record, why: str) -> str:
-    if record["diverged"]:
-        return "diverged"
-    return why if record["selected"] else why_not_selected(record)

@@ -15,12 +15,13 @@ from typing import Any
 from bench.charts.lines import MARKED, Axis, Keys, lines, mean_and_spread
 from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
-from bench.figures.comparisons import Comparison, comparisons, file_name, further, seeds_said
+from bench.figures.comparisons import comparisons, file_name, further, seeds_said
 from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Record
 from leaderboards.metrics import METRICS
-from leaderboards.problems import Cell
+from leaderboards.problems import Cell, Problem
+from leaderboards.tables.captions import labels_of, title
 
 Row = dict[str, Any]
 
@@ -56,10 +57,11 @@ class Curves:
         ]
         return Found(tuple(sketches), self.lacking)
 
-    def spec(self, runs: Runs, comparison: Comparison) -> Spec:
+    def spec(self, runs: Runs, comparison: Problem) -> Spec:
         """Draw one picture."""
+        titles = labels_of(comparison)
         panels = [
-            [(comparison.label(cell), y, self._lines(runs, cell, y)) for y in ys for cell in comparison.cells]
+            [(titles[cell.place], y, self._lines(runs, cell, y)) for y in ys for cell in comparison.cells]
             for ys in ([(y,) for y in self.ys] if self.across else [self.ys])
         ]
         drawn = [points_of for row in panels for _, _, points_of in row if points_of]
@@ -75,9 +77,9 @@ class Curves:
         notes = [f"{self.what}; {seeds_said({point['n'] for point in points})}"]
         notes += [f"As many {self.x.title} for all: lines end where the first of them does"] * self.equal
         notes += further(comparison, names, "no round of it lies within these" if self.equal else "not measured")
-        return picture(comparison.title, notes, [row for row in charts if row])
+        return picture(title(comparison), notes, [row for row in charts if row])
 
-    def _measured(self, runs: Runs, comparison: Comparison) -> bool:
+    def _measured(self, runs: Runs, comparison: Problem) -> bool:
         """Tell whether all of `ys` are measured."""
         counts = [sum(bool(self._lines(runs, cell, y)) for cell in comparison.cells) for y in self.ys]
         return min(counts) >= (2 if self.several else 1)

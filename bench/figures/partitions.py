@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,12 +17,13 @@ from bench.charts.panels import SIDE, WIDE_SIDE, picture
 from bench.charts.theme import Spec
 from bench.data.splits import FIELDS
 from bench.errors import EnvironmentProblem
-from bench.figures.comparisons import Comparison, comparisons, file_name, further, seeds_said
+from bench.figures.comparisons import comparisons, file_name, further, others, seeds_said
 from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Run
-from leaderboards.problems import Cell
+from leaderboards.problems import Cell, Problem
 from leaderboards.rows.identity import canonical_json
+from leaderboards.tables.captions import labels_of, title
 
 Counts = NDArray[np.int64]
 
@@ -46,27 +47,28 @@ def partitions(runs: Runs, figure: str, *, shaded: bool) -> Found:
     """
     sketches = []
     for comparison in comparisons(runs.records, ("alpha",), only=FIELDS):
-        if found := [holding for cell in comparison.cells if (holding := held_by(runs, comparison, cell))]:
+        labels = labels_of(comparison)
+        if found := [holding for cell in comparison.cells if (holding := held_by(runs, cell, labels[cell.place]))]:
             sketches.append(Sketch(file_name(figure, comparison), partial(_partitions, comparison, found, shaded)))
     return Found(tuple(sketches), _NO_PARTITION)
 
 
-def _partitions(comparison: Comparison, found: Sequence[Holding], shaded: bool) -> Spec:
+def _partitions(comparison: Problem, found: Sequence[Holding], shaded: bool) -> Spec:
     what = "Training samples of each client and class, by " + ("colour" if shaded else "area")
-    notes = [f"{what}; {seeds_of(found)}", *comparison.others]
-    return picture(comparison.title, notes, [panels_of(found, shaded)])
+    notes = [f"{what}; {seeds_of(found)}", *others(comparison)]
+    return picture(title(comparison), notes, [panels_of(found, shaded)])
 
 
 bubbles, heat_map = partial(partitions, shaded=False), partial(partitions, shaded=True)
 
 
-def held_by(runs: Runs, comparison: Comparison, cell: Cell) -> Holding | None:
+def held_by(runs: Runs, cell: Cell, label: str) -> Holding | None:
     """Return the partition of a cell's lowest seed, as tracked, else counted in the data; None if neither is here."""
     finished = [run for record in cell.records for run in record["runs"] if run["status"] == "finished"]
     for run in sorted(finished, key=lambda run: (run["seed"], "classes" not in runs.held(run))):
         counts = _tracked(runs, run) if "classes" in runs.held(run) else _counted(run)
         if counts is not None:
-            return Holding(comparison.label(cell), run["seed"], counts)
+            return Holding(label, run["seed"], counts)
     return None
 
 
@@ -132,7 +134,7 @@ def with_accuracy(runs: Runs, figure: str) -> Found:
     return Found(tuple(sketches), "no setting here has finished runs at several values of alpha or participation")
 
 
-def _with_accuracy(runs: Runs, comparison: Comparison) -> Spec:
+def _with_accuracy(runs: Runs, comparison: Problem) -> Spec:
     held = list(_one_for_each_alpha(runs, comparison))
     points = {cell.place: list(_points(cell)) for cell in comparison.cells}
     everything = [point for cell_points in points.values() for point in cell_points]
@@ -143,16 +145,16 @@ def _with_accuracy(runs: Runs, comparison: Comparison) -> Spec:
     notes += [f"Best test accuracy of the global model; {seeds}", *further(comparison, names, "not measured")]
     above = panels_of(held, shaded=False)
     width = max((panel["width"] for panel in above), default=SIDE)
-    return picture(comparison.title, notes, [*([above] if above else []), _below(everything, keys, width)])
+    return picture(title(comparison), notes, [*([above] if above else []), _below(everything, keys, width)])
 
 
-def _one_for_each_alpha(runs: Runs, comparison: Comparison) -> Iterator[Holding]:
+def _one_for_each_alpha(runs: Runs, comparison: Problem) -> Iterator[Holding]:
     """Give one partition for each alpha: it does not depend on participation."""
     alphas = dict.fromkeys(cell.place[0] for cell in comparison.cells)
     for alpha in alphas:
         records = tuple(record for cell in comparison.cells if cell.place[0] == alpha for record in cell.records)
-        if holding := held_by(runs, comparison, Cell((alpha, None), records)):
-            yield replace(holding, label=_label(alpha))
+        if holding := held_by(runs, Cell((alpha, None), records), _label(alpha)):
+            yield holding
 
 
 def _below(points: Sequence[dict[str, Any]], keys: Keys, width: int) -> list[Spec]:

@@ -14,11 +14,13 @@ from bench.charts.classes import points
 from bench.charts.panels import picture
 from bench.charts.theme import Spec
 from bench.errors import EnvironmentProblem, UsageError
-from bench.figures.comparisons import Comparison, further
+from bench.figures.comparisons import further
 from bench.figures.runs import Found, Runs, picture_of_each, untracked
 from bench.stored.results import Run
 from bench.terminal.console import say
 from bench.terminal.words import counted
+from leaderboards.problems import Problem
+from leaderboards.tables.captions import title
 
 Edges = NDArray[np.float64]
 Classes = NDArray[np.int64]
@@ -38,7 +40,7 @@ def features(runs: Runs, figure: str) -> Found:
     return picture_of_each(runs, figure, lambda one: runs.keeping(one.records, "features"), _features, _NO_FEATURES)
 
 
-def _features(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
+def _features(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
     """Draw one picture. `kept`: label -> run whose features are shown."""
     arrays_of = {name: runs.arrays(kept[name], _NEEDED) for name in runs.labels if name in kept}
     say(f"placing the features of {counted(len(arrays_of), 'algorithm')} by t-SNE, which takes some seconds for each")
@@ -63,7 +65,7 @@ def _features(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Sp
         f"Local: the model of {whose} as the last round's training left it",
         *further(comparison, arrays_of, "not tracked"),
     ]
-    return picture(comparison.title, notes, rows)
+    return picture(title(comparison), notes, rows)
 
 
 def embedded(features: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
@@ -103,14 +105,14 @@ def _local(name: str, arrays: Arrays) -> str:
 def boundaries(runs: Runs, figure: str) -> Found:
     """Find the pictures that some runs make: one for each setting."""
 
-    def kept_of(comparison: Comparison) -> dict[str, Run]:
+    def kept_of(comparison: Problem) -> dict[str, Run]:
         kept = runs.keeping(comparison.records, "models") if _in_plane(comparison.setting["dataset"]) else {}
         return {name: kept[name] for name in runs.labels if name in kept and _is_one(runs, kept[name])}
 
     return picture_of_each(runs, figure, kept_of, _boundaries, _NO_MODELS)
 
 
-def _boundaries(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> Spec:
+def _boundaries(runs: Runs, comparison: Problem, kept: Mapping[str, Run]) -> Spec:
     """Draw one picture. `kept`: label -> run whose model is shown."""
     from bench import data
 
@@ -122,15 +124,15 @@ def _boundaries(runs: Runs, comparison: Comparison, kept: Mapping[str, Run]) -> 
     panels = []
     for name, run in kept.items():
         regions = list(rectangles(classified(runs, run, xs, ys), xs, ys))
-        title = f"{name}: {100 * run['final_accuracy']:.2f} %"
-        panels.append(points(shown, classes, title=title, regions=regions))
+        heading = f"{name}: {100 * run['final_accuracy']:.2f} %"
+        panels.append(points(shown, classes, title=heading, regions=regions))
     seed = next(iter(kept.values()))["seed"]
     notes = [
         f"The class that the final global model gives to each point of the plane, and test accuracy; seed {seed}",
         f"Points: {len(shown)} test samples, coloured by their own class",
         *further(comparison, kept, "no model was kept, or each client has its own"),
     ]
-    return picture(comparison.title, notes, [panels[at : at + _PLANES] for at in range(0, len(panels), _PLANES)])
+    return picture(title(comparison), notes, [panels[at : at + _PLANES] for at in range(0, len(panels), _PLANES)])
 
 
 def classified(runs: Runs, run: Run, xs: Edges, ys: Edges) -> Classes:

@@ -13,10 +13,11 @@ from bench.artifacts import Arrays
 from bench.charts.theme import Spec
 from bench.compare.filters import chosen
 from bench.errors import EnvironmentProblem
-from bench.figures.comparisons import Comparison, comparisons, file_name
+from bench.figures.comparisons import comparisons, file_name
 from bench.stored.groups import label_of, labels_of
 from bench.stored.results import Record, Results, Run
 from bench.stored.results import read as read_results
+from leaderboards.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Sketch:
 
 
 def picture_of_each(
-    runs: Runs, figure: str, kept_of: Callable[[Comparison], Mapping[str, Run]], spec: Callable[..., Spec], lacking: str
+    runs: Runs, figure: str, kept_of: Callable[[Problem], Mapping[str, Run]], spec: Callable[..., Spec], lacking: str
 ) -> Found:
     """Find a picture for each setting that keeps something. `kept_of`: label -> run; `spec`: of runs, setting, kept."""
     kept = [(comparison, kept_of(comparison)) for comparison in comparisons(runs.records, ())]

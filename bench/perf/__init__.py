@@ -2,7 +2,3 @@
 
 `python -m bench.perf` runs them. Targets stand beside the figures and are never asserted: timings belong to a machine.
 """
-
-from bench.perf.command import main
-
-__all__ = ["main"]

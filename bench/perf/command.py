@@ -82,14 +82,7 @@ def make_parser() -> Parser:
     add("--backend", nargs="+", default=["auto"], metavar="NAME", help=f"of {', '.join(BACKENDS)} (auto); {several}")
     precisions = f"of {', '.join(PRECISIONS)} (fp32); {several}"
     add("--precision", nargs="+", default=["fp32"], metavar="NAME", help=precisions)
-    add(
-        "--pack",
-        nargs="+",
-        type=int,
-        default=[1],
-        metavar="N",
-        help="runs side by side in one program (1); throughput's",
-    )
+    add("--pack", nargs="+", type=int, default=[1], metavar="N", help="runs of one program (1); throughput's")
     add = parser.add_argument_group("tune").add_argument
     add("--trials", type=int, default=12, metavar="N", help="small trials (12)")
     add("--steps", type=int, default=200, metavar="N", help="reports of one long trial (200)")
@@ -143,14 +136,15 @@ def _measure(options: argparse.Namespace, command: str) -> int:
     check(options)
     peers = []
     if options.compare:
-        from bench.perf.training import beside_peers, our_rates, read_peers
+        from bench.perf.training import beside_peers, read_peers
 
         peers = read_peers(options.compare)
     record = _new_record(command, options)
     _save(options.json, record)  # before minutes are spent, it fails if it cannot be written
     status = _measure_parts(options, record)
     if peers:
-        record["peers"] = beside_peers(peers, our_rates(record["parts"]), options.device, options.threads)
+        rates = record["parts"].get("throughput", {}).get("rates", ())
+        record["peers"] = beside_peers(peers, rates, options.device, options.threads)
     try:
         _save(options.json, record)
     finally:  # the tables, even if the file cannot be written

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -24,9 +23,7 @@ SPEED_LIMIT = 0.95  # of the bare loop's samples per second
 OVER_ARITHMETIC = 1.15  # of the ratio that counted operations allow
 SETTLED = 6  # rounds until every algorithm does its usual work (FedGKD-VOTE has its five teachers in round 6)
 MOST_CLIENTS, MOST_SAMPLES = 4, 320  # of a comparison of algorithms, of which there are many
-SYNONYMS = {"cnn": "cnn_cifar"}  # peers' names of models -> ours
-OVER_PLAIN_ON_GPU = 20.0  # target over `plain`, the loop of a script without a library
-AHEAD = 1.0  # target over every other peer
+AHEAD = 1.0  # target over every peer
 PREPARING = {"cpu": 1, "cuda": 2}  # rounds: a pack's first measures memory, its second captures what fits
 
 
@@ -187,38 +184,22 @@ def _peer(record: Record) -> Record:
     return record | {"peer": record["peer"], "model": record["model"], "samples_per_s": float(record["samples_per_s"])}
 
 
-def beside_peers(peers: Sequence[Record], ours: Sequence[Record], device: str, threads: int) -> list[Record]:
-    """Put each peer's rate beside each of our rates (`our_rates`) of the same model, measured on `device` by `threads`.
+def beside_peers(peers: Sequence[Record], rates: Sequence[Record], device: str, threads: int) -> list[Record]:
+    """Put each peer's rate beside each of the part throughput's `rates` of the same model on `device` by `threads`.
 
-    Returns entries with `name` and `ratio`, ours over theirs; it has a target if the peer was measured on the same
-    device with the same threads.
+    Peers do the work of FedAvg on CIFAR-10, not augmented. Returns entries with `name` and `ratio`, ours over theirs,
+    which has a target if the peer was measured on the same device with the same threads.
     """
     entries = []
-    for peer, own in product(peers, ours):
-        if SYNONYMS.get(peer["model"], peer["model"]) == own["model"]:
+    for peer, own in product(peers, rates):
+        if "rate" in own and (own["model"], own["augmentation"]) == (peer["model"], "none"):
             alike = (peer.get("device", device), peer.get("threads", threads)) == (device, threads)
-            target = OVER_PLAIN_ON_GPU if (peer["peer"], device) == ("plain", "cuda") else AHEAD
             ratio = own["rate"]["median"] / peer["samples_per_s"]
             other = "" if alike else " (another device, or other threads)"
             entries.append(
                 {
                     "name": f"{own['name']} over {peer['peer']}{other}",
-                    "ratio": figure([ratio], "x", target if alike else None, at_least=True),
+                    "ratio": figure([ratio], "x", AHEAD if alike else None, at_least=True),
                 }
             )
     return entries
-
-
-def our_rates(parts: Mapping[str, Any]) -> list[Record]:
-    """Return the rates of a record's parts that peers do the work of: FedAvg on CIFAR-10, not augmented.
-
-    Returns entries with `model`, `name` and `rate`; those of the part throughput stand for those of the part training.
-    """
-    rates = parts.get("throughput", {}).get("rates", ())
-    if rates:
-        return [entry for entry in rates if "rate" in entry and entry["augmentation"] == "none"]
-    return [
-        {"model": model, "name": f"{model}, {found['none']['backend']}", "rate": found["none"]["engine_rate"]}
-        for model, found in parts.get("training", {}).get("engine", {}).items()
-        if "none" in found
-    ]

@@ -23,11 +23,8 @@ def packs_of(configurations: Sequence[Sequence[RunSpec]], size: int) -> list[lis
     """Configurations as packs of at most `size` runs.
 
     A seed's configurations come first, then further seeds: with one seed clients have equal samples, and a stack of
-    equal clients shrinks late. Runs that are given together stay together, if need be in a larger pack.
-
-    Args:
-        configurations: runs that may not be parted: single ones, or all seeds of a configuration.
-        size: at least 1.
+    equal clients shrinks late. Runs that are given together, as all seeds of a configuration, stay together, if need be
+    in a larger pack.
     """
     by_program: dict[Hashable, list[Sequence[RunSpec]]] = {}
     for members in configurations:

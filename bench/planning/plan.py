@@ -121,7 +121,7 @@ def _budgeted(
             unit for values, one in tried for unit in units_of(replace(search, setting=one), values, request.seeds)
         ], []
     count = len(configurations_of(algorithm, search, request, notes)) * len(rates)
-    if rates and count < budget and all(isinstance(value, Grid) for value in search.values.values()):
+    if rates and count < budget:
         raise too_few(algorithm, count, budget)
     lr = Grid(*rates) if rates else Range(setting.lr / REACH, setting.lr * REACH, log=True)
     return [], [replace(search, tuned={"lr": lr})]

@@ -3,7 +3,3 @@
 `python -m bench.report` writes it. `bench.stored` reads folders, `standings` says who is where; each section of the
 page is a module of its own, and `page` puts them together.
 """
-
-from bench.report.command import main
-
-__all__ = ["main"]

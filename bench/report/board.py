@@ -7,11 +7,11 @@ from typing import Any
 
 from bench.report.standings import SHOWN, standings
 from bench.report.tuning import text_of
-from bench.stored.groups import Cell, Group, hyperparameters, is_reference, label_of
+from bench.stored.groups import Group, hyperparameters, is_reference, label_of, number
 from bench.stored.results import Record, worth_saying
 from leaderboards.flags import flags_to_show
 from leaderboards.metrics import Metric
-from leaderboards.problems import differing
+from leaderboards.problems import Cell, differing, sortable
 from leaderboards.stats.seeds import Ranked
 from leaderboards.tables import Cell as Shown
 from leaderboards.tables import state_of
@@ -31,8 +31,8 @@ def board_section(groups: Sequence[Group]) -> dict[str, Any]:
     choices = {
         "data set": ("dataset", [group.setting["dataset"] for group in groups]),
         "model": ("model", [group.setting["model"] for group in groups]),
-        "α": ("alpha", [cell.alpha_text for cell in sorted(cells, key=lambda cell: cell.alpha or 0.0)]),
-        "participation": ("c", [cell.participation_text for cell in sorted(cells, key=lambda c: c.participation)]),
+        "α": ("alpha", [number(one) for one in sorted({cell.place[0] for cell in cells}, key=sortable)]),
+        "participation": ("c", [number(one) for one in sorted({cell.place[1] for cell in cells})]),
         "algorithm": ("algorithm", sorted({label_of(record) for record in records})),
         "setting": ("set", [group.key for group in groups]),
     }

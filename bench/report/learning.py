@@ -8,9 +8,10 @@ from typing import Any
 
 from bench.charts.lines import MARKED, Axis, Keys, live_lines, mean_and_spread
 from bench.report.charts import Charts, Column
-from bench.stored.groups import Cell, Group, label_of
+from bench.stored.groups import Group, label_of, number
 from bench.stored.results import Results
 from leaderboards.flags import why_not_selected
+from leaderboards.problems import Cell
 
 Row = dict[str, Any]
 
@@ -44,14 +45,16 @@ def learning_sections(
         cells = []
         for cell in group.cells:
             rows = list(_curve_rows(cell, results))
-            what = f"Learning curves, {group.name}, {cell.label}. {_ends(rows)}"
+            label = "α = {}, C = {}".format(*map(number, cell.place))
+            where = f"{group.name}, {label}"
+            what = f"Learning curves, {where}. {_ends(rows)}"
             spec = live_lines(rows, _keys(rows, labels), Axis("round", "round"), _ACCURACY) if rows else None
             cells.append(
                 {
-                    "label": cell.label,
+                    "label": label,
                     "remarks": list(_remarks(cell, rows)),
                     "chart": charts.add(spec, what, _CURVE_TABLE) if spec else None,
-                    "costs": {cost: _against(axis, group, cell, rows, labels, charts) for cost, axis in COSTS.items()},
+                    "costs": {cost: _against(axis, where, rows, labels, charts) for cost, axis in COSTS.items()},
                 }
             )
         columns = 2 if len(cells) in (2, 4) else 3
@@ -66,16 +69,14 @@ def _thinned(rounds: Sequence[int]) -> list[int]:
     return [rounds[round(at * (len(rounds) - 1) / (POINTS - 1))] for at in range(POINTS)]
 
 
-def _against(
-    axis: Axis, group: Group, cell: Cell, rows: Sequence[Row], labels: Sequence[str], charts: Charts
-) -> int | None:
-    """Add the chart of accuracy against a cost; None if no run has that number."""
+def _against(axis: Axis, where: str, rows: Sequence[Row], labels: Sequence[str], charts: Charts) -> int | None:
+    """Add the chart of accuracy against a cost at a cell, `where`; None if no run has that number."""
     priced = [row for row in rows if row[axis.field] is not None]
     if not priced:
         return None
     cost = Column(axis.field, axis.title, axis.factor, 2)
     spec = live_lines(priced, _keys(priced, labels), axis, _ACCURACY)
-    what = f"Test accuracy against {axis.title}, {group.name}, {cell.label}."
+    what = f"Test accuracy against {axis.title}, {where}."
     return charts.add(spec, what, (_ALGORITHM, _ROUND, cost, Column("mean", "accuracy, %", *_PERCENT)))
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from bench.charts.theme import Spec, colour, whole
 from bench.report.charts import Charts, Column
-from bench.stored.groups import Cell, Group, values_of
+from bench.stored.groups import Group, values_of
+from bench.stored.groups import number as value_text
 from bench.terminal.words import counted
 from leaderboards.metrics import METRICS, Metric
+from leaderboards.problems import Cell
 from leaderboards.stats.aggregate import pooled
 from leaderboards.stats.seeds import INTERVAL_FROM, Ranked, rankable, shared_ranks
 from leaderboards.tables.model import number
@@ -81,7 +83,7 @@ def _map(group: Group, labels: Sequence[str], charts: Charts) -> int:
     rows = []
     for metric in SHOWN:
         for cell in group.cells:
-            place = {"metric": metric.name, "alpha": cell.alpha_text, "participation": cell.participation_text}
+            place = {"metric": metric.name, **dict(zip(group.by, map(value_text, cell.place), strict=True))}
             rows.append(place | _winner(cell, metric))
     text = "; ".join(
         f"alpha {row['alpha']}, participation {row['participation']}: {row['algorithm'] or 'none'} "
@@ -93,7 +95,7 @@ def _map(group: Group, labels: Sequence[str], charts: Charts) -> int:
 
 def _pooled(group: Group, metric: Metric) -> dict[str, Any] | None:
     """Return the standing of the algorithms that were run in every cell: rank, share of cells won, mean."""
-    cells = {(cell.alpha, cell.participation): values_of(cell, metric) for cell in group.cells}
+    cells = {cell.place: values_of(cell, metric) for cell in group.cells}
     standing = pooled(
         {key: {name: own.values() for name, own in cell.items()} for key, cell in cells.items() if len(cell) > 1}
     )

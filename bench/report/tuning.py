@@ -32,7 +32,8 @@ def tuning_section(groups: Sequence[Group], charts: Charts) -> list[dict[str, An
         records = [record for cell in group.cells for record in cell.records]
         for label in sorted({label_of(record) for record in records}):
             own = [record for record in records if label_of(record) == label]
-            usable = [record for record in own if _usable(record)]
+            finished = [record for record in own if record["n"] and not record["diverged"]]
+            usable = [record for record in finished if record["best_val_accuracy_mean"] is not None]
             figures = [one for name in _varied(own) if (one := _response(group, label, name, usable, charts))]
             if figures:
                 heading = f"{label}, {group.name}" if len(groups) > 1 else label
@@ -49,10 +50,6 @@ def text_of(record: Record, names: Sequence[str]) -> str:
     """Print the values of `names`: `gamma=0.2 buffer=5`."""
     values = hyperparameters(record)
     return " ".join(f"{name}={number(values[name])}" for name in names if name in values)
-
-
-def _usable(record: Record) -> bool:
-    return bool(record["n"]) and not record["diverged"] and record["best_val_accuracy_mean"] is not None
 
 
 def _response(group: Group, label: str, name: str, records: Sequence[Record], charts: Charts) -> dict[str, Any] | None:

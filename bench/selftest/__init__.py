@@ -2,7 +2,3 @@
 
 `python -m bench.selftest` runs it. The checks are listed in `certify.py`; the tests of this project call the same ones.
 """
-
-from bench.selftest.command import main
-
-__all__ = ["main"]

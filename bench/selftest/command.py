@@ -71,11 +71,7 @@ def _selftest(given: argparse.Namespace) -> int:
 
 
 def _names(given: argparse.Namespace) -> list[str]:
-    """The algorithms to certify.
-
-    Raises:
-        UsageError: none or both of names and `--all`; an unknown name.
-    """
+    """The algorithms to certify; raises UsageError for none or both of names and `--all`, or an unknown name."""
     names = list(dict.fromkeys(split_list(given.names)))
     if bool(names) == given.all:
         raise UsageError("name the algorithms to certify, or --all; `python -m bench.sweep --list` shows them")

@@ -31,11 +31,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 
 def hyperparameters(candidate: Candidate, finding: Finding) -> None:
-    """Every field of the entry.
-
-    Raises:
-        NotApplicable: there is none.
-    """
+    """Every field of the entry; raises NotApplicable if there is none."""
     entry = candidate.entry
     _refuses(candidate, {"no_such_field": 1}, finding)
     if not entry.fields and not finding.problems:
@@ -82,7 +78,7 @@ def _effect(candidate: Candidate, item: Field) -> str:
             except Exception as error:  # whatever the algorithm's code may raise
                 where = "".join(f" with {name}={value}" for name, value in setting.items())
                 return f"{item.name}={values[item.name]!r} is allowed, and fails{where}: {describe(error)}"
-            if _differ(candidate.run(ROUNDS, **setting), other):
+            if gap(_seen(candidate.run(ROUNDS, **setting)), _seen(other)) > SMALLEST_EFFECT:
                 return ""
             tried.append(f"{values[item.name]}")
     if tried:
@@ -92,12 +88,8 @@ def _effect(candidate: Candidate, item: Field) -> str:
     return f"{item.name} could not be set to any value but its default"
 
 
-def _differ(one: Simulation, other: Simulation) -> bool:
-    """Whether any model or any loss of any round differs."""
-    return gap(_seen(one), _seen(other)) > SMALLEST_EFFECT
-
-
 def _seen(run: Simulation) -> dict[str, Any]:
+    """The models and the losses of all rounds."""
     points = itertools.chain(*run.progress.curves.values())
     losses = torch.tensor([value for _, metric, value in points if metric == "loss"], dtype=torch.float64)
     return {"models": models_of(run), "losses": losses.nan_to_num()}

@@ -1,4 +1,4 @@
-"""Comparisons of the page: groups of cells that differ in alpha and participation only."""
+"""Groups of a leaderboard's cells that differ in alpha and participation only, and what is said of its records."""
 
 from __future__ import annotations
 
@@ -13,55 +13,23 @@ from bench.stored.results import Record, Run
 from bench.terminal.words import counted
 from leaderboards import problems
 from leaderboards.metrics import Metric
-from leaderboards.problems import BY, REFERENCES
+from leaderboards.problems import BY, REFERENCES, Cell, Problem
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import Seeds
 from leaderboards.tables.captions import local_training
 
 
 @dataclass(frozen=True)
-class Cell(problems.Cell):
-    """One setting with its alpha (None for partitions without it) and participation."""
-
-    @property
-    def alpha(self) -> float | None:
-        """Dirichlet concentration; None for partitions without it."""
-        alpha: float | None = self.place[0]
-        return alpha
-
-    @property
-    def participation(self) -> float:
-        """Share of the clients that train in a round."""
-        participation: float = self.place[1]
-        return participation
-
-    @property
-    def label(self) -> str:
-        """As printed: `α = 0.1, C = 0.5`."""
-        return f"α = {self.alpha_text}, C = {self.participation_text}"
-
-    @property
-    def alpha_text(self) -> str:
-        """As printed; a dash where there is none."""
-        return number(self.alpha)
-
-    @property
-    def participation_text(self) -> str:
-        """As printed."""
-        return number(self.participation)
-
-
-@dataclass(frozen=True)
-class Group(problems.Problem):
+class Group(Problem):
     """Cells of a page that share everything but alpha and participation; `key` is `s1`, `s2`, ... in its order."""
 
-    cells: tuple[Cell, ...]
     key: str = ""
 
     @property
     def name(self) -> str:
         """Data set and model, and what else tells it from the page's other groups."""
-        return " · ".join([self.setting["dataset"], self.setting["model"], *map(self._field, self.differing)])
+        others = [field_words(self, name) for name in self.differing]
+        return " · ".join([self.setting["dataset"], self.setting["model"], *others])
 
     @property
     def title(self) -> str:
@@ -74,30 +42,29 @@ class Group(problems.Problem):
             f"{counted(setting['rounds'], 'round')} × {counted(setting['local_epochs'], 'local epoch')}",
             local_training(setting, (name for name in self.differing if name not in told)),
         ]
-        return " · ".join(parts + [self._field(name) for name in self.differing if name not in setting])
+        return " · ".join(parts + [f"no {name}" for name in self.differing if name not in setting])
 
     @cached_property
     def alphas(self) -> tuple[str, ...]:
         """As printed, in ascending order."""
-        return tuple(dict.fromkeys(cell.alpha_text for cell in self.cells))
+        return tuple(dict.fromkeys(number(alpha) for alpha, _ in self.places))
 
     @cached_property
     def participations(self) -> tuple[str, ...]:
         """As printed, in ascending order."""
-        return tuple(number(value) for value in sorted({cell.participation for cell in self.cells}))
+        return tuple(number(value) for value in sorted({participation for _, participation in self.places}))
 
-    def _field(self, name: str) -> str:
-        return f"{name} {number(self.setting[name])}" if name in self.setting else f"no {name}"
+
+def field_words(problem: Problem, name: str) -> str:
+    """Word a field of a problem: `lr 0.1`, or `no lr`."""
+    return f"{name} {number(problem.setting[name])}" if name in problem.setting else f"no {name}"
 
 
 def groups_of(records: Iterable[Record]) -> tuple[Group, ...]:
     """The groups of a leaderboard, by data set and model."""
     first = ("dataset", "model", "num_clients", "rounds")
     grouped = problems.problems(records, BY, beside=("dataset", "model"), first=first)
-    return tuple(
-        Group(one.setting, one.by, tuple(Cell(cell.place, cell.records) for cell in one.cells), one.differing, f"s{i}")
-        for i, one in enumerate(grouped, start=1)
-    )
+    return tuple(Group(**vars(one), key=f"s{i}") for i, one in enumerate(grouped, start=1))
 
 
 def label_of(record: Record) -> str:
@@ -110,7 +77,7 @@ def is_reference(record: Record) -> bool:
     return record["algorithm"] in REFERENCES
 
 
-def ranked_runs(cell: problems.Cell) -> dict[str, Mapping[int, Run]]:
+def ranked_runs(cell: Cell) -> dict[str, Mapping[int, Run]]:
     """Return label -> seed -> run of every algorithm that is ranked: selected, not diverged, no reference."""
     return {
         label_of(record): record["run_of_seed"]
@@ -119,7 +86,7 @@ def ranked_runs(cell: problems.Cell) -> dict[str, Mapping[int, Run]]:
     }
 
 
-def values_of(cell: problems.Cell, metric: Metric) -> dict[str, Seeds]:
+def values_of(cell: Cell, metric: Metric) -> dict[str, Seeds]:
     """Return label -> seed -> value of every algorithm that is ranked and has one."""
     values = {
         name: {seed: run[metric.name] for seed, run in runs.items() if run[metric.name] is not None}

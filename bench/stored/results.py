@@ -74,7 +74,11 @@ def read(outs: Sequence[Path], tuned: Sequence[str] = (), confirmed_at: Mapping[
             members.setdefault(_configuration(run), []).append(run)
     table = leaderboard(frame, tuned=tuned)
     rows = records(table.drop(columns=hyperparameter_columns(table.columns)))  # `hp_json` has them
-    board = [_with_tuned(_with_runs(record, members[_configuration(record)]), tuned) for record in rows]
+    board = []
+    for record in rows:
+        own = sorted(members[_configuration(record)], key=lambda run: run["seed"])
+        finished = {run["seed"]: run for run in own if run["status"] == "finished"}
+        board.append(_with_tuned(record | {"runs": tuple(own), "run_of_seed": finished}, tuned))
     return Results(source, tuple(runs), tuple(board))
 
 
@@ -117,11 +121,6 @@ def _with_tuned(record: Record, tuned: Sequence[str]) -> Record:
     values = {own_name(record["algorithm"], name): value for name, value in own.items()}
     values |= {name: setting.pop(name) for name in tuned}
     return {**record, "hp_json": canonical_json(values), "setting_json": canonical_json(setting)}
-
-
-def _with_runs(record: dict[str, Any], runs: Sequence[Run]) -> Record:
-    finished = {run["seed"]: run for run in runs if run["status"] == "finished"}
-    return record | {"runs": tuple(sorted(runs, key=lambda run: run["seed"])), "run_of_seed": finished}
 
 
 def _configuration(row: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -4,7 +4,3 @@
 what depends on the machine; `preflight` checks that all is there, and `running` trains. `show`, `plan_report` (dry
 runs) and `reproduce` are further commands.
 """
-
-from bench.sweep.command import main
-
-__all__ = ["main"]

@@ -33,7 +33,7 @@ from bench.terminal.words import counted, duration, span
 from leaderboards import Store
 from leaderboards.rows.schema import own_name
 from leaderboards.shell_text import typed
-from search_spaces import Grid, Range, Setting
+from search_spaces import Grid, Setting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,8 +165,12 @@ def _searched(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report]:
 
     searches = []
     for search, past, time in zip(plan.searches, histories(plan, plan.searches, str(out)), times, strict=True):
-        values = {own_name(search.algorithm, name): one for name, one in search.values.items()}
-        space = {name: str(one) for name, one in {**search.tuned, **values}.items() if _several(one)}
+        space = {
+            name: str(values) for name, values in search.tuned.items() if values != Grid(getattr(search.setting, name))
+        }
+        space |= {
+            own_name(search.algorithm, name): str(grid) for name, grid in search.values.items() if len(grid.values) > 1
+        }
         searches.append(
             {
                 "algorithm": search.algorithm,
@@ -182,13 +186,9 @@ def _searched(plan: Plan, out: Path, times: Sequence[Time]) -> list[Report]:
     return searches
 
 
-def _several(values: Grid | Range) -> bool:
-    return isinstance(values, Range) or len(values.values) > 1
-
-
 def _first_of(search: Search) -> RunSpec:
     """A run of a search, whose time is taken for that of all."""
-    values = {name: one.low if isinstance(one, Range) else one.values[0] for name, one in search.values.items()}
+    values = {name: grid.values[0] for name, grid in search.values.items()}
     return units_of(search, entry(search.algorithm).resolve(values), 1)[0]
 
 

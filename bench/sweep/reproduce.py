@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,12 +50,12 @@ def main(argv: Sequence[str]) -> int:
 def _reproduce(arguments: argparse.Namespace) -> int:
     from bench import provenance
     from bench.trial.trial import RunGroup
+    from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
 
     out = Path(arguments.out or default_out()).resolve()
     into = result_folder(arguments.into or (default_out() if out.is_file() else out) / "reproduced", "--into")
-    stored = run_of_key(Folders([out]).runs(), arguments.run_key, [out])
-    row = {str(name): value for name, value in stored.iloc[0].items()}
+    (row,) = records(run_of_key(Folders([out]).runs(), arguments.run_key, [out]))
     if row["status"] != "finished":
         raise UsageError(
             f"the run {row['run_key'][:16]} is {row['status']}, and only a finished row can be compared: give its "
@@ -74,8 +73,8 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         backend=row["backend"],
         threads=int(row["threads"]),
         force=True,
-        track=() if _empty(row["local_accuracy_mean"]) else ("local",),
-        certified=str(row["certified"]) == "True",  # it may be empty
+        track=() if row["local_accuracy_mean"] is None else ("local",),
+        certified=bool(row["certified"]),
         provenance=provenance.of_command(["reproduce", row["run_key"]]),
     )
     sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")
@@ -91,19 +90,17 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"failed: {report['error']}\n")
         return EXIT_FAILED
     rows = Store(into).runs(replicates=True)
-    newest = rows[rows.run_key == row["run_key"]].sort_values("finished").iloc[-1]
-    return _compare(row, {str(name): value for name, value in newest.items()})
+    return _compare(row, records(rows[rows.run_key == row["run_key"]].sort_values("finished"))[-1])
 
 
 def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
     """The run that a row came from; raises UsageError if its algorithm is unknown here, or another version by now."""
     name = find_algorithm(row["algorithm"]).name
     setting = setting_of(row["setting_json"])
-    paper = None if _empty(row["paper"]) else row["paper"]
-    unit = RunSpec(name, json.loads(row["hp_json"]), setting, int(row["seed"]), paper, bool(row["shortened"]))
+    unit = RunSpec(name, json.loads(row["hp_json"]), setting, row["seed"], row["paper"], row["shortened"])
     if row["run_key"] not in unit.rows.values():
         commit = row["git_commit"]
-        advice = "" if name not in ALGORITHMS or _empty(commit) else f"; check out commit {commit} to reproduce it"
+        advice = "" if name not in ALGORITHMS or commit is None else f"; check out commit {commit} to reproduce it"
         raise UsageError(
             f"the row was made by another version of {name}, or of its data, model or settings: its key is "
             f"{row['run_key'][:16]}, that of the same values is {unit.key[:16]} here{advice}"
@@ -113,7 +110,7 @@ def unit_of_row(row: Mapping[str, Any]) -> RunSpec:
 
 def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     """Print each result column that differs; 0 if none does."""
-    different = [name for name in (*RESULT_COLUMNS, "partition_hash", "diverged") if not _equal(old[name], new[name])]
+    different = [name for name in (*RESULT_COLUMNS, "partition_hash", "diverged") if old[name] != new[name]]
     for name in different:
         sys.stdout.write(f"{name}: stored {old[name]}, now {new[name]}\n")
     if not different:
@@ -124,16 +121,3 @@ def _compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
             "otherwise, and training amplifies that; a small difference is no sign of an error"
         )
     return EXIT_FAILED if different else EXIT_OK
-
-
-def _equal(left: Any, right: Any) -> bool:
-    if _empty(left) or _empty(right):
-        return _empty(left) and _empty(right)
-    return bool(left == right)
-
-
-def _empty(value: Any) -> bool:
-    """Tell whether a cell is missing, in any of pandas' spellings."""
-    import pandas as pd
-
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))

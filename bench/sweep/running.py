@@ -190,8 +190,6 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
         style="json" if as_json else "table",
         tuned=plan.tuned,
         confirmed_at=confirmed_at,
-        file=sys.stdout,
-        own={key for unit in plan.units for key in unit.rows.values()},
         known={unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches},
     )
     if as_json or not (plan.tuned or confirmed_at is not None):

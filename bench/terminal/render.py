@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from algorithms import ALGORITHMS, entry
-from bench.terminal.console import say
 from bench.terminal.words import FOLDED_WIDTH, counted, folded
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ def print_leaderboard(
     tuned: Sequence[str] = (),
     confirmed_at: Mapping[str, Any] | None = None,
     file: TextIO | None = None,
-    own: Collection[str] = (),
     known: Iterable[str] = (),
 ) -> None:
     """Print the best and the final accuracy of a result folder's leaderboard.
@@ -51,7 +49,6 @@ def print_leaderboard(
         confirmed_at: values of the tuned cells, of which `leaderboards.confirmed.confirmed` leaves the confirmed
             ones.
         file: None is standard output.
-        own: run keys of the command that prints; a note says which of them are left out.
         known: algorithms from outside that are imported already.
 
     Raises:
@@ -64,7 +61,7 @@ def print_leaderboard(
     metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
     runs = Store(out).runs()
     algorithms = (where or {}).get("algorithm")
-    note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)], own)
+    note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)])
     if confirmed_at is not None:
         from leaderboards.confirmed import confirmed
 
@@ -76,24 +73,17 @@ def print_leaderboard(
     render(tables_of(board, metrics, defaults=defaults(known), tuned=tuned), style, file or sys.stdout)
 
 
-def note_superseded(runs: pd.DataFrame, own: Collection[str] = ()) -> None:
-    """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it.
-
-    `own` are run keys of a command that asked for them, and that can run them again.
-    """
+def note_superseded(runs: pd.DataFrame) -> None:
+    """Say on standard error which runs of earlier versions a leaderboard leaves out, and where several stand in it."""
     from leaderboards.board import current
 
     kept = current(runs)
     left = runs.drop(kept.index)
-    for algorithm, count in left[left["run_key"].isin(own)]["algorithm"].value_counts(sort=False).items():
-        say(
-            f"{algorithm}: {counted(int(count), 'run')} of this command ran before another version of it did, and the "
-            "tables show that one's; --force runs this one's again, which then count"
-        )
     for algorithm, count in left["algorithm"].value_counts(sort=False).items():
         runs_left = f"{counted(int(count), 'run')} of an earlier version left out"
         sys.stderr.write(
-            f"{algorithm}: {runs_left}, where the same setting has later ones; what it gave stays stored\n"
+            f"{algorithm}: {runs_left}, where the same setting has later ones; "
+            "all stay stored, and a sweep with --force runs the present version again\n"
         )
     versions = kept.groupby("algorithm", sort=False)["algorithm_version"].nunique()
     for algorithm, count in versions[versions > 1].items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from algorithms.entry_points import as_module
@@ -55,19 +56,14 @@ def pack_size(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-def tracks_of(words: Iterable[str]) -> tuple[str, ...]:
-    """Parse `--track`: names of `TRACKS`, each once and in their order. Raises UsageError for an unknown name."""
-    return _some_of(words, TRACKS, "way to --track")
-
-
-def logs_of(words: Iterable[str]) -> tuple[str, ...]:
-    """Parse `--log`: names of `LOGS`, likewise."""
-    return _some_of(words, LOGS, "tool for --log")
-
-
-def _some_of(words: Iterable[str], known: Mapping[str, str], kind: str) -> tuple[str, ...]:
+def some_of(words: Iterable[str], known: Mapping[str, str], kind: str) -> tuple[str, ...]:
+    """Parse names of `known`, each once and in their order. Raises UsageError for an unknown name, of a `kind`."""
     asked = split_list(words)
     for name in asked:
         if name not in known:
             raise unknown(kind, name, known)
     return tuple(name for name in known if name in asked)
+
+
+tracks_of = partial(some_of, known=TRACKS, kind="way to --track")
+logs_of = partial(some_of, known=LOGS, kind="tool for --log")

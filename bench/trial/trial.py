@@ -129,7 +129,6 @@ class RunGroup:
             "error": self.problem or "; ".join(run.error for run in self.runs if run.error),
             "traceback": "\n".join(dict.fromkeys(run.traceback for run in self.runs if run.traceback)),
             "diverged": "; ".join(run.complaint for run in self.runs if run.complaint),
-            "stopped": sum(run.status == "stopped" for run in self.runs),
             "ends_sweep": bool(self.problem),
             "unusable": statuses.count("environment"),
             "done": status != "running",

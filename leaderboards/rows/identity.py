@@ -35,7 +35,7 @@ def digest(mapping: Mapping[str, Any]) -> str:
 def run_key(
     algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
 ) -> str:
-    """Compute the identity of a run: equal for runs that must give equal numbers, on whatever machine.
+    """Compute the identity of a run, 64 lower-case hexadecimal digits: equal for runs that must give equal numbers.
 
     The caller has cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are different keys.
 
@@ -46,9 +46,6 @@ def run_key(
         setting: as `setting_identity` of `bench.planning.run_spec` gives it: fields by name, later ones only off their
             default, and the versions of data set, partition and model.
         seed: of the run.
-
-    Returns:
-        64 lower-case hexadecimal digits.
     """
     return digest(
         {

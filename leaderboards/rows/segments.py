@@ -268,12 +268,15 @@ def read_curves(index: pa.Table) -> tuple[pa.Table, dict[Path, int]]:
     texts = pa.dictionary(pa.int32(), pa.string())
     fields = [pa.field(f.name, texts if f.type == pa.string() else f.type) for f in curves_schema()]
     tables, missing = [pa.schema([*fields, pa.field("file", texts)]).empty_table()], dict[Path, int]()
-    holders = index.group_by("holder", use_threads=False).aggregate([("run_key", "list"), ("file", "list")])
-    for rows in holders.to_pylist():
-        path, keys, files = curve_path(Path(rows["holder"])), rows["run_key_list"], rows["file_list"]
+    holders: dict[str, list[dict[str, str]]] = {}  # in the order of the index, which arrow's groups may not have
+    for row in index.select(["holder", "run_key", "file"]).to_pylist():
+        holders.setdefault(row["holder"], []).append(row)
+    for holder, rows in holders.items():
+        path = curve_path(Path(holder))
+        keys, files = ([row[name] for row in rows] for name in ("run_key", "file"))
         if not path.exists():
-            if not Path(rows["holder"]).exists():
-                raise FileNotFoundError(f"{rows['holder']} went away")
+            if not Path(holder).exists():
+                raise FileNotFoundError(f"{holder} went away")
             missing[path] = len(keys)
             continue
         table = read_table(path, "curves", keys=keys, dictionaries=("run_key", "algorithm", "metric", "file"))
@@ -323,7 +326,8 @@ def _compact(folder: Folder) -> Compacted:
 
     paths = folder.paths()
     # One without a curve does not make another's curve needless.
-    taken = [path for path in paths if _can_be_packed(path) and curve_path(path).exists()]
+    named = [path for path in paths if ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name)]
+    taken = [path for path in named if curve_path(path).exists()]
     index = folder.index(paths=taken)
     outdated, _ = judge(index)
     if len(taken) > 1 or outdated:
@@ -341,10 +345,6 @@ def _compact(folder: Folder) -> Compacted:
         if path.name in held - there:
             path.unlink(missing_ok=True)
     return Compacted(len(paths), len(left))
-
-
-def _can_be_packed(path: Path) -> bool:
-    return bool(ROW_NAME.fullmatch(path.name) or SEGMENT_NAME.fullmatch(path.name))
 
 
 def _write_segment(out: Path, index: pa.Table, replaces: Collection[str]) -> None:

@@ -41,11 +41,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """The runs and curves below one folder.
-
-    Args:
-        out: the folder; made when first written to.
-    """
+    """The runs and curves below one folder, which is made when first written to."""
 
     def __init__(self, out: Path | str) -> None:
         self.out = Path(out)
@@ -197,11 +193,7 @@ class RowFile:
         self._curves = path.with_name(f"{path.stem}_curves.parquet")
 
     def runs(self) -> pd.DataFrame:
-        """Read the runs, as `Store.runs` does.
-
-        Raises:
-            StoreError: the file is broken, foreign, or of a newer schema.
-        """
+        """Read the runs, as `Store.runs` does; raises StoreError if the file is broken, foreign or too new."""
         try:
             table = read_table(self.out, "runs", [column.name for column in COLUMNS])
             for problem in identity_problems(table):

@@ -146,11 +146,7 @@ def iqm_interval(cells: Sequence[np.ndarray]) -> Interval | None:
     simulated tables of normal values, at 3, 5 and 10 seeds: one cell 74, 91, 94; three cells 80, 89, 92; nine cells
     85, 90, 92.
 
-    Args:
-        cells: the values of each cell, finite.
-
-    Returns:
-        None if there is no cell, or one has fewer than 3 values.
+    All values are finite. Returns None if there is no cell, or one has fewer than 3 values.
     """
     if min(map(len, cells), default=0) < INTERVAL_FROM:
         return None

@@ -32,7 +32,7 @@ class Interval:
 
 
 def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the limits of Student's t (Student 1908, "The probable error of a mean").
+    """Compute the lower and upper limits of Student's t (Student 1908, "The probable error of a mean").
 
     With t_q the quantile of n - 1 degrees of freedom:
 
@@ -51,10 +51,7 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
     Args:
         mean: of the values of each group, of any shape.
         std: their standard deviations (n - 1), likewise.
-        n: how many values each has.
-
-    Returns:
-        Lower and upper limits, NaN for fewer than 3 values.
+        n: how many values each has; limits are NaN for fewer than 3.
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
@@ -66,11 +63,7 @@ def t_limits(mean: ArrayLike, std: ArrayLike, n: ArrayLike) -> tuple[np.ndarray,
 
 
 def finite(values: Iterable[float]) -> np.ndarray:
-    """Give the values as an array, (n,).
-
-    Raises:
-        ValueError: a value is not finite.
-    """
+    """Give the values as an array, (n,); raises ValueError if one is not finite."""
     array = np.array(list(values), dtype=np.float64)
     if not np.isfinite(array).all():
         raise ValueError(f"values must be finite, got {array.tolist()}; leave out runs without a value")
@@ -173,13 +166,8 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     """Adjust p-values by Holm's procedure (Holm 1979, "A simple sequentially rejective multiple test procedure").
 
     Of m p-values the i-th smallest becomes max_{j <= i} min(1, (m - j + 1) p_(j)). Rejecting what is at most 0.05
-    keeps the chance of any false rejection at 5 %, however the tests depend on each other.
-
-    Args:
-        p_values: each in [0, 1].
-
-    Returns:
-        In the order given.
+    keeps the chance of any false rejection at 5 %, however the tests depend on each other. All are in [0, 1], and the
+    adjusted ones in the order given.
     """
     p = np.array(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
@@ -231,10 +219,7 @@ class Ranked:
 def rankable(seeds: Mapping[K, int]) -> set[K]:
     """Select those of a cell that take part in ranks: with 3 seeds, if any has so many, else all.
 
-    No test can hold what one or two lucky seeds reached against three.
-
-    Args:
-        seeds: how many each has.
+    No test can hold what one or two lucky seeds reached against three. `seeds` says how many each has.
     """
     enough = {name for name, count in seeds.items() if count >= INTERVAL_FROM}
     return enough or set(seeds)

@@ -52,7 +52,7 @@ def tables_of(
     names = {key: [*names, *tuned] for key, names in _worth_showing(records, defaults or {}).items()}
     tables = []
     for problem in problems(records, by, tuned=tuned):
-        labels = labels_of(problem.places, by)
+        labels = labels_of(problem)
         heads = tuple(Head(place, label, metric) for place, label in labels.items() for metric in metrics)
         rows = _ranked(list(_rows(problem, heads, by, names, all_configurations)))
         common = _common_marks(rows)
@@ -68,7 +68,7 @@ def tables_of(
         )
         above = captions(problem, metrics, common, intervals)
         below = notes(rows, heads)
-        name = title(problem.setting, by, problem.places)
+        name = title(problem)
         tables.append(Table(name, above, heads, rows, below, problem.setting, tuple(by)))
     return tables
 

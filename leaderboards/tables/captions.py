@@ -39,26 +39,20 @@ _TITLE = (  # fields that are said together, and how
 )
 
 
-def title(setting: Mapping[str, Any], by: Sequence[str], places: Sequence[Place]) -> str:
-    """Say what all numbers of a table have in common.
-
-    Args:
-        setting: every field but those of `by`.
-        by: the fields that columns stand for.
-        places: their values.
-    """
-    values = {name: {place[i] for place in places} for i, name in enumerate(by)}
-    shared = {**setting, **{name: next(iter(own)) for name, own in values.items() if len(own) == 1}}
+def title(problem: Problem) -> str:
+    """Say what all numbers of a problem have in common."""
+    values = {name: {place[i] for place in problem.places} for i, name in enumerate(problem.by)}
+    shared = {**problem.setting, **{name: next(iter(own)) for name, own in values.items() if len(own) == 1}}
     line = " · ".join(
         text.format(**shared) for text, names in _TITLE if all(shared.get(name) is not None for name in names)
     )
     return re.sub(r"(?<!\d)1 (client|round|local epoch)s\b", r"1 \1", line)
 
 
-def labels_of(places: Sequence[Place], by: Sequence[str]) -> dict[Place, str]:
+def labels_of(problem: Problem) -> dict[Place, str]:
     """Say what tells each place from the others: its value of each field that has several."""
-    varying = [i for i in range(len(by)) if len({place[i] for place in places}) > 1]
-    return {place: ", ".join(_value(by[i], place[i]) for i in varying) for place in places}
+    varying = [i for i in range(len(problem.by)) if len({place[i] for place in problem.places}) > 1]
+    return {place: ", ".join(_value(problem.by[i], place[i]) for i in varying) for place in problem.places}
 
 
 def _value(name: str, value: Any) -> str:
@@ -97,9 +91,7 @@ def captions(
 def local_training(setting: Mapping[str, Any], differing: Iterable[str] = ()) -> str:
     """Say how clients train, and on how much: `sgd, lr 0.01, momentum 0.9, batch size 64, flip_crop`.
 
-    Args:
-        setting: the fields that are known.
-        differing: further fields to name with their values, if the setting has them.
+    Fields that are `differing` are named, too, if the setting has them.
     """
     said = {name: text for name, text, usual in _LOCAL if name in setting and setting[name] != usual}
     further = sorted((set(differing) & setting.keys()) - _IN_TITLE - said.keys())

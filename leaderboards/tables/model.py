@@ -26,7 +26,6 @@ class Head:
     Args:
         place: values of the fields that the table is laid out by.
         label: the words that tell the place from the table's others; empty if there is only one.
-        metric: shown there.
     """
 
     place: Place

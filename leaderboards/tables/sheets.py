@@ -26,11 +26,8 @@ _IQM = (
 def against(table: Table, reference: str) -> Sheet | None:
     """Compare a table's algorithms with one of them; None if it has no values in the table.
 
-    Runs that diverged or failed, and configurations that were not selected, have no difference.
-
-    Args:
-        table: of a leaderboard made `with_seeds`.
-        reference: an algorithm, or its label with its model's variant.
+    Runs that diverged or failed, and configurations that were not selected, have no difference. The leaderboard was
+    made `with_seeds`; `reference` is an algorithm, or its label with its model's variant.
     """
     name = _named([row.label for row in table.rows], reference)
     if name is None:
@@ -98,12 +95,8 @@ def _difference_record(table: Table, head: Head, one: Comparison) -> Mapping[str
 def over_cells(tables: Sequence[Table], metric: Metric, reference: str | None = None) -> Sheet | None:
     """Pool the cells of all tables; None if fewer than two have values of two algorithms.
 
-    Reference rows (`centralized`, `local`), diverged runs and configurations that were not selected take no part.
-
-    Args:
-        tables: of one leaderboard, made `with_seeds`.
-        metric: one of its columns.
-        reference: an algorithm to be compared with, by its name or, with its model's variant, its label; or None.
+    Reference rows (`centralized`, `local`), diverged runs and configurations that were not selected take no part. The
+    tables are of one leaderboard, made `with_seeds`, with a column of the metric; `reference` as for `against`.
     """
     values = {cell: scores for cell, scores in _values(tables, metric).items() if len(scores) > 1}
     result = pooled(values, metric.higher_is_better, metric.differs_by_seed)

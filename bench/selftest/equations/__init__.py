@@ -28,11 +28,7 @@ for _name in sorted(module.name for module in pkgutil.iter_modules(__path__, f"{
 
 
 def equations(candidate: Candidate, finding: Finding) -> None:
-    """Every comparison that is written for the algorithm.
-
-    Raises:
-        NotApplicable: it is none of the registry.
-    """
+    """Make every comparison that is written for the algorithm; raises NotApplicable for one not in the registry."""
     if not candidate.built_in:
         raise NotApplicable("no paper of this suite prints it")
     largest, checks = 0.0, CHECKS.get(candidate.entry.name, ())
