@@ -48,7 +48,7 @@ def main() -> None:
         "tests, Python lines": sum(text.count("\n") for text in tests.values()),
         "Python files in bench": len(list(_python(ROOT / "bench"))),
         "files that one inline sweep runs code of": _files_of_a_sweep(),
-        "modules of an import circle": len(import_circle(product)),
+        "modules of an import circle, if there is one": len(import_circle(product)),
         "private helpers named once beyond their definition, engine half": f"{called_once} of {helpers}",
         "asserts on phrases of three words or more": sum(_phrase_asserts(ast.parse(text)) for text in tests.values()),
         "function length, median / 90th percentile": f"{median(lengths):.0f} / {quantiles(lengths, n=10)[-1]:.0f}",
