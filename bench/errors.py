@@ -68,8 +68,8 @@ def of_hook(error: Exception, message: Collection[str], memory: Collection[str])
     What PyTorch does not support is no error of PyTorch, to which its text asks to report it.
     """
     if isinstance(error, KeyError):
-        known = [", ".join(map(repr, names)) or "nothing" for names in (message, memory)]
-        return f"{error} is missing (the message has {known[0]}; the client's memory {known[1]})"
+        received, kept = (", ".join(map(repr, names)) or "nothing" for names in (message, memory))
+        return f"{error} is missing (the message has {received}; the client's memory {kept})"
     return re.sub(r"(We don't support that yet, )?[Pp]lease file an issue at \S+\s*\.?", "", str(error)).strip()
 
 

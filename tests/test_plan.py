@@ -84,6 +84,10 @@ def test_a_dry_run_draws_each_partition_once(
     assert planned["runs"] == 6
     assert all(trial["partition"] == "feasible" for trial in planned["trials"])
     assert asked == [0, 1, 2], "two learning rates, one partition a seed"
+    many = ["--algo", "fedavg", "--alpha", "0.704", "--seeds", "150"]
+    assert main([*many, "--dry-run", "--json", "--out", str(tmp_path)]) == 0
+    (trial,) = json.loads(capsys.readouterr().out)["trials"]
+    assert (asked[3:], trial["partition"]) == ([*range(100)], "feasible (first 100 of 150 seeds)")
 
 
 def test_a_search_by_optuna_is_shown_before_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

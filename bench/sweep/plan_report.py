@@ -148,7 +148,7 @@ def _configurations(plan: Plan, times: dict[str, Time], data_dir: str | None) ->
                 "setting": unit.setting.as_dict(),
                 "run_keys": keys,
                 "to_do": len(to_do),
-                "partition": _partition(unit.setting, [member.seed for member in units[:CHECKED_SEEDS]], data_dir),
+                "partition": _partition(unit.setting, [member.seed for member in units], data_dir),
                 "seconds_per_run": time.middle if time.known else None,
                 "seconds_per_run_at_least": time.low if time.known else None,
                 "seconds_per_run_at_most": time.high if time.known else None,
@@ -192,12 +192,14 @@ def _first_of(search: Search) -> RunSpec:
     return units_of(search, entry(search.algorithm).resolve(values), 1)[0]
 
 
-def _partition(setting: Setting, seeds: Iterable[int], data_dir: str | None) -> str:
-    """`feasible`, why not, or `unknown` if the data are not here. `seeds`: of very many the first suffice."""
+def _partition(setting: Setting, seeds: Sequence[int], data_dir: str | None) -> str:
+    """`feasible`, why not, or `unknown` if the data are not here; of very many seeds the first are drawn, and said."""
     from bench.data.splits import split_like
 
     like = split_like(setting)
-    return next(filter(None, (_infeasible(like, seed, data_dir) for seed in seeds)), "feasible")
+    drawn = seeds[:CHECKED_SEEDS]
+    feasible = "feasible" if len(drawn) == len(seeds) else f"feasible (first {len(drawn)} of {len(seeds)} seeds)"
+    return next(filter(None, (_infeasible(like, seed, data_dir) for seed in drawn)), feasible)
 
 
 @cache
