@@ -46,8 +46,9 @@ def _winner(cell: Cell, metric: Metric) -> dict[str, Any]:
     others = [one for one in ranked if one is not best]
     numbers = f"{number(best.mean, metric)} %"
     if others:
-        margin = best.mean - max(one.mean for one in others)
-        numbers += f", {number(margin, metric, sign=True)} points"
+        second = max(others, key=lambda one: one.mean)
+        margin = f"{number(best.mean - second.mean, metric, sign=True)} points"
+        numbers += f", {margin if best.mean > second.mean else f'as {second.algorithm}'}"
     verdict = _verdict(best, others, len(values_of(cell, metric)) - len(ranked))
     return {"algorithm": best.algorithm, "numbers": numbers, "verdict": verdict, "separable": verdict == _FROM_ALL}
 
