@@ -85,9 +85,9 @@ class Replication:
 
     @property
     def overlap(self) -> bool | None:
-        """Whether the intervals mean ± std meet, one without spread being a point; None if neither has any."""
+        """Whether the intervals mean ± std meet, one without spread being a point; None if shortened or both are."""
         spreads = [spread for spread in (self.std, self.candidate.printed.std) if spread is not None]
-        if self.difference is None or not spreads:
+        if self.difference is None or self.shortened or not spreads:
             return None
         return abs(self.difference) <= math.fsum(spreads)
 

@@ -160,6 +160,15 @@ def test_ranks_are_shared_by_what_cannot_be_told_from_the_best(out, capsys):
     assert [ranks[name, "1.0"] for name in ("fedgkd", "fedprox", "fedavg")] == ["1", "2", "2"]
 
 
+def test_means_over_unlike_seeds_are_pointed_at(tmp_path, capsys):
+    fill(tmp_path, ("fedavg", "fedprox"))
+    assert main(["--out", str(tmp_path)]) == 0
+    assert "same seeds" not in capsys.readouterr().out
+    Store(tmp_path).write(make_row("fedgkd", {}, json.loads(Store(tmp_path).runs().setting_json[0])), curve_to(50))
+    assert main(["--out", str(tmp_path)]) == 0
+    assert "same seeds" in capsys.readouterr().out
+
+
 def test_differences_from_a_reference_by_hand(out, capsys):
     rows = csv_of(out, capsys, "--metric", "best", "--reference", "fedavg")
     found = {(row["algorithm"], row["alpha"]): row for row in rows}

@@ -181,7 +181,11 @@ def _across(values: Sequence[float], x: Axis) -> Spec:
         ticks |= {"tickCount": TICKS, "format": _EXACT}  # beside values a count would thin them
     if max(values) >= _LONG:
         ticks["format"] = "~s"
-    scale = {"type": "log"} if x.log else {"zero": False}
+    scale: Spec = {"type": "log"} if x.log else {"zero": False}
+    low, high = min(values), max(values)
+    if x.log and high < 2 * low:  # a difference of a thousandth shall not look like one of ten times
+        pad = math.sqrt(2 * low / high)
+        scale["domain"] = [low / pad, high * pad]
     return {
         "type": "quantitative",
         "title": x.title,

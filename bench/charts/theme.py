@@ -37,7 +37,7 @@ def config(dark: bool = False) -> Spec:
         "axis": {**words, "labelColor": faint, "titleColor": ink, "gridColor": grid, "domainColor": faint}
         | {"tickColor": faint, "titlePadding": 8},
         "legend": {**words, "labelColor": ink, "titleColor": ink, "symbolStrokeWidth": 2, "labelLimit": 260}
-        | {"orient": "bottom", "titleAnchor": "start", "symbolOpacity": 1},
+        | {"symbolLimit": 0, "orient": "bottom", "titleAnchor": "start", "symbolOpacity": 1},
         "header": {**words, "labelColor": ink, "titleColor": ink},
         "title": {"color": ink, "font": FONT, "fontSize": 13},
         "text": {"color": ink, "font": FONT},

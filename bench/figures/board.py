@@ -115,7 +115,7 @@ def _costs(runs: Runs, comparison: Problem) -> Spec:
     notes = [
         "Mean accuracy over seeds, with the lowest and the highest; mean traffic; time of the shortest run, on the "
         "machines that ran them. The grey line is the front: what lies below it can be had better at no more cost",
-        *further(comparison, drawn, "not measured"),
+        *further(comparison, drawn, "not ranked"),
     ]
     return picture(title(comparison), notes, panels)
 

@@ -97,6 +97,7 @@ def make_report(plan: Plan, options: SweepOptions, resolved: Resolved, confirmin
         "memory_bytes_per_trial": max((_memory(setting, largest) for setting in plan.settings), default=0.0),
         # Of new rows, and of the states of runs at work.
         "disk_bytes": len(missing) * ROW_BYTES + states * 8 * max(map(_model_bytes, plan.settings), default=0),
+        "tracked": bool(options.track),  # which takes room of its own
         "confirming_runs_at_most": confirming,  # that may follow the search, stored ones included
         "out": str(resolved.out),
         "origins": dict(plan.origins),  # setting field -> where its value came from, if not from the preset
@@ -353,7 +354,7 @@ def _cost(report: Report) -> str:
     memory, disk = _size(report["memory_bytes_per_trial"]), _size(report["disk_bytes"])
     return (
         f"{runs}; time {time} with {counted(at_once, 'trial')} at once; memory about {memory} a trial; disk about "
-        f"{disk} in {report['out']}"
+        f"{disk} in {report['out']}{', what --track keeps not counted' * report['tracked']}"
     )
 
 

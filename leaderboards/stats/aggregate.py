@@ -60,8 +60,11 @@ class Pooled:
     def remarks(self) -> list[str]:
         """Why some have no interval, and who is left out, as printed."""
         without = any(one.interval is None for one in self.standings)
-        left = ", ".join(f"{name} ({reason})" for name, reason in self.left_out.items())
-        return ["no interval: fewer than 3 seeds in some cell"] * without + [f"left out: {left}"] * bool(left)
+        names: dict[str, list[str]] = {}
+        for name, reason in self.left_out.items():
+            names.setdefault(reason, []).append(name)
+        left = [f"left out, {reason}: {', '.join(those)}" for reason, those in names.items()]
+        return ["no interval: fewer than 3 seeds in some cell"] * without + left
 
 
 def pooled(values: CellScores, higher_is_better: bool = True, by_seed: bool = True) -> Pooled:

@@ -111,17 +111,20 @@ def notes(rows: Sequence[Row], heads: Sequence[Head]) -> tuple[str, ...]:
         if cell.state == "value" and 0 < len(cell.seeds) < INTERVAL_FROM and cell.metric.differs_by_seed
     ]
     several = len({row.label for row in rows if any(cell.rank for cell in row.cells)}) > 1
+    columns = zip(*(row.cells for row in rows if not row.reference), strict=True)
+    unlike = any(len({frozenset(cell.seeds) for cell in column if cell.seeds}) > 1 for column in columns)
     lines = {
         "(1) a single seed, no spread": any(cell.state == "value" and cell.n == 1 for cell in cells),
         "best and second by mean alone: a test needs 3 seeds": any(cell.emphasis for cell in few),
         "rows with fewer than 3 seeds are not ranked where others have 3": any(
             cell.rank is None and cell.competes for cell in few
         ),
+        "means in a column are not all over the same seeds: --reference compares seed by seed": unlike,
         **{f"{flag.mark} {flag.meaning}": key in marks for key, flag in FLAGS.items()},
         **{f"{word}{':' * word.isalpha()} {said}": state in states for state, (word, said) in STATES.items()},
         _UNREACHED: "unreached" in states,
         "C participation, the share of clients that train in a round": any("C = " in head.label for head in heads),
-        "hyper-parameters left at their defaults are not shown": any(row.hyperparameters for row in rows),
+        "hyper-parameters of which only the default was tried are not shown": any(row.hyperparameters for row in rows),
         "a|b values differ between the columns, from left to right": any("|" in row.hyperparameters for row in rows),
         "what a paired t test over seeds (Holm, 5 %) cannot tell from the best shares its rank": any(
             len(cell.seeds) > 2 and cell.rank is not None for cell in cells

@@ -81,7 +81,11 @@ def loss_check(
     norm: bool = True,
     **options: Any,
 ) -> Check:
-    """A client's start, loss and gradient after the rounds of `cohorts`, against the printed `loss(**options)`."""
+    """A client's start, loss and gradient after the rounds of `cohorts`, against the printed `loss(**options)`.
+
+    The server is FedAvg's: what clients receive in the last round is the mean of their models, weighted by examples. Of
+    an algorithm with a server step of its own leave `cohorts` out, and check that step by a `Check` with your own gaps.
+    """
 
     def gaps(run: Run, **options: Any) -> Iterator[float]:
         yield look(run, drive(run, cohorts), client, loss(**options))
