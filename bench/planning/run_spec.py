@@ -1,4 +1,4 @@
-"""`RunSpec`: one run, fully resolved, the keys of its rows, a setting's part in them, and short names of trials.
+"""`RunSpec`: one run, fully resolved, the keys of its rows, a setting's part in them, its samples, and names of trials.
 
 Imports neither torch nor ray.
 """
@@ -6,6 +6,7 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
+from bench.data import info
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
 from leaderboards.rows.schema import own_name
@@ -109,6 +111,29 @@ def setting_of(text: str) -> Setting:
     """The setting of a row, from its `setting_json`."""
     fields = setting_fields()
     return Setting(**{name: value for name, value in json.loads(text).items() if name in fields})
+
+
+def samples_of(setting: Setting) -> tuple[float, float]:
+    """Samples that a run trains on, each epoch counted, and that its evaluations read.
+
+    Clients are taken to be of equal size: a cohort's samples are its share of all.
+    """
+    per_round = training_samples(setting) * setting.cohort_size / setting.num_clients
+    if setting.step_rule == "batches":
+        per_round = setting.cohort_size * setting.batch_size
+    kept = info(setting.dataset).train_size * setting.fraction
+    validation = kept * setting.validation_fraction
+    evaluations = math.ceil(setting.rounds / setting.evaluate_every)
+    local = (kept - validation) * setting.local_test_fraction
+    tests = info(setting.dataset).test_size + validation + local
+    return per_round * setting.local_epochs * setting.rounds, evaluations * tests
+
+
+def training_samples(setting: Setting) -> float:
+    """Count the samples that all clients together train on."""
+    data = info(setting.dataset)
+    kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
+    return (kept - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
 
 
 # Names of trials: the algorithm, and what is varied of it.
