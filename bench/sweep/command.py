@@ -11,7 +11,7 @@ from bench.planning.plan import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions, parse
 from bench.sweep.preflight import check_out, check_start
-from bench.sweep.resolve import make_request, resolve
+from bench.sweep.resolve import make_request, mirror_url, resolve
 from bench.terminal.console import exit_status
 
 
@@ -51,7 +51,6 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
         print_dry_run(plan, options, resolved, len(confirming))
         return EXIT_OK
     from bench.sweep.running import run
-    from bench.sync.place import mirror_url
 
     mirror = mirror_url(options.mirror, options.offline)
     if not mirror:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,23 @@ def resolve(options: SweepOptions, plan: Plan) -> Resolved:
     if options.address and options.executor == "inline":
         raise UsageError(f"--address {options.address} names a Ray cluster: use --executor ray, or leave --address out")
     return Resolved(result_folder(options.out), device, gpus, pack)
+
+
+def mirror_url(given: str | None, offline: bool = False) -> str | None:
+    """Find the mirror asked for, by option or `$FEDKD_MIRROR`; None for none.
+
+    Raises:
+        UsageError: it has a password in it, or is on the network, which must not be touched.
+    """
+    url = (os.environ.get("FEDKD_MIRROR") if given is None else given) or None
+    if not url:
+        return None
+    from bench.sync.place import local_folder, refuse_password
+
+    refuse_password(url)
+    if offline and local_folder(url) is None:
+        raise UsageError(f"--offline and the mirror {url} exclude each other: leave one out, or --mirror '' for none")
+    return url
 
 
 def _check_scheduler(options: SweepOptions, pack: int, seeds: int) -> None:
