@@ -7,9 +7,8 @@ used on a data set, `TABLES` what stands in each of its tables. Importing this p
 from __future__ import annotations
 
 from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf, fedkf_printed
-from search_spaces.base import Grid, Paper, Range, Space, Table, combinations
 from search_spaces.bounds import Bounds, Value, cast, check, holds, names_in
-from search_spaces.setting import Setting, crossed, setting_fields
+from search_spaces.setting import Grid, Paper, Range, Setting, Space, Table, combinations, crossed, setting_fields
 
 # Where several papers have a data set, the first here is asked first.
 _MODULES = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf_printed, digits)
