@@ -16,7 +16,7 @@ from bench import data
 from bench.data import partition
 from bench.data import plugins as outside_data
 from bench.models import classifier
-from bench.models import plugins as outside_models
+from bench.models import table as outside_models
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
 EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]

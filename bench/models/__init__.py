@@ -1,6 +1,6 @@
 """The models by name: `info` says what they are, `make` builds one.
 
-`MODELS` has this suite's own; `bench.models.plugins` finds those of other packages. A model is a *body* that turns an
+`bench.models.table` has this suite's own and finds those of other packages. A model is a *body* that turns an
 input into features (B, D); `Classifier` adds the head that gives logits, and MOON's projection head where `+head` asks
 for it.
 """
@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bench.errors import UsageError
-from bench.models.plugins import info, parse, version
-from bench.models.table import MODELS, ModelInfo
+from bench.models.table import MODELS, ModelInfo, info, parse, version
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from algorithms.base import Outputs
-from bench.models.plugins import KIND, parse
+from bench.models.table import KIND, parse
 
 BATCH = 2  # more than one, so that a body that flattens too much shows
 
