@@ -61,7 +61,7 @@ def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     if entry.features and entry.body_parameters:
         added = entry.batchnorm_parameters if batchnorm else 0
         return entry.features, entry.body_parameters(input_shape[0]) + added
-    from bench.models.classifier import counted
+    from bench.models.modules import counted
 
     return counted(name, input_shape)
 
@@ -73,7 +73,7 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
         UsageError: no such model, or inputs of another size.
         EnvironmentProblem: its pretrained weights are not here and cannot be fetched.
     """
-    from bench.models.classifier import Classifier, body_of
+    from bench.models.modules import Classifier, body_of
 
     check_model(name, input_shape)
     entry, head, batchnorm = parse(name)

@@ -80,7 +80,7 @@ def _distilbert(factory: str, summary: str, features: int, total: int) -> ModelI
 
 MODELS: dict[str, ModelInfo] = {
     "mlp": ModelInfo(
-        "bench.models.cnn:MLP8",
+        "bench.models.modules:MLP8",
         "two hidden layers of 64 units, for 8x8 inputs",
         64,
         lambda channels: 4_096 * channels + 4_224,
@@ -89,7 +89,7 @@ MODELS: dict[str, ModelInfo] = {
         batchnorm_parameters=256,
     ),
     "mlp_vectors": ModelInfo(
-        "bench.models.cnn:MLP",
+        "bench.models.modules:MLP",
         "two hidden layers of 64 units, for vectors: with the last, the 3-layer MLP of FedGKD's toy task",
         64,
         lambda numbers: 64 * numbers + 4_224,
@@ -98,7 +98,7 @@ MODELS: dict[str, ModelInfo] = {
         batchnorm_parameters=256,
     ),
     "cnn_digits": ModelInfo(
-        "bench.models.cnn:DigitsCNN",
+        "bench.models.modules:DigitsCNN",
         "two 3x3 convolutions of 16 and 32 channels, for 8x8 inputs",
         128,
         lambda channels: 144 * channels + 4_656,
@@ -107,21 +107,21 @@ MODELS: dict[str, ModelInfo] = {
         batchnorm_parameters=96,
     ),
     "cnn_cifar": ModelInfo(
-        "bench.models.cnn:CifarCNN",
+        "bench.models.modules:CifarCNN",
         "FedCAD: 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84",
         84,
         lambda channels: 150 * channels + 60_706,
         size=32,
     ),
     "lenet5": ModelInfo(
-        "bench.models.cnn:LeNet5",
+        "bench.models.modules:LeNet5",
         "LeNet-5: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84, which are its features",
         84,
         lambda channels: 150 * channels + 60_706,
         size=32,
     ),
     "lenet5_120": ModelInfo(
-        "bench.models.cnn:LeNet5Convolutions",
+        "bench.models.modules:LeNet5Convolutions",
         "FedKF: the same network, whose features are the 120 channels, as in FedKF's code",
         120,
         lambda channels: 150 * channels + 50_542,
@@ -129,21 +129,21 @@ MODELS: dict[str, ModelInfo] = {
         hidden=84,
     ),
     "vgg9": ModelInfo(
-        "bench.models.cnn:VGG9",
+        "bench.models.modules:VGG9",
         "FedDKD: VGG-9, six 3x3 convolutions of 32 to 256 channels, two dense layers of 512, dropout",
         512,
         lambda channels: 288 * channels + 3_485_536,
         size=32,
     ),
     "cnn_femnist": ModelInfo(
-        "bench.models.cnn:FemnistCNN",
+        "bench.models.modules:FemnistCNN",
         "FedDKD: 3x3 convolutions of 32, 64 and 64 channels, a dense layer of 512",
         512,
         lambda channels: 288 * channels + 187_040,
         size=32,
     ),
     "cnn_fedgen": ModelInfo(
-        "bench.models.cnn:FedGenCNN",
+        "bench.models.modules:FedGenCNN",
         "FedGen: 3x3 convolutions of 6 and 16 channels with BatchNorm, a dense layer of 32",
         32,
         lambda channels: 54 * channels + 26_050,
@@ -151,7 +151,7 @@ MODELS: dict[str, ModelInfo] = {
         always_batchnorm=True,
     ),
     "cnn_digits5": ModelInfo(
-        "bench.models.cnn:Digits5CNN",
+        "bench.models.modules:Digits5CNN",
         "FedBN: 5x5 convolutions of 64, 64 and 128 channels, dense layers of 2048 and 512, BatchNorm",
         512,
         lambda channels: 1_600 * channels + 14_209_280,
