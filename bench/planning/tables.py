@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from algorithms import Entry, entry
 from bench.data import DATASETS
 from bench.errors import UsageError
+from bench.planning.request import canonical, supply
 from bench.planning.run_spec import RunSpec
-from bench.planning.settings import canonical, supply
 from bench.terminal.values import unknown
 from leaderboards import canonical_json
 from leaderboards.published import Candidate, PrintedCell, PrintedMetric, printed_cells
