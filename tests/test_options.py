@@ -16,7 +16,7 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.sweep import command as sweep
 from bench.sweep.options import parse
-from bench.sweep.resolve import make_request
+from bench.sweep.preflight import make_request
 
 
 def plan_of(*arguments: str) -> Plan:

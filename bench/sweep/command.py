@@ -10,8 +10,7 @@ from bench.errors import EXIT_OK
 from bench.planning.plan import make_plan
 from bench.planning.run_spec import RunSpec
 from bench.sweep.options import SweepOptions, parse
-from bench.sweep.preflight import check_out, check_start
-from bench.sweep.resolve import make_request, mirror_url, resolve
+from bench.sweep.preflight import check_out, check_start, make_request, mirror_url, resolve
 from bench.terminal.console import exit_status
 
 

@@ -25,7 +25,7 @@ from bench.planning.packing import fitting, program_of
 from bench.planning.run_spec import RunSpec, Varied, distinct_runs, trial_name, varied_names
 from bench.planning.tables import Cell, name_in_print
 from bench.sweep.options import SweepOptions
-from bench.sweep.resolve import Resolved, mirror_url, trial_share
+from bench.sweep.preflight import Resolved, mirror_url, trial_share
 from bench.sync.mirror import check_place
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span

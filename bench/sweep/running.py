@@ -20,8 +20,7 @@ from bench.executors.trials import Outcome, Resources, missing_units, searched_r
 from bench.planning.model import Plan, units_of
 from bench.planning.run_spec import RunSpec, setting_identity
 from bench.sweep.options import SweepOptions
-from bench.sweep.preflight import check_algorithms, check_out, prepare_data, track_notes
-from bench.sweep.resolve import Resolved, trial_share
+from bench.sweep.preflight import Resolved, check_algorithms, check_out, prepare_data, track_notes, trial_share
 from bench.terminal.console import UnreadError, say, tell
 from bench.terminal.words import counted
 from leaderboards import Store, StoreError, canonical_json
