@@ -24,7 +24,7 @@ from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
 from bench.planning.run_spec import RunSpec, Varied
 from bench.provenance import of_command
-from bench.terminal.values import tracks_of, unknown
+from bench.terminal.words import tracks_of, unknown
 from search_spaces import cast, setting_fields
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from functools import cache
 
 from algorithms.entry_points import Kind, fingerprint
 from bench.errors import UsageError
-from bench.terminal.values import unknown
+from bench.terminal.words import unknown
 
 KIND = Kind("model", "fedkd_bench.models", UsageError)
 TOKENS = 512  # DistilBERT's positions

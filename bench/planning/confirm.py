@@ -15,8 +15,7 @@ from bench.errors import UsageError
 from bench.planning.model import Plan, Search, shortened
 from bench.planning.request import canonical, distinct, supply
 from bench.planning.run_spec import RunSpec, distinct_runs, setting_of
-from bench.terminal.values import unknown
-from bench.terminal.words import counted
+from bench.terminal.words import counted, unknown
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
 
 if TYPE_CHECKING:

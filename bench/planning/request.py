@@ -12,8 +12,7 @@ from typing import Any
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
 from bench.errors import UsageError
-from bench.terminal.values import unknown
-from bench.terminal.words import text
+from bench.terminal.words import text, unknown
 from search_spaces import PAPERS, SETTINGS, Grid, Setting, cast, combinations, setting_fields
 
 EMBEDDED_DATASET = "digits"

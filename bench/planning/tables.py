@@ -13,7 +13,7 @@ from bench.data import DATASETS
 from bench.errors import UsageError
 from bench.planning.request import canonical, supply
 from bench.planning.run_spec import RunSpec
-from bench.terminal.values import unknown
+from bench.terminal.words import unknown
 from leaderboards import canonical_json
 from leaderboards.published import Candidate, PrintedCell, PrintedMetric, printed_cells
 from search_spaces import (

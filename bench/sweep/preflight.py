@@ -29,8 +29,7 @@ from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
 from bench.sweep.options import SweepOptions
 from bench.terminal.console import say
-from bench.terminal.values import result_folder
-from bench.terminal.words import counted
+from bench.terminal.words import counted, result_folder
 from leaderboards.shell_text import shell_command
 
 

@@ -18,8 +18,7 @@ from bench.execution import Execution, default_out, resolve_device
 from bench.planning.request import find_algorithm
 from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
-from bench.terminal.values import result_folder, split_list
-from bench.terminal.words import DATA_DIR, IMPORT, counted
+from bench.terminal.words import DATA_DIR, IMPORT, counted, result_folder, split_list
 from bench.trial.results import RESULT_COLUMNS
 from leaderboards import Store
 
