@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS
-from bench import provenance
 from bench.data import data_dir, info
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
-from bench.execution import BACKENDS, cpu_count, resolve_device
+from bench.execution import BACKENDS, command_columns, cpu_count, process_columns, resolve_device
 from bench.models import check_model
 from bench.perf.measure import Record, Say, message_of
 from bench.planning.request import find_algorithm
@@ -155,7 +154,7 @@ def _measure(options: argparse.Namespace, command: str) -> int:
 
 
 def _new_record(command: str, options: argparse.Namespace) -> Record:
-    about = {**provenance.of_command([]), **provenance.of_process(options.device)}
+    about = {**command_columns([]), **process_columns(options.device)}
     del about["host"]  # records are passed on
     load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
     started = datetime.now(UTC).isoformat(timespec="seconds")

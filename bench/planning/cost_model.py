@@ -17,9 +17,10 @@ from hashlib import sha256
 from pathlib import Path
 
 from algorithms import entry
-from bench import models, provenance
+from bench import models
 from bench.data.download import cache_dir
 from bench.errors import UsageError
+from bench.execution import process_columns
 from bench.planning.packing import program_of
 from bench.planning.run_spec import RunSpec, samples_of, training_samples
 from bench.terminal.console import say
@@ -183,7 +184,7 @@ def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace
 
 def _file(unit: RunSpec, threads: int) -> Path:
     """The file of a pace: by processor, torch, threads and program, and versions of algorithm and model."""
-    process = provenance.of_process("cpu")
+    process = process_columns("cpu")
     made_by = [process["cpu"], process["versions"].get("torch"), threads]
     versions = [entry(unit.algorithm).version, models.version(unit.setting.model)]
     key = sha256(json.dumps([*made_by, *versions, program_of(unit)]).encode()).hexdigest()[:16]

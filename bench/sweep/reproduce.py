@@ -47,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    from bench import provenance
+    from bench.execution import command_columns
     from bench.trial.trial import RunGroup
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
@@ -74,7 +74,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         force=True,
         track=() if row["local_accuracy_mean"] is None else ("local",),
         certified=bool(row["certified"]),
-        provenance=provenance.of_command(["reproduce", row["run_key"]]),
+        provenance=command_columns(["reproduce", row["run_key"]]),
     )
     sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")
     trial = RunGroup([unit], execution)

@@ -11,9 +11,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from algorithms import entry
-from bench import provenance
 from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
-from bench.execution import Execution, default_out
+from bench.execution import Execution, command_columns, default_out
 from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
 from bench.executors.trials import Outcome, Resources, missing_units, searched_rows, trials_of
@@ -90,7 +89,7 @@ def _train(
             force=options.force,
             save_seconds=options.save_seconds,
             track=options.track,
-            provenance=provenance.of_command(argv),
+            provenance=command_columns(argv),
         )
         resources = Resources(
             executor=options.executor,
