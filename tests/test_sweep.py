@@ -39,7 +39,7 @@ from bench.trial.trial import RunGroup
 from leaderboards import Store
 from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import records, run_table
-from leaderboards.rows.identity import identity_columns
+from leaderboards.rows.schema import identity_columns
 from search_spaces import SETTINGS
 
 QUICK = ("--rounds", "2", "--local-epochs", "1", "--seeds", "2")

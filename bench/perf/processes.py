@@ -23,8 +23,7 @@ from bench.perf.measure import Record, Say, Spent, figure, seconds_of
 from bench.trial.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
 from leaderboards.rows.files import write_table
-from leaderboards.rows.identity import environment_key
-from leaderboards.rows.schema import curves_schema, runs_schema
+from leaderboards.rows.schema import curves_schema, environment_key, runs_schema
 from search_spaces import Setting
 
 if TYPE_CHECKING:
