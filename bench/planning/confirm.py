@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.errors import UsageError
-from bench.planning.model import Plan, Search, shortened
 from bench.planning.request import canonical, distinct, supply
-from bench.planning.run_spec import RunSpec, distinct_runs, setting_of
+from bench.planning.run_spec import Plan, RunSpec, Search, distinct_runs, setting_of, shortened
 from bench.terminal.words import counted, unknown
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
 

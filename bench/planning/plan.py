@@ -13,7 +13,6 @@ from itertools import product
 from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
 from bench.planning.configurations import REACH, TUNED, configurations_of, too_few, tries
-from bench.planning.model import Plan, Search, shortened, units_of
 from bench.planning.request import (
     Notes,
     Request,
@@ -24,7 +23,7 @@ from bench.planning.request import (
     sort_values,
     supply,
 )
-from bench.planning.run_spec import RunSpec, distinct_runs
+from bench.planning.run_spec import Plan, RunSpec, Search, distinct_runs, shortened, units_of
 from bench.terminal.words import text
 from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
 

@@ -23,10 +23,9 @@ from bench import artifacts, data
 from bench.errors import EnvironmentProblem, UsageError
 from bench.execution import Execution, cpu_count, packs_train_together, resolve_device, resolve_pack
 from bench.executors.trials import trials_of
-from bench.planning.model import Plan, Search
 from bench.planning.packing import default_share
 from bench.planning.request import Request
-from bench.planning.run_spec import RunSpec, setting_identity, setting_of
+from bench.planning.run_spec import Plan, RunSpec, Search, setting_identity, setting_of
 from bench.sweep.options import SweepOptions
 from bench.terminal.console import say
 from bench.terminal.words import counted, result_folder

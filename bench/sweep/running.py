@@ -16,8 +16,7 @@ from bench.execution import Execution, command_columns, default_out
 from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
 from bench.executors.trials import Outcome, Resources, missing_units, searched_rows, trials_of
-from bench.planning.model import Plan, units_of
-from bench.planning.run_spec import RunSpec, setting_identity
+from bench.planning.run_spec import Plan, RunSpec, setting_identity, units_of
 from bench.sweep.options import SweepOptions
 from bench.sweep.preflight import Resolved, check_algorithms, check_out, prepare_data, track_notes, trial_share
 from bench.terminal.console import UnreadError, say, tell
