@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
@@ -19,9 +19,11 @@ from bench.data import info
 from bench.planning.request import Request
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
-from leaderboards.published import PrintedCell
 from leaderboards.rows.schema import SHORTENING, own_name
 from search_spaces import Grid, Range, Setting, Value, setting_fields
+
+if TYPE_CHECKING:
+    from leaderboards.published import PrintedCell  # read for tables of papers alone
 
 
 @dataclass(frozen=True)
