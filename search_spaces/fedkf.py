@@ -116,6 +116,8 @@ TABLES = tuple(
     Table(name, crossed(setting, alpha=(1.0, 0.1, 0.01)), _ALL) for name, setting in zip("345", SETTINGS, strict=True)
 )
 
+# Algorithm 1 as printed.
+
 _PRINTED_SETTINGS = tuple(replace(setting, step_rule="epochs") for setting in SETTINGS)
 _PRINTED: dict[str, Value] = {
     "lambda_2": 0.1,
