@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import EXIT_ENVIRONMENT, EXIT_OK, UsageError
 from bench.execution import default_out
 from bench.terminal.console import Parser, exit_status
-from bench.terminal.values import result_folder
+from bench.terminal.words import result_folder
 from leaderboards import StoreError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from bench import __version__
 from bench.errors import EXIT_OK
 from bench.terminal.console import exit_status
-from bench.terminal.values import unknown
+from bench.terminal.words import unknown
 
 COMMANDS = {
     "sweep": "plan and run: hyper-parameters, heterogeneity, participation",

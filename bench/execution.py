@@ -1,4 +1,4 @@
-"""The execution of runs: devices, threads, folders, signals. Provenance, never identity."""
+"""The execution of runs: devices, threads, folders, and the origin of rows. Provenance, never identity."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import ctypes
 import json
 import math
 import os
+import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench import __version__
 from bench.errors import UsageError
 
 if TYPE_CHECKING:
     from resource import struct_rusage  # not on every system
 
+PACKAGES = ("torch", "torchvision", "ray", "optuna", "numpy", "transformers", "scikit-learn")
+SOURCES = ("algorithms", "bench", "leaderboards", "search_spaces", "pyproject.toml")
 DEFAULT_OUT = "leaderboards"
 STATE_VERSION = 2  # of saved states that this suite can go on from
 BACKENDS = ("auto", "loop", "stacked")
@@ -184,3 +191,79 @@ def cpu_count() -> int:
 def enough(stopped: bool) -> tuple[str, ...]:
     """Return the statuses of rows that make a run needless. `stopped`: runs that a scheduler stopped count as well."""
     return ("finished", "stopped") if stopped else ("finished",)
+
+
+# The origin of a row: versions, machine, commit, command.
+
+
+def command_columns(argv: Sequence[str]) -> dict[str, Any]:
+    """The columns that all rows of a command share. `argv`: its arguments, without the program."""
+    from leaderboards.shell_text import shell_command  # `--version` does without the leaderboards
+
+    commit, dirty = _commit()
+    return {
+        "package_version": __version__,
+        "git_commit": commit,
+        "git_dirty": dirty,
+        "command": shell_command("bench.sweep", *argv),
+    }
+
+
+def process_columns(device: str, here: bool = True) -> dict[str, Any]:
+    """The columns that describe this process: versions, processor or GPU, host.
+
+    Args:
+        device: `cpu` or `cuda`.
+        here: whether it computed here. If not, a GPU is only called `cuda`, because this process may have none.
+    """
+    name = device
+    if device == "cuda" and here:
+        import torch
+
+        name = torch.cuda.get_device_name()
+    return {"versions": _versions(), "device": name, "cpu": _cpu(), "host": platform.node()}
+
+
+@lru_cache
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+@lru_cache
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+@lru_cache
+def _commit() -> tuple[str | None, bool | None]:
+    """The commit of the source tree, and whether source files differ from it; None if this is no checkout."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():
+        return None, None
+    commit = _git(root, "rev-parse", "HEAD")
+    changes = _git(root, "status", "--porcelain", "--", *SOURCES)
+    if commit is None or changes is None:
+        return None, None
+    return commit, any(line[3:].strip('"').endswith((".py", ".toml", "/")) for line in changes.splitlines())
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.rstrip("\n")

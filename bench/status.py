@@ -18,7 +18,7 @@ from bench.planning.plan import make_plan
 from bench.planning.run_spec import trial_name, varied_names
 from bench.stored.results import Named, named_runs
 from bench.sweep.options import SweepOptions, parse
-from bench.sweep.resolve import make_request
+from bench.sweep.preflight import make_request
 from bench.terminal.console import Parser, console, exit_status
 from bench.terminal.words import KEY_SHOWN, OUT, counted, run_keys
 from leaderboards import Store

@@ -7,8 +7,7 @@ by the functions that need them (and by `leaderboards.board`).
 from leaderboards.metrics import METRICS, find_metric
 from leaderboards.rows.checks import check_curve, check_row
 from leaderboards.rows.files import BrokenFileError, NewerSchemaError, StoreError
-from leaderboards.rows.identity import canonical_json, environment_key, identity_columns, run_key
-from leaderboards.rows.schema import COLUMNS, SCHEMA_VERSION
+from leaderboards.rows.schema import COLUMNS, SCHEMA_VERSION, canonical_json, environment_key, identity_columns, run_key
 from leaderboards.rows.store import Store
 
 __all__ = [

@@ -12,7 +12,7 @@ import pandas as pd
 
 from leaderboards.board import CONFIGURATION, current, leaderboard
 from leaderboards.problems import base_model, setting_of
-from leaderboards.rows.identity import canonical_json
+from leaderboards.rows.schema import canonical_json
 from leaderboards.rows.store import Results
 from leaderboards.shell_text import typed
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from leaderboards.rows.identity import canonical_json, digest
+from leaderboards.rows.schema import canonical_json, digest
 
 Record = Mapping[str, Any]  # one row of a leaderboard; empty values are None
 Place = tuple[Any, ...]  # values of the fields that are laid out side by side

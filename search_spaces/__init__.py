@@ -6,13 +6,14 @@ used on a data set, `TABLES` what stands in each of its tables. Importing this p
 
 from __future__ import annotations
 
-from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf, fedkf_printed
-from search_spaces.base import Grid, Paper, Range, Space, Table, combinations
+from typing import Any
+
+from search_spaces import digits, fedcad, feddkd, feddkd_emnist, fedgkd, fedkf
 from search_spaces.bounds import Bounds, Value, cast, check, holds, names_in
-from search_spaces.setting import Setting, crossed, setting_fields
+from search_spaces.setting import Grid, Paper, Range, Setting, Space, Table, combinations, crossed, setting_fields
 
 # Where several papers have a data set, the first here is asked first.
-_MODULES = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf_printed, digits)
+_MODULES: tuple[Any, ...] = (fedgkd, feddkd, fedcad, fedkf, feddkd_emnist, fedkf.PRINTED, digits)
 PAPERS: dict[str, Paper] = {module.PAPER.key: module.PAPER for module in _MODULES}
 SETTINGS: dict[tuple[str, str], Setting] = {
     (module.PAPER.key, setting.dataset): setting for module in _MODULES for setting in module.SETTINGS

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from search_spaces import fedcad, feddkd
-from search_spaces.base import Grid, Paper, Space
 from search_spaces.bounds import Value
-from search_spaces.setting import Setting
+from search_spaces.setting import Grid, Paper, Setting, Space
 
 PAPER = Paper(key="fedkd", title="fedkd-bench: the embedded setting", authors="fedkd-bench", year=2026)
 

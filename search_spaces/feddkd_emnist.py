@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.base import Space, Table
 from search_spaces.bounds import Value
 from search_spaces.feddkd import PAPER as MAIN
 from search_spaces.feddkd import distillation
-from search_spaces.setting import Setting, crossed
+from search_spaces.setting import Setting, Space, Table, crossed
 
 PAPER = replace(MAIN, key="feddkd_emnist", title=f"{MAIN.title} (Table V, FedGen's EMNIST)", part_of=MAIN.key)
 

@@ -18,9 +18,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from search_spaces.base import Grid, Paper, Space, Table
 from search_spaces.bounds import Value
-from search_spaces.setting import Setting, crossed
+from search_spaces.setting import Grid, Paper, Setting, Space, Table, crossed
 
 PAPER = Paper(
     key="fedgkd",

@@ -11,15 +11,20 @@ What a `Setting` cannot say:
     - q-FFL alone passes over a client's own data E times in the code; here it takes as many steps as the others.
     - FedGKD's distillation waits in the code until five models are in the buffer.
     - Which round the tables report is not stated, nor are the seeds.
+
+`PRINTED` is FedKF with Algorithm 1 as printed, beside the spaces above, which follow the authors' later code. It has a
+key of its own, because both are FedKF on the same data. Printed: a generator made anew in every client update and
+trained before the student, all K slots from w_0 in the mean (OCA), E passes of each client over its own data. Printed
+nowhere, hence the defaults: the length of the noise, and no adversarial term. The rest is alike.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
-from search_spaces.base import Grid, Paper, Space, Table
 from search_spaces.bounds import Value
-from search_spaces.setting import Setting, crossed
+from search_spaces.setting import Grid, Paper, Setting, Space, Table, crossed
 
 PAPER = Paper(
     key="fedkf",
@@ -66,7 +71,7 @@ _GKD_GAMMA = {"cifar10": 0.2, "cifar100": 0.2, "emnist_letters": 0.001}
 _LAMBDA_1 = {"cifar10": 0.1, "cifar100": 0.01, "emnist_letters": 0.01}
 
 
-def tuned_weights(setting: Setting, fixed: dict[str, Value], source: str) -> Space:
+def _tuned_weights(setting: Setting, fixed: dict[str, Value], source: str) -> Space:
     """FedKF's space with the grids of section 6.1, and these values without tuning."""
     grid, chosen = {"lambda_1": Grid(0.001, 0.01, 0.1)}, {"lambda_1": _LAMBDA_1[setting.dataset]}
     if setting.dataset != "cifar10":
@@ -100,7 +105,7 @@ def _spaces(setting: Setting) -> tuple[Space, ...]:
         Space("fedgkd", setting, {"gamma": _GAMMAS}, buffer, source=_SOURCE, chosen=gamma),
         Space("fedgkd_t1", setting, {"gamma": _GAMMAS}, buffer, source=_SOURCE, chosen=gamma),
         Space("qffl", setting, {"q": _SIX}, source=_SOURCE, chosen={"q": 1e-4}),
-        tuned_weights(setting, fixed, source),
+        _tuned_weights(setting, fixed, source),
     )
 
 
@@ -109,4 +114,22 @@ SPACES = tuple(space for setting in SETTINGS for space in _spaces(setting))
 _ALL = ("fedavg", "fedprox", "fedgkd", "qffl", "fedavg_t1", "fedprox_t1", "fedgkd_t1", "fedkf")
 TABLES = tuple(
     Table(name, crossed(setting, alpha=(1.0, 0.1, 0.01)), _ALL) for name, setting in zip("345", SETTINGS, strict=True)
+)
+
+# Algorithm 1 as printed.
+
+_PRINTED_SETTINGS = tuple(replace(setting, step_rule="epochs") for setting in SETTINGS)
+_PRINTED: dict[str, Value] = {
+    "lambda_2": 0.1,
+    "variant": "paper",
+    "generator_lr": 1e-3,
+    "teacher": "oca",
+    "t1_unvisited": "w0",
+}
+_PRINTED_SOURCE = "Algorithm 1; lambda_1, lambda_2, gamma, the generator's lr: Section 6.1"
+PRINTED = SimpleNamespace(
+    PAPER=replace(PAPER, key="fedkf_printed", title=f"{PAPER.title} (Algorithm 1 as printed)", part_of=PAPER.key),
+    SETTINGS=_PRINTED_SETTINGS,
+    SPACES=tuple(_tuned_weights(setting, _PRINTED, _PRINTED_SOURCE) for setting in _PRINTED_SETTINGS),
+    TABLES=(),
 )

@@ -15,8 +15,8 @@ from algorithms import plugins
 from bench import data
 from bench.data import partition
 from bench.data import plugins as outside_data
-from bench.models import classifier
-from bench.models import plugins as outside_models
+from bench.models import modules
+from bench.models import table as outside_models
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs/extending.md"
 EXAMPLE = re.findall(r"```python\n(# my_world\.py\n.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
@@ -29,7 +29,7 @@ CACHES = (
     outside_models.version,
     partition.partition,
     partition.version,
-    classifier.counted,
+    modules.counted,
     data._read,
 )
 Part = tuple[np.ndarray, np.ndarray]

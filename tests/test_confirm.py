@@ -17,9 +17,9 @@ from rows import CURVE, failed_row, make_row, write
 from algorithms import entry
 from bench.compare.command import main as compare
 from bench.planning.confirm import confirmation, stand_ins, tuned_at
-from bench.planning.model import Plan
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
+from bench.planning.run_spec import Plan
 from bench.report.command import main as report
 from bench.status import main as status
 from bench.stored.results import read

@@ -16,10 +16,9 @@ from ray.tune.search import Searcher
 from bench.executors.optuna_search import History, Proposer, decode, proposed_first
 from bench.executors.ray_executor import ProposerSearcher, contests_of
 from bench.executors.trials import group
-from bench.planning.model import Plan
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import Plan, RunSpec
 
 GO_ON, STOP = TrialScheduler.CONTINUE, TrialScheduler.STOP
 

@@ -22,7 +22,7 @@ from bench.execution import LOGS
 from bench.executors import logs
 from bench.executors.logs import Config, Rounds
 from bench.sweep.command import main
-from bench.terminal.values import logs_of
+from bench.terminal.words import logs_of
 from leaderboards import Store
 
 Curves = dict[str, dict[str, dict[int, float]]]  # series -> metric -> round -> value

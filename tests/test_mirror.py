@@ -32,9 +32,10 @@ from bench import artifacts, boards
 from bench.errors import UsageError
 from bench.execution import STATE_VERSION
 from bench.sweep import command as sweep
+from bench.sweep.preflight import mirror_url
 from bench.sync import mirror
 from bench.sync.mirror import Mirror, Moved, Pusher, open_mirror
-from bench.sync.place import MirrorProblem, Place, mirror_url, open_place, refuse_password
+from bench.sync.place import MirrorProblem, Place, open_place, refuse_password
 from leaderboards import Store
 from leaderboards.rows.segments import compact
 from leaderboards.rows.verify import validate

@@ -7,7 +7,7 @@ import torch
 
 from bench import models
 from bench.engine.network import Network, initial_params, make_module
-from bench.models.classifier import Classifier
+from bench.models.modules import Classifier
 
 
 def network(model: str = "mlp+bn") -> tuple[Network, dict[str, torch.Tensor]]:

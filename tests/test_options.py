@@ -11,12 +11,12 @@ import pytest
 
 from bench import cli
 from bench.errors import UsageError
-from bench.planning.model import Plan
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
+from bench.planning.run_spec import Plan
 from bench.sweep import command as sweep
 from bench.sweep.options import parse
-from bench.sweep.resolve import make_request
+from bench.sweep.preflight import make_request
 
 
 def plan_of(*arguments: str) -> Plan:

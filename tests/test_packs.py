@@ -12,13 +12,12 @@ import pytest
 
 from algorithms import ALGORITHMS
 from bench.errors import UsageError
-from bench.execution import AUTO_PACK, Execution, resolve_pack
+from bench.execution import AUTO_PACK, Execution, command_columns, resolve_pack
 from bench.executors.trials import group, missing_units, trials_of
 from bench.planning import packing
 from bench.planning.packing import packs_of, program_of
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
-from bench.provenance import of_command
 from bench.sweep.command import main
 from bench.trial.halving import losers, next_rung, rungs_of
 from bench.trial.trial import RunGroup
@@ -40,7 +39,7 @@ def execution(tmp_path: Path) -> Execution:
         backend="stacked",
         rounds_per_report=1,
         stop_file=str(tmp_path / "stop"),
-        provenance=of_command([]),
+        provenance=command_columns([]),
     )
 
 

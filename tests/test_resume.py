@@ -14,7 +14,7 @@ from conftest import holds, identical, simulate
 from bench.engine.state import MANIFEST, StateFolder
 from bench.errors import EnvironmentProblem, UnusableState
 from bench.execution import STATE_VERSION
-from leaderboards.rows.identity import digest
+from leaderboards.rows.schema import digest
 
 
 def test_two_and_two_rounds_are_four(name: str) -> None:

@@ -16,11 +16,10 @@ from algorithms import ALGORITHMS
 from bench import artifacts
 from bench.engine.simulation import Simulation
 from bench.engine.tracking import fingerprint, load_model
-from bench.execution import Execution
+from bench.execution import Execution, command_columns
 from bench.figures.runs import read
 from bench.figures.table import FIGURES
 from bench.planning.run_spec import RunSpec, setting_identity, setting_of
-from bench.provenance import of_command
 from bench.selftest.toy import make
 from bench.sweep import command as sweep
 from bench.trial.trial import RunGroup
@@ -121,7 +120,7 @@ def test_a_started_run_is_reproduced(swept: Path, tmp_path: Path) -> None:
 
 
 def trial(out: Path, unit: RunSpec, **options: Any) -> RunGroup:
-    return RunGroup([unit], Execution(str(out), rounds_per_report=1, provenance=of_command([]), **options))
+    return RunGroup([unit], Execution(str(out), rounds_per_report=1, provenance=command_columns([]), **options))
 
 
 def test_an_interrupted_run_goes_on_with_the_same_w_0(swept: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from rows import failed_row, hyperparameter, make_row
 from algorithms import entry
 from bench.engine.state import StateFolder
 from bench.errors import EnvironmentProblem
-from bench.execution import Execution
+from bench.execution import Execution, command_columns
 from bench.executors import ray_executor
 from bench.executors.optuna_search import History, histories
 from bench.executors.progress import Plain, Quiet, Watched
@@ -33,14 +33,13 @@ from bench.executors.trials import Interruption, Outcome
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
 from bench.planning.run_spec import RunSpec
-from bench.provenance import of_command
 from bench.sweep import command as sweep
 from bench.trial.run import Run
 from bench.trial.trial import RunGroup
 from leaderboards import Store
 from leaderboards.rows.files import write_table
 from leaderboards.rows.frames import records, run_table
-from leaderboards.rows.identity import identity_columns
+from leaderboards.rows.schema import identity_columns
 from search_spaces import SETTINGS
 
 QUICK = ("--rounds", "2", "--local-epochs", "1", "--seeds", "2")
@@ -148,7 +147,7 @@ def test_what_asha_stopped_of_a_search_is_tried_under_it_and_goes_on_first_witho
     values = {"mu": ("0", "0.1", "1"), "rounds": ("3",)}
     plan = make_plan(Request(("fedprox",), values=values, search="optuna", num_samples=2))
     (begun,) = make_plan(Request(("fedprox",), values=values | {"mu": ("0.1",)})).units
-    trial = RunGroup([begun], Execution(str(tmp_path), rounds_per_report=1, provenance=of_command([])))
+    trial = RunGroup([begun], Execution(str(tmp_path), rounds_per_report=1, provenance=command_columns([])))
     trial.step()
     trial.close()
     assert Store(tmp_path).status() == {begun.key: "stopped"}

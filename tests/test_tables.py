@@ -20,8 +20,8 @@ from bench.data import DATASETS
 from bench.planning import tables
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.run_spec import RunSpec, distinct_runs
-from bench.planning.tables import Cell, candidates_of, cells_of, table_of
+from bench.planning.run_spec import Cell, RunSpec, distinct_runs
+from bench.planning.tables import candidates_of, cells_of, table_of
 from bench.sweep import command as sweep
 from leaderboards import Store
 from leaderboards.published import Candidate, PrintedCell, printed_cells

@@ -13,7 +13,7 @@ from bench import data
 from bench.data.splits import split
 from bench.engine.simulation import Simulation
 from bench.errors import UsageError
-from bench.planning.settings import supply
+from bench.planning.request import supply
 from search_spaces import SETTINGS
 
 SETTING = SETTINGS["fedkd", "toy2d"]

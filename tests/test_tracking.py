@@ -24,9 +24,8 @@ from bench.engine.simulation import Simulation
 from bench.engine.state import StateFolder
 from bench.engine.tracking import load_model
 from bench.errors import EnvironmentProblem
-from bench.execution import TRACKS, Execution
+from bench.execution import TRACKS, Execution, command_columns
 from bench.planning.run_spec import RunSpec
-from bench.provenance import of_command
 from bench.selftest.toy import make, supplied
 from bench.sweep import command as sweep
 from bench.trial import results
@@ -296,7 +295,7 @@ def unit(algorithm: str = "fedavg", seed: int = 0) -> RunSpec:
 
 def trial(out: Path, track: tuple[str, ...], **options: Any) -> dict[str, Any]:
     """One run to its end; its last report."""
-    execution = Execution(str(out), rounds_per_report=1, track=track, provenance=of_command([]), **options)
+    execution = Execution(str(out), rounds_per_report=1, track=track, provenance=command_columns([]), **options)
     made = RunGroup([unit()], execution)
     while not (report := made.step())["done"]:
         continue

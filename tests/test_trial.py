@@ -11,9 +11,8 @@ import pytest
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS
-from bench.execution import Execution
+from bench.execution import Execution, command_columns
 from bench.planning.run_spec import RunSpec
-from bench.provenance import of_command
 from bench.trial.trial import LOST, RunGroup
 from leaderboards import Store
 from search_spaces import SETTINGS
@@ -28,7 +27,7 @@ def unit(seed: int = 0, algorithm: str = "fedavg") -> RunSpec:
 @pytest.fixture
 def execution(tmp_path: Path) -> Execution:
     return Execution(
-        out=str(tmp_path), rounds_per_report=1, stop_file=str(tmp_path / "stop"), provenance=of_command([])
+        out=str(tmp_path), rounds_per_report=1, stop_file=str(tmp_path / "stop"), provenance=command_columns([])
     )
 
 

@@ -12,7 +12,7 @@ from bench import cli
 from bench.compare.filters import filters
 from bench.errors import UsageError
 from bench.terminal.console import Parser
-from bench.terminal.values import folders_of, split_list
+from bench.terminal.words import folders_of, split_list
 from leaderboards import Store
 
 

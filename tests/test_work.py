@@ -11,10 +11,10 @@ from rows import failed_row, make_row
 
 from bench.executors import progress
 from bench.executors.progress import Tally, watched, work_of
-from bench.planning.cost_model import recorded_rates, recorded_time, samples_of
+from bench.planning.cost_model import recorded_rates, recorded_time
 from bench.planning.plan import make_plan
 from bench.planning.request import Request
-from bench.planning.run_spec import Varied
+from bench.planning.run_spec import Varied, samples_of
 from leaderboards import Store
 from search_spaces import SPACES
 

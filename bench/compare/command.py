@@ -16,8 +16,7 @@ from bench.compare.filters import chosen, filter_options, filters, layout, selec
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status, say
 from bench.terminal.render import STYLES, defaults, note_superseded, render, render_sheets
-from bench.terminal.values import folders_of, split_list
-from bench.terminal.words import OUTS, counted
+from bench.terminal.words import OUTS, counted, folders_of, split_list
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench.compare.filters import run_of_key
 from bench.terminal.console import Parser, exit_status
 from bench.terminal.render import PLAIN_WIDTH
-from bench.terminal.values import folders_of, unknown
-from bench.terminal.words import KEY_SHOWN
+from bench.terminal.words import KEY_SHOWN, folders_of, unknown
 from leaderboards.shell_text import typed
 
 if TYPE_CHECKING:

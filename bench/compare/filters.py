@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import leaderboards
 from bench.errors import UsageError
-from bench.terminal.values import split_list, unknown
-from bench.terminal.words import run_keys
+from bench.terminal.words import run_keys, split_list, unknown
 from leaderboards.shell_text import shell_command, typed
 from search_spaces.setting import Setting
 

@@ -17,7 +17,7 @@ from typing import cast
 from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
 from bench.data.table import DATASETS, DatasetInfo
-from bench.terminal.values import unknown
+from bench.terminal.words import unknown
 
 __all__ = [
     "DATASETS",

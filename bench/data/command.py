@@ -12,8 +12,7 @@ from bench.data.table import DATASETS
 from bench.errors import UsageError
 from bench.models import weights
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.values import split_list
-from bench.terminal.words import DATA_DIR
+from bench.terminal.words import DATA_DIR, split_list
 
 DESCRIPTION = """\
 Data sets: what there is, bringing it here, and how a partition looks."""

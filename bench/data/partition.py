@@ -21,7 +21,7 @@ from bench.data.dealing import Partition, Positions, Wanted, by_source, by_write
 from bench.data.dirichlet import fedgen, fedgkd_groups, fedkf, fl_bench, lda, pfllib
 from bench.data.table import GROUPS
 from bench.errors import UsageError
-from bench.terminal.values import unknown
+from bench.terminal.words import unknown
 
 __all__ = ["PARTITIONS", "Partition", "Wanted", "partition", "version"]
 

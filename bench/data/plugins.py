@@ -21,7 +21,7 @@ from bench.data.dataset import Dataset, MissingData, Source
 from bench.data.download import data_dir
 from bench.data.table import GROUPS, DatasetInfo
 from bench.errors import UsageError
-from leaderboards.rows.identity import digest
+from leaderboards.rows.schema import digest
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -20,7 +20,7 @@ import torch
 from bench.errors import UnusableState
 from bench.execution import STATE_VERSION
 from leaderboards.rows.files import atomic_file
-from leaderboards.rows.identity import digest
+from leaderboards.rows.schema import digest
 
 MANIFEST = "manifest.json"
 

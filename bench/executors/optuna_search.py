@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.execution import STATE_VERSION, enough, saved_runs
-from bench.planning.model import Plan, Search, units_of
-from bench.planning.run_spec import RunSpec, Varied, setting_of, varied_names
+from bench.planning.run_spec import Plan, RunSpec, Search, Varied, setting_of, units_of, varied_names
 from leaderboards import Store, canonical_json
 from search_spaces import Grid, Range, Setting, Value, holds, names_in
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.planning.cost_model import samples_of
-from bench.planning.run_spec import RunSpec, Varied, trial_name
+from bench.planning.run_spec import RunSpec, Varied, samples_of, trial_name
 from bench.terminal.console import tell
 from bench.terminal.words import counted, duration
 from leaderboards.shell_text import printable

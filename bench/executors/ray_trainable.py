@@ -18,13 +18,12 @@ from ray import tune
 
 from algorithms import entry
 from bench.errors import EnvironmentProblem, UsageError
-from bench.execution import BACKENDS, Execution, count_gpus, default_out
+from bench.execution import BACKENDS, Execution, command_columns, count_gpus, default_out
 from bench.executors.trials import divert_warnings
 from bench.planning.plan import make_plan
 from bench.planning.request import Request, find_algorithm
 from bench.planning.run_spec import RunSpec, Varied
-from bench.provenance import of_command
-from bench.terminal.values import tracks_of, unknown
+from bench.terminal.words import tracks_of, unknown
 from search_spaces import cast, setting_fields
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def execution_of(given: Mapping[str, Any]) -> Execution:
         backend=given.get("backend", "auto"),
         threads=int(os.environ.get("OMP_NUM_THREADS") or 1),
         track=_tracks(given),
-        provenance={**of_command([]), "command": "ray.tune.Tuner"},
+        provenance={**command_columns([]), "command": "ray.tune.Tuner"},
     )
 
 

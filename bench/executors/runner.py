@@ -19,8 +19,7 @@ from bench.errors import EnvironmentProblem
 from bench.execution import Execution
 from bench.executors.progress import Observer, Quiet, Watched, watched
 from bench.executors.trials import Interruption, Outcome, Resources, Sweep, divert_warnings, scheduled, trials_of
-from bench.planning.model import Plan
-from bench.planning.run_spec import RunSpec, varied_names
+from bench.planning.run_spec import Plan, RunSpec, varied_names
 
 # Variables that quiet Ray, which reads them when it is imported.
 RAY_ENVIRONMENT = {

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from bench.errors import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, Slower, Waiting
 from bench.execution import Execution, enough
 from bench.executors.progress import Observer
-from bench.planning.model import Plan
 from bench.planning.packing import packs_of
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import Plan, RunSpec
 from bench.trial.halving import rungs_of
 from leaderboards import Store
 from search_spaces import Setting

@@ -19,8 +19,7 @@ from bench.errors import UsageError
 from bench.execution import default_out
 from bench.figures.table import FIGURES, Figure
 from bench.terminal.console import Parser, exit_status
-from bench.terminal.values import folders_of, split_list, unknown
-from bench.terminal.words import IMPORT, OUTS, counted
+from bench.terminal.words import IMPORT, OUTS, counted, folders_of, split_list, unknown
 from leaderboards.rows.files import atomic_file
 
 if TYPE_CHECKING:

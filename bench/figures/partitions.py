@@ -22,7 +22,7 @@ from bench.figures.runs import Found, Runs, Sketch, untracked
 from bench.stored.groups import label_of
 from bench.stored.results import Run
 from leaderboards.problems import Cell, Problem
-from leaderboards.rows.identity import canonical_json
+from leaderboards.rows.schema import canonical_json
 from leaderboards.tables.captions import labels_of, title
 
 Counts = NDArray[np.int64]

@@ -1,6 +1,6 @@
 """The models by name: `info` says what they are, `make` builds one.
 
-`MODELS` has this suite's own; `bench.models.plugins` finds those of other packages. A model is a *body* that turns an
+`bench.models.table` has this suite's own and finds those of other packages. A model is a *body* that turns an
 input into features (B, D); `Classifier` adds the head that gives logits, and MOON's projection head where `+head` asks
 for it.
 """
@@ -12,8 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from bench.errors import UsageError
-from bench.models.plugins import info, parse, version
-from bench.models.table import MODELS, ModelInfo
+from bench.models.table import MODELS, ModelInfo, info, parse, version
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,7 +61,7 @@ def _body_size(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
     if entry.features and entry.body_parameters:
         added = entry.batchnorm_parameters if batchnorm else 0
         return entry.features, entry.body_parameters(input_shape[0]) + added
-    from bench.models.classifier import counted
+    from bench.models.modules import counted
 
     return counted(name, input_shape)
 
@@ -74,7 +73,7 @@ def make(name: str, input_shape: tuple[int, ...], num_classes: int) -> nn.Module
         UsageError: no such model, or inputs of another size.
         EnvironmentProblem: its pretrained weights are not here and cannot be fetched.
     """
-    from bench.models.classifier import Classifier, body_of
+    from bench.models.modules import Classifier, body_of
 
     check_model(name, input_shape)
     entry, head, batchnorm = parse(name)

@@ -1,10 +1,20 @@
-"""The models as data: where each is made, what it takes, how many parameters it has. Imports neither torch nor ray."""
+"""The models by name: where each is made, what it takes, how many parameters it has, whether it has a form.
+
+`MODELS` has this suite's own. Another package's model is a `ModelInfo` by an entry point in `fedkd_bench.models`, or as
+`module:name`. Imports neither torch nor ray; the module that such an entry stands in may.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
+from algorithms.entry_points import Kind, fingerprint
+from bench.errors import UsageError
+from bench.terminal.words import unknown
+
+KIND = Kind("model", "fedkd_bench.models", UsageError)
 TOKENS = 512  # DistilBERT's positions
 WORDS = 30522  # and its vocabulary
 
@@ -70,7 +80,7 @@ def _distilbert(factory: str, summary: str, features: int, total: int) -> ModelI
 
 MODELS: dict[str, ModelInfo] = {
     "mlp": ModelInfo(
-        "bench.models.cnn:MLP8",
+        "bench.models.modules:MLP8",
         "two hidden layers of 64 units, for 8x8 inputs",
         64,
         lambda channels: 4_096 * channels + 4_224,
@@ -79,7 +89,7 @@ MODELS: dict[str, ModelInfo] = {
         batchnorm_parameters=256,
     ),
     "mlp_vectors": ModelInfo(
-        "bench.models.cnn:MLP",
+        "bench.models.modules:MLP",
         "two hidden layers of 64 units, for vectors: with the last, the 3-layer MLP of FedGKD's toy task",
         64,
         lambda numbers: 64 * numbers + 4_224,
@@ -88,7 +98,7 @@ MODELS: dict[str, ModelInfo] = {
         batchnorm_parameters=256,
     ),
     "cnn_digits": ModelInfo(
-        "bench.models.cnn:DigitsCNN",
+        "bench.models.modules:DigitsCNN",
         "two 3x3 convolutions of 16 and 32 channels, for 8x8 inputs",
         128,
         lambda channels: 144 * channels + 4_656,
@@ -97,21 +107,21 @@ MODELS: dict[str, ModelInfo] = {
         batchnorm_parameters=96,
     ),
     "cnn_cifar": ModelInfo(
-        "bench.models.cnn:CifarCNN",
+        "bench.models.modules:CifarCNN",
         "FedCAD: 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84",
         84,
         lambda channels: 150 * channels + 60_706,
         size=32,
     ),
     "lenet5": ModelInfo(
-        "bench.models.cnn:LeNet5",
+        "bench.models.modules:LeNet5",
         "LeNet-5: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84, which are its features",
         84,
         lambda channels: 150 * channels + 60_706,
         size=32,
     ),
     "lenet5_120": ModelInfo(
-        "bench.models.cnn:LeNet5Convolutions",
+        "bench.models.modules:LeNet5Convolutions",
         "FedKF: the same network, whose features are the 120 channels, as in FedKF's code",
         120,
         lambda channels: 150 * channels + 50_542,
@@ -119,21 +129,21 @@ MODELS: dict[str, ModelInfo] = {
         hidden=84,
     ),
     "vgg9": ModelInfo(
-        "bench.models.cnn:VGG9",
+        "bench.models.modules:VGG9",
         "FedDKD: VGG-9, six 3x3 convolutions of 32 to 256 channels, two dense layers of 512, dropout",
         512,
         lambda channels: 288 * channels + 3_485_536,
         size=32,
     ),
     "cnn_femnist": ModelInfo(
-        "bench.models.cnn:FemnistCNN",
+        "bench.models.modules:FemnistCNN",
         "FedDKD: 3x3 convolutions of 32, 64 and 64 channels, a dense layer of 512",
         512,
         lambda channels: 288 * channels + 187_040,
         size=32,
     ),
     "cnn_fedgen": ModelInfo(
-        "bench.models.cnn:FedGenCNN",
+        "bench.models.modules:FedGenCNN",
         "FedGen: 3x3 convolutions of 6 and 16 channels with BatchNorm, a dense layer of 32",
         32,
         lambda channels: 54 * channels + 26_050,
@@ -141,7 +151,7 @@ MODELS: dict[str, ModelInfo] = {
         always_batchnorm=True,
     ),
     "cnn_digits5": ModelInfo(
-        "bench.models.cnn:Digits5CNN",
+        "bench.models.modules:Digits5CNN",
         "FedBN: 5x5 convolutions of 64, 64 and 128 channels, dense layers of 2048 and 512, BatchNorm",
         512,
         lambda channels: 1_600 * channels + 14_209_280,
@@ -182,3 +192,57 @@ MODELS: dict[str, ModelInfo] = {
     "distilbert_scratch": _distilbert("scratch", "DistilBERT without pretrained weights", 768, 66_953_472),
     "distilbert_tiny": _distilbert("tiny", "DistilBERT's form with 2 layers of 32, for trials", 32, 1_011_296),
 }
+
+
+@cache
+def info(name: str) -> ModelInfo:
+    """A model's entry, or that of one from outside: an entry point's name, or `module:name`; without its form.
+
+    Raises:
+        UsageError: no such model, or one from outside is not what it should be; the message says why.
+    """
+    if name in MODELS:
+        return MODELS[name]
+    path = KIND.path(name)
+    if path is None:
+        raise unknown("model", name, [*MODELS, *KIND.names()], importable=True)
+    entry = KIND.load_entry(name, path, ModelInfo)
+    if entry.batchnorm_form and entry.always_batchnorm:
+        raise KIND.error(name, "batchnorm_form and always_batchnorm exclude each other: a +bn form is one of two")
+    return entry
+
+
+def parse(name: str) -> tuple[ModelInfo, bool, bool]:
+    """A model's entry, whether it has a projection head, and whether it is the BatchNorm form.
+
+    Raises:
+        UsageError: no such model, or no such form of it.
+    """
+    base, *forms = name.split("+")
+    entry = info(base)
+    other = sorted(set(forms) - {"head", "bn"})
+    if other or len(set(forms)) != len(forms):
+        raise UsageError(f"model {name!r}: a form is +head or +bn, each once, got {'+'.join(forms)!r}")
+    if "bn" in forms and entry.always_batchnorm:
+        raise UsageError(f"model {base!r} has BatchNorm as it is: leave out +bn")
+    if "bn" in forms and not entry.batchnorm_form:
+        having = ", ".join(key for key, value in MODELS.items() if value.batchnorm_form)
+        always = ", ".join(key for key, value in MODELS.items() if value.always_batchnorm)
+        raise UsageError(
+            f"model {base!r} has no +bn form; models that have one: {having}; with BatchNorm as they are: {always}"
+        )
+    return entry, "head" in forms, "bn" in forms
+
+
+@cache
+def version(name: str) -> int | None:
+    """A number that changes with the source of a model from outside, whatever its form; None for this suite's own.
+
+    Raises:
+        UsageError: one from outside is not what it should be.
+    """
+    base = name.partition("+")[0]
+    if base in MODELS:
+        return None
+    paths = (KIND.path(base) or "", info(base).factory)
+    return fingerprint(dict.fromkeys(path.partition(":")[0] for path in paths))

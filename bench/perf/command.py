@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS
-from bench import provenance
 from bench.data import data_dir, info
 from bench.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EnvironmentProblem, UsageError
-from bench.execution import BACKENDS, cpu_count, resolve_device
+from bench.execution import BACKENDS, command_columns, cpu_count, process_columns, resolve_device
 from bench.models import check_model
 from bench.perf.measure import Record, Say, message_of
 from bench.planning.request import find_algorithm
-from bench.terminal import words
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.values import split_list, unknown
+from bench.terminal.words import DATA_DIR, counted, split_list, unknown
 from leaderboards.rows.files import atomic_file
 from leaderboards.shell_text import shell_command
 from search_spaces.setting import AUGMENTATIONS, PRECISIONS
@@ -65,7 +63,7 @@ def make_parser() -> Parser:
     add("-v", "--verbose", action="store_true", help="tracebacks of failures")
     add = parser.add_argument_group("startup, data, boards").add_argument
     add("--repetitions", type=int, default=7, metavar="N", help="of every command or piece of work (7)")
-    add("--data-dir", metavar="DIR", help=words.DATA_DIR)
+    add("--data-dir", metavar="DIR", help=DATA_DIR)
     add("--runs", type=int, default=100_000, metavar="N", help="in the result folder (100,000)")
     add = parser.add_argument_group("training, throughput").add_argument
     add("--model", nargs="+", default=["cnn_cifar", "resnet8"], metavar="NAME", help="models (cnn_cifar resnet8)")
@@ -156,7 +154,7 @@ def _measure(options: argparse.Namespace, command: str) -> int:
 
 
 def _new_record(command: str, options: argparse.Namespace) -> Record:
-    about = {**provenance.of_command([]), **provenance.of_process(options.device)}
+    about = {**command_columns([]), **process_columns(options.device)}
     del about["host"]  # records are passed on
     load = list(os.getloadavg()) if hasattr(os, "getloadavg") else None
     started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -276,7 +274,7 @@ def print_record(record: Record) -> None:
 
     out = console()
     versions = [f"{name} {record['versions'].get(name) or 'not installed'}" for name in ("torch", "ray")]
-    cores = f"{words.counted(record['cores'], 'core')}, {words.counted(record['threads'], 'thread')}"
+    cores = f"{counted(record['cores'], 'core')}, {counted(record['threads'], 'thread')}"
     out.print(", ".join([record["device"], record["cpu"], cores, *versions]))
     table = Table("figure", "median", "quartiles", "target", "met")
     for column in table.columns[1:]:

@@ -23,8 +23,7 @@ from bench.perf.measure import Record, Say, Spent, figure, seconds_of
 from bench.trial.results import MILESTONES, TARGETS
 from leaderboards import COLUMNS, SCHEMA_VERSION, identity_columns
 from leaderboards.rows.files import write_table
-from leaderboards.rows.identity import environment_key
-from leaderboards.rows.schema import curves_schema, runs_schema
+from leaderboards.rows.schema import curves_schema, environment_key, runs_schema
 from search_spaces import Setting
 
 if TYPE_CHECKING:
@@ -170,9 +169,9 @@ def _row(
 
 def _constants() -> dict[str, Any]:
     """Return the columns that are equal in all rows."""
-    from bench import provenance
+    from bench.execution import command_columns, process_columns
 
-    here = {**provenance.of_command(["made", "up"]), **provenance.of_process("cpu"), "schema_version": SCHEMA_VERSION}
+    here = {**command_columns(["made", "up"]), **process_columns("cpu"), "schema_version": SCHEMA_VERSION}
     state = {"status": "finished", "error": None, "diverged": False, "selected_on": "validation", "shortened": False}
     state["certified"] = True
     costs = {"communications": 100, "bytes_down": 4_000_000, "bytes_up": 2_000_000, "train_steps": 12_000.0}

@@ -10,9 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench import provenance
 from bench.errors import EXIT_OK, EnvironmentProblem
-from bench.execution import Execution
+from bench.execution import Execution, command_columns
 from bench.executors.progress import Quiet, Watched
 from bench.perf.measure import Record, Say, figure
 from bench.planning.plan import make_plan
@@ -77,7 +76,7 @@ def _sweep(executor: str, values: Mapping[str, tuple[str, ...]], seeds: int, exe
     small = {"local_epochs": ("1",), "participation": ("0.2",)}
     plan = make_plan(Request(("fedavg",), "digits", values={**small, **values}, seeds=seeds))
     with tempfile.TemporaryDirectory() as out:
-        placed = replace(execution, out=str(Path(out).resolve()), provenance=provenance.of_command([]))
+        placed = replace(execution, out=str(Path(out).resolve()), provenance=command_columns([]))
         clock = Clock()
         outcome = run_plan(plan, plan.units, placed, Resources(executor, concurrent=1, cpus=execution.threads), clock)
     if outcome.interrupted:

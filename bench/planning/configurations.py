@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from algorithms import Entry
 from bench.errors import UsageError
-from bench.planning.model import Search
 from bench.planning.request import Notes, Request
+from bench.planning.run_spec import Search
 from bench.terminal.words import counted
 from search_spaces import Grid, Setting, Value, check, combinations, holds, names_in
 

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms import entry
 from bench.errors import UsageError
-from bench.planning.model import Plan, Search, shortened
-from bench.planning.run_spec import RunSpec, distinct_runs, setting_of
-from bench.planning.settings import canonical, distinct, supply
-from bench.terminal.values import unknown
-from bench.terminal.words import counted
+from bench.planning.request import canonical, distinct, supply
+from bench.planning.run_spec import Plan, RunSpec, Search, distinct_runs, setting_of, shortened
+from bench.terminal.words import counted, unknown
 from search_spaces import SETTINGS, Setting, Value, combinations, setting_fields
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The work of a run: the samples that it reads, and their time at recorded rates, or at this machine's pace.
+"""The time of a run: its samples at recorded rates, or at this machine's pace.
 
 A pace is measured once, by a process of its own, and kept in the cache folder. Imports neither torch nor ray.
 """
@@ -17,12 +17,12 @@ from hashlib import sha256
 from pathlib import Path
 
 from algorithms import entry
-from bench import models, provenance
-from bench.data import info
+from bench import models
 from bench.data.download import cache_dir
 from bench.errors import UsageError
+from bench.execution import process_columns
 from bench.planning.packing import program_of
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import RunSpec, samples_of, training_samples
 from bench.terminal.console import say
 from bench.terminal.words import counted
 from leaderboards import Store
@@ -71,29 +71,6 @@ class Time:
         return math.sqrt(self.low * self.high)
 
 
-def samples_of(setting: Setting) -> tuple[float, float]:
-    """Samples that a run trains on, each epoch counted, and that its evaluations read.
-
-    Clients are taken to be of equal size: a cohort's samples are its share of all.
-    """
-    per_round = _training_samples(setting) * setting.cohort_size / setting.num_clients
-    if setting.step_rule == "batches":
-        per_round = setting.cohort_size * setting.batch_size
-    kept = info(setting.dataset).train_size * setting.fraction
-    validation = kept * setting.validation_fraction
-    evaluations = math.ceil(setting.rounds / setting.evaluate_every)
-    local = (kept - validation) * setting.local_test_fraction
-    tests = info(setting.dataset).test_size + validation + local
-    return per_round * setting.local_epochs * setting.rounds, evaluations * tests
-
-
-def _training_samples(setting: Setting) -> float:
-    """Count the samples that all clients together train on."""
-    data = info(setting.dataset)
-    kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
-    return (kept - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
-
-
 def estimated_time(unit: RunSpec, pace: Pace) -> Time:
     """A run's time by its counted steps and the machine's pace.
 
@@ -109,7 +86,7 @@ def _seconds(unit: RunSpec, pace: Pace) -> float:
     """Estimate the time of all but the server's own steps."""
     setting = unit.setting
     clients, sharing = (1, 1) if "pooled" in entry(unit.algorithm).needs else (setting.cohort_size, setting.num_clients)
-    samples = _training_samples(setting) / sharing
+    samples = training_samples(setting) / sharing
     batches = max(1.0, samples / setting.batch_size + 0.5)  # the last is half full on average
     steps, trained = batches * setting.local_epochs, samples * setting.local_epochs
     if setting.step_rule == "batches":
@@ -207,7 +184,7 @@ def _measured(units: Sequence[RunSpec], threads: int, limit: float) -> list[Pace
 
 def _file(unit: RunSpec, threads: int) -> Path:
     """The file of a pace: by processor, torch, threads and program, and versions of algorithm and model."""
-    process = provenance.of_process("cpu")
+    process = process_columns("cpu")
     made_by = [process["cpu"], process["versions"].get("torch"), threads]
     versions = [entry(unit.algorithm).version, models.version(unit.setting.model)]
     key = sha256(json.dumps([*made_by, *versions, program_of(unit)]).encode()).hexdigest()[:16]

@@ -13,10 +13,17 @@ from itertools import product
 from algorithms import ALGORITHMS, Entry, entry
 from bench.errors import UsageError
 from bench.planning.configurations import REACH, TUNED, configurations_of, too_few, tries
-from bench.planning.model import Plan, Search, shortened, units_of
-from bench.planning.request import Notes, Request, check_names, sort_values
-from bench.planning.run_spec import RunSpec, distinct_runs
-from bench.planning.settings import choose_setting, given_grids, settings_of, supply
+from bench.planning.request import (
+    Notes,
+    Request,
+    check_names,
+    choose_setting,
+    given_grids,
+    settings_of,
+    sort_values,
+    supply,
+)
+from bench.planning.run_spec import Plan, RunSpec, Search, distinct_runs, shortened, units_of
 from bench.terminal.words import text
 from search_spaces import Grid, Range, Setting, Value, crossed, find, own_space
 

@@ -1,17 +1,24 @@
-"""`Request`: what a user asked for, its names looked up. Imports neither torch nor ray."""
+"""`Request`: what a user asked for, its names looked up, and the settings that it asks for with what algorithms need.
+
+Imports neither torch nor ray.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from algorithms import ALGORITHMS, Entry, entry
-from bench.data import info
+from bench import data, models
 from bench.errors import UsageError
-from bench.terminal.values import unknown
-from search_spaces import PAPERS, setting_fields
+from bench.terminal.words import text, unknown
+from search_spaces import PAPERS, SETTINGS, Grid, Setting, cast, combinations, setting_fields
 
 EMBEDDED_DATASET = "digits"
+FALLBACK_PAPER = "fedgkd"
+AUXILIARY_PER_CLASS = 32  # FedCAD, Experiments: "using only 32 samples for each class"
+VALIDATION_FRACTION = 0.1
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ def check_names(request: Request) -> None:
             find_algorithm(name)
     if "dataset" in request.values:
         raise UsageError("the data set decides whose setting is used: give it as --dataset, not with --set")
-    info(request.dataset)
+    data.info(request.dataset)
     if request.paper and request.paper not in PAPERS:
         raise unknown("paper", request.paper, PAPERS)
     beside = {"--search random": request.search == "random", "--scheduler": request.scheduler != "none"}
@@ -123,3 +130,161 @@ def sort_values(
             kind = f"setting or hyper-parameter of {', '.join(having)}"
             raise UsageError(f"{unknown(kind, name, known)}{request.place_of(name)}")
     return fields, hyper
+
+
+# The settings of a request.
+
+
+def choose_setting(entries: list[Entry], request: Request, notes: Notes) -> tuple[str | None, Setting]:
+    """Choose the setting of a command; returns whose it is, and the setting. A note names papers with others.
+
+    `--paper`'s; else that of the first algorithm whose own paper has the data set; else FedGKD's; the embedded digits
+    have one of their own, and a data set from outside the default one, which is nobody's. Raises UsageError if nobody
+    has one.
+    """
+    if request.paper:
+        having = [dataset for paper, dataset in SETTINGS if paper == request.paper]
+        if request.dataset not in having:
+            raise UsageError(
+                f"paper {request.paper!r} has no setting for data set {request.dataset!r}; it has: {', '.join(having)}"
+            )
+        return request.paper, SETTINGS[request.paper, request.dataset]
+    own = [algorithm.paper for algorithm in entries if (algorithm.paper, request.dataset) in SETTINGS]
+    anybody = [paper for paper, dataset in SETTINGS if dataset == request.dataset]
+    for paper in [*own, FALLBACK_PAPER, *anybody]:
+        if (paper, request.dataset) in SETTINGS:
+            others = ", ".join(other for other in anybody if other != paper)
+            if others:
+                notes.add(f"the setting is {paper}'s; --paper takes another of those on {request.dataset}: {others}")
+            return paper, SETTINGS[paper, request.dataset]
+    if request.dataset not in data.DATASETS:
+        rules = data.info(request.dataset).normalizations
+        default = Setting()
+        rule = default.normalization if default.normalization in rules else next(iter(rules))
+        return None, replace(default, dataset=request.dataset, normalization=rule)
+    raise UsageError(
+        f"no paper here has a setting for data set {request.dataset!r}: add one in search_spaces, or choose another set"
+    )
+
+
+def settings_of(
+    base: Setting, fields: Mapping[str, tuple[str, ...]], entries: list[Entry], request: Request, notes: Notes
+) -> tuple[list[Setting], dict[str, str]]:
+    """Every combination of the given setting values, with what the command's algorithms need.
+
+    Returns the settings, and the origin of each field that is not the preset's. Raises UsageError for a value that is
+    not allowed.
+    """
+    kinds = setting_fields()
+    given = {
+        name: distinct(name, values, str(kinds[name].type), request.place_of(name)) for name, values in fields.items()
+    }
+    origins = {name: request.origins.get(name, "command line") for name in fields if name in request.values}
+    supplies = shared_supplies(entries, base, frozenset(given))
+    origins |= {name: why for name, (_, why) in supplies.items()}
+    extra: dict[str, Any] = {name: value for name, (value, _) in supplies.items()}
+    try:
+        settings = [replace(base, **{**extra, **cell}) for cell in combinations(given)]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    checked = [canonical(setting) for setting in settings]
+    for name in given:
+        if all(getattr(a, name) != getattr(b, name) for a, b in zip(settings, checked, strict=True)):
+            notes.add(f"{name} has no effect with the other settings: it is left at {text(getattr(checked[0], name))}")
+    return list(dict.fromkeys(checked)), origins
+
+
+def canonical(setting: Setting) -> Setting:
+    """The setting with its names known, and fields that have no effect in it at one value: equal runs get equal keys.
+
+    Raises UsageError if the data set has no such normalisation, size or mirror image, or there is no such partition.
+    """
+    from bench.data.partition import partition  # numpy, which `--help` does without
+
+    info = data.info(setting.dataset)
+    normalization = setting.normalization if info.kind == "images" else "none"
+    info.normalization(normalization)
+    if setting.augmentation != "none" and not info.flip:
+        raise UsageError(
+            f"augmentation={setting.augmentation} mirrors images, which {info.title} do not bear: use none"
+        )
+    default = Setting()
+    inert: dict[str, Any] = {"normalization": normalization}
+    inert |= {"alpha": None} if not partition(setting.partition).needs_alpha else {}
+    if info.sized(setting.image_size) is info:
+        inert["image_size"] = default.image_size
+    if setting.optimizer == "adam":
+        inert |= {"momentum": 0.0, "nesterov": False}
+    else:
+        inert |= {name: getattr(default, name) for name in ("adam_beta1", "adam_beta2", "adam_eps")}
+    if not setting.weight_decay:
+        inert["decay_exempt"] = default.decay_exempt
+    if not setting.validation_fraction:
+        inert["validation_rule"] = default.validation_rule
+    return replace(setting, **inert)
+
+
+def distinct(name: str, values: Iterable[str], kind: str, place: str = "") -> Grid:
+    """The distinct values, cast to their type. `place`: where they were given, for messages. Raises UsageError."""
+    try:
+        return Grid(*dict.fromkeys(cast(name, value, kind) for value in values))
+    except ValueError as error:
+        raise UsageError(f"{error}{place}") from None
+
+
+def given_grids(algorithm: Entry, given: Mapping[tuple[str | None, str], tuple[str, ...]]) -> dict[str, Grid]:
+    """The values given for an algorithm's hyper-parameters, by name. `given`: as `sort_values` returns them."""
+    texts = {f: given.get((algorithm.name, f.name)) or given.get((None, f.name)) for f in algorithm.fields}
+    return {f.name: distinct(f"{algorithm.name}.{f.name}", values, f.kind) for f, values in texts.items() if values}
+
+
+def shared_supplies(
+    entries: Iterable[Entry], setting: Setting, chosen: frozenset[str]
+) -> dict[str, tuple[object, str]]:
+    """Splits that some algorithm of a command needs: all of them get these, so that all train on the same data.
+
+    Returns field -> (value, why). `chosen`: fields that the user has set, which are left alone.
+    """
+    supplies: dict[str, tuple[object, str]] = {}
+    needing = [entry.name for entry in entries if "auxiliary" in entry.needs]
+    if needing and not setting.auxiliary_per_class and "auxiliary_per_class" not in chosen:
+        supplies["auxiliary_per_class"] = (AUXILIARY_PER_CLASS, f"needed by {', '.join(needing)}")
+    if not setting.validation_fraction and "validation_fraction" not in chosen:
+        supplies["validation_fraction"] = (VALIDATION_FRACTION, "a sweep selects on validation, never on test")
+    return supplies
+
+
+def supply(entry: Entry, setting: Setting) -> Setting:
+    """The setting as this algorithm runs in it: its model in the form that the algorithm needs.
+
+    Raises UsageError, with the fix, if the setting cannot give what the algorithm needs.
+    """
+    if "projection_head" in entry.needs and "+head" not in setting.model:
+        setting = replace(setting, model=setting.model + "+head")
+    if "batchnorm" in entry.needs and not models.has_batchnorm(setting.model):
+        setting = replace(setting, model=setting.model + "+bn")
+    try:
+        setting = replace(setting, model=models.spelt(setting.model))
+    except UsageError as error:
+        what = " and ".join(sorted(entry.needs & {"batchnorm", "projection_head"}))
+        raise UsageError(f"{entry.name} needs {what}: {error}" if what else str(error)) from None
+    if models.has_batchnorm(setting.model) and setting.batch_size == 1:
+        raise UsageError(f"model {setting.model!r} takes its statistics over a batch: batch_size must be > 1, got 1")
+    shapes = data.info(setting.dataset).sized(setting.image_size)
+    models.check_model(setting.model, shapes.input_shape, shapes.kind)
+    if "auxiliary" in entry.needs and not setting.auxiliary_per_class:
+        raise _refusal(entry, "server samples: set auxiliary_per_class to 1 or more (FedCAD uses 32)")
+    if "validation" in entry.needs and not setting.validation_fraction:
+        raise _refusal(entry, "validation samples: set validation_fraction above 0, for instance 0.1")
+    if "images" in entry.needs and shapes.kind != "images":
+        raise _refusal(entry, f"images, which {setting.dataset} does not hold: choose another data set")
+    if entry.needs & {"sgd", "plain_sgd"} and (setting.optimizer != "sgd" or setting.nesterov):
+        other = "Nesterov's form" if setting.optimizer == "sgd" else setting.optimizer
+        raise _refusal(entry, f"SGD, not {other}: add --set optimizer=sgd nesterov=false")
+    if "plain_sgd" in entry.needs and (setting.momentum or setting.clip_norm):
+        raise _refusal(entry, "plain SGD: add --set momentum=0 clip_norm=0 nesterov=false")
+    return setting
+
+
+def _refusal(entry: Entry, what: str) -> UsageError:
+    return UsageError(f"{entry.name} needs {what}")

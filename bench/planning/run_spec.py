@@ -1,4 +1,4 @@
-"""`RunSpec`: one run, fully resolved, the keys of its rows, a setting's part in them, and short names of trials.
+"""`RunSpec`, one run fully resolved with the keys of its rows, and `Plan`, which has all runs and searches of a sweep.
 
 Imports neither torch nor ray.
 """
@@ -6,18 +6,24 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, Entry, entry
 from bench import data, models
+from bench.data import info
+from bench.planning.request import Request
 from bench.terminal.words import text
 from leaderboards import canonical_json, run_key
-from leaderboards.rows.schema import own_name
-from search_spaces import Setting, Value, setting_fields
+from leaderboards.rows.schema import SHORTENING, own_name
+from search_spaces import Grid, Range, Setting, Value, setting_fields
+
+if TYPE_CHECKING:
+    from leaderboards.published import PrintedCell  # read for tables of papers alone
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,112 @@ def setting_of(text: str) -> Setting:
     """The setting of a row, from its `setting_json`."""
     fields = setting_fields()
     return Setting(**{name: value for name, value in json.loads(text).items() if name in fields})
+
+
+def samples_of(setting: Setting) -> tuple[float, float]:
+    """Samples that a run trains on, each epoch counted, and that its evaluations read.
+
+    Clients are taken to be of equal size: a cohort's samples are its share of all.
+    """
+    per_round = training_samples(setting) * setting.cohort_size / setting.num_clients
+    if setting.step_rule == "batches":
+        per_round = setting.cohort_size * setting.batch_size
+    kept = info(setting.dataset).train_size * setting.fraction
+    validation = kept * setting.validation_fraction
+    evaluations = math.ceil(setting.rounds / setting.evaluate_every)
+    local = (kept - validation) * setting.local_test_fraction
+    tests = info(setting.dataset).test_size + validation + local
+    return per_round * setting.local_epochs * setting.rounds, evaluations * tests
+
+
+def training_samples(setting: Setting) -> float:
+    """Count the samples that all clients together train on."""
+    data = info(setting.dataset)
+    kept = data.train_size * setting.fraction * (1 - setting.validation_fraction)
+    return (kept - setting.auxiliary_per_class * data.num_classes) * (1 - setting.local_test_fraction)
+
+
+# Plans.
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed number, and the runs that reproduce it.
+
+    Args:
+        units: the run of seed 0 that gives it; several if the paper tried several configurations and does not tell
+            which it prints, or tuned a field of the setting.
+    """
+
+    printed: PrintedCell
+    units: tuple[RunSpec, ...]
+    tried: tuple[str, ...]  # the hyper-parameters and fields in which those differ
+    column: str  # of our rows that holds the number; empty if it is read off the curve
+    reason: str = ""  # why this installation cannot run it; empty if it can
+
+    @property
+    def setting(self) -> Setting:
+        """The problem, as the algorithm runs in it; of values that were tuned, the first."""
+        return self.units[0].setting
+
+
+@dataclass(frozen=True)
+class Search:
+    """One algorithm's space in one setting.
+
+    Args:
+        values: of every hyper-parameter.
+        where: relations that every configuration keeps.
+        source: where the values come from.
+        tuned: values of the setting's fields that are chosen as well, as under `--budget`.
+    """
+
+    algorithm: str
+    setting: Setting
+    values: Mapping[str, Grid]
+    where: tuple[str, ...]
+    paper: str | None
+    shortened: bool
+    source: str = ""
+    tuned: Mapping[str, Grid | Range] = field(default_factory=dict)
+
+    def covers(self, setting_json: str) -> bool:
+        """Tell whether a row's setting is that of the search, but for the fields that the search chooses."""
+        fields = {name: getattr(self.setting, name) for name in self.tuned}
+        return bool({**json.loads(setting_json), **fields} == setting_identity(self.setting))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a sweep will run."""
+
+    request: Request
+    paper: str | None  # whose setting it is, None if nobody's
+    units: tuple[RunSpec, ...]  # the runs; for Optuna none in advance
+    searches: tuple[Search, ...]  # for Optuna, the spaces
+    settings: tuple[Setting, ...]  # the distinct problems, before an algorithm's own needs
+    origins: Mapping[str, str]  # setting field -> where its value came from, if not from the preset
+    notes: tuple[str, ...]  # what was left out or added, in sentences
+    cells: tuple[Cell, ...] = ()
+    tuned: tuple[str, ...] = ()  # setting fields over which configurations are selected
+
+    def of_searches(self, rows: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Select the (algorithm, `setting_json`) of rows that the searches may have made."""
+        names = [(search, entry(search.algorithm).rows.values()) for search in self.searches]
+        return {row for row in set(rows) if any(row[0] in own and search.covers(row[1]) for search, own in names)}
+
+
+def units_of(search: Search, configuration: Mapping[str, Value], seeds: int) -> list[RunSpec]:
+    """All seeds of a configuration."""
+    return [
+        RunSpec(search.algorithm, configuration, search.setting, seed, search.paper, search.shortened)
+        for seed in range(seeds)
+    ]
+
+
+def shortened(setting: Setting, base: Setting) -> bool:
+    """Tell whether a run has fewer rounds, fewer epochs or less data than the paper's."""
+    return any(getattr(setting, name) < getattr(base, name) for name in SHORTENING)
 
 
 # Names of trials: the algorithm, and what is varied of it.

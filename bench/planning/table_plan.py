@@ -9,11 +9,9 @@ from typing import Any
 
 from algorithms import Entry, entry
 from bench.errors import UsageError
-from bench.planning.model import Plan, shortened
-from bench.planning.request import Notes, Request, sort_values
-from bench.planning.run_spec import RunSpec, distinct_runs
-from bench.planning.settings import distinct, given_grids
-from bench.planning.tables import Cell, cells_of, fit
+from bench.planning.request import Notes, Request, distinct, given_grids, sort_values
+from bench.planning.run_spec import Cell, Plan, RunSpec, distinct_runs, shortened
+from bench.planning.tables import cells_of, fit
 from bench.terminal.words import text
 from leaderboards.rows.schema import SHORTENING
 from search_spaces import Grid, combinations, holds, setting_fields

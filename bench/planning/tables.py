@@ -6,14 +6,14 @@ Imports neither torch nor ray.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from algorithms import Entry, entry
 from bench.data import DATASETS
 from bench.errors import UsageError
-from bench.planning.run_spec import RunSpec
-from bench.planning.settings import canonical, supply
-from bench.terminal.values import unknown
+from bench.planning.request import canonical, supply
+from bench.planning.run_spec import Cell, RunSpec
+from bench.terminal.words import unknown
 from leaderboards import canonical_json
 from leaderboards.published import Candidate, PrintedCell, PrintedMetric, printed_cells
 from search_spaces import (
@@ -43,27 +43,6 @@ _COLUMNS = {
     ("fm", "unstated"): "fm",
     ("wlp", "unstated"): "wlp",
 }
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One printed number, and the runs that reproduce it.
-
-    Args:
-        units: the run of seed 0 that gives it; several if the paper tried several configurations and does not tell
-            which it prints, or tuned a field of the setting.
-    """
-
-    printed: PrintedCell
-    units: tuple[RunSpec, ...]
-    tried: tuple[str, ...]  # the hyper-parameters and fields in which those differ
-    column: str  # of our rows that holds the number; empty if it is read off the curve
-    reason: str = ""  # why this installation cannot run it; empty if it can
-
-    @property
-    def setting(self) -> Setting:
-        """The problem, as the algorithm runs in it; of values that were tuned, the first."""
-        return self.units[0].setting
 
 
 def table_of(paper: str, name: str) -> tuple[str, Table]:

@@ -16,8 +16,7 @@ from bench.charts.panels import renderer
 from bench.compare.filters import selection, selection_options, with_board
 from bench.errors import UsageError
 from bench.terminal.console import Parser, exit_status
-from bench.terminal.values import folders_of
-from bench.terminal.words import OUTS, counted
+from bench.terminal.words import OUTS, counted, folders_of
 from leaderboards.rows.files import atomic_file
 
 _EPILOG = """\

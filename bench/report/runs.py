@@ -15,7 +15,7 @@ from bench.stored.groups import Group
 from bench.stored.results import Run
 from bench.terminal.words import KEY_SHOWN, counted, duration
 from leaderboards.flags import flags_of_run
-from leaderboards.rows.identity import canonical_json
+from leaderboards.rows.schema import canonical_json
 from leaderboards.shell_text import shell_command
 
 _SHORT_COMMIT = 10

@@ -16,7 +16,7 @@ from bench.errors import EXIT_FAILED, EXIT_OK, UsageError
 from bench.planning.request import find_algorithm
 from bench.selftest.certify import CHECKS, FAILED, NOT_APPLICABLE, PASSED, Certificate, certify
 from bench.terminal.console import Parser, console, exit_status
-from bench.terminal.values import split_list, unknown
+from bench.terminal.words import split_list, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,8 +14,7 @@ from bench.errors import UsageError
 from bench.execution import default_out
 from leaderboards.problems import differing, sortable
 from leaderboards.rows.frames import by_run, records
-from leaderboards.rows.identity import canonical_json
-from leaderboards.rows.schema import hyperparameter_columns, own_name
+from leaderboards.rows.schema import canonical_json, hyperparameter_columns, own_name
 from leaderboards.shell_text import printable, shell_command, typed
 
 if TYPE_CHECKING:

@@ -3,16 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
 
-from bench.errors import EXIT_OK
+from algorithms import entry
+from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
+from bench.execution import Execution, command_columns, default_out
+from bench.executors.progress import Observer, make_display, work_of
+from bench.executors.runner import run_plan
+from bench.executors.trials import Outcome, Resources, missing_units, searched_rows, trials_of
 from bench.planning.plan import make_plan
-from bench.planning.run_spec import RunSpec
+from bench.planning.run_spec import Plan, RunSpec, setting_identity, units_of
 from bench.sweep.options import SweepOptions, parse
-from bench.sweep.preflight import check_out, check_start
-from bench.sweep.resolve import make_request, resolve
-from bench.terminal.console import exit_status
+from bench.sweep.preflight import (
+    Resolved,
+    check_algorithms,
+    check_out,
+    check_start,
+    make_request,
+    mirror_url,
+    prepare_data,
+    resolve,
+    track_notes,
+    trial_share,
+)
+from bench.terminal.console import UnreadError, exit_status, say, tell
+from bench.terminal.words import counted
+from leaderboards import Store, StoreError, canonical_json
+from leaderboards.shell_text import shell_command, typed
+
+if TYPE_CHECKING:
+    from search_spaces import Value
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,9 +75,6 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
 
         print_dry_run(plan, options, resolved, len(confirming))
         return EXIT_OK
-    from bench.sweep.running import run
-    from bench.sync.place import mirror_url
-
     mirror = mirror_url(options.mirror, options.offline)
     if not mirror:
         return run(plan, options, argv, resolved, confirming)
@@ -62,3 +84,174 @@ def _dispatch(options: SweepOptions, argv: list[str]) -> int:
     keys = None if plan.searches or plan.request.confirm else {unit.key for unit in plan.units}
     with mirrored(mirror, resolved.out, keys):
         return run(plan, options, argv, resolved, confirming)
+
+
+def run(
+    plan: Plan, options: SweepOptions, argv: Sequence[str], resolved: Resolved, confirming: Sequence[RunSpec]
+) -> int:
+    """Run what is missing, rebuild the leaderboard, print it; returns the exit status.
+
+    `confirming` are runs that may follow the search, whose data and partitions have to be there as well.
+
+    Raises:
+        UsageError: a partition that no draw satisfies.
+        EnvironmentProblem: data missing, `out` not writable.
+    """
+    if plan.cells and not plan.units:
+        raise UsageError("nothing to run: " + "; ".join(plan.notes))
+    check_out(resolved.out)
+    store, began = Store(resolved.out), monotonic()
+    status = _train(plan, options, argv, resolved, confirming)
+    confirmed_at = None
+    if plan.request.confirm:
+        from bench.planning.confirm import confirmation, tuned_at
+
+        confirmed_at, plan = tuned_at(plan), confirmation(plan, store.runs())
+        if plan.units and status in (EXIT_OK, EXIT_FAILED):
+            status = _train(plan, options, argv, resolved, spent=monotonic() - began) or status
+    _make_tables(plan, store, options.json, confirmed_at)
+    return status
+
+
+def _train(
+    plan: Plan,
+    options: SweepOptions,
+    argv: Sequence[str],
+    resolved: Resolved,
+    confirming: Sequence[RunSpec] = (),
+    spent: float = 0.0,
+) -> int:
+    """Run what is missing of a plan; returns the exit status. `spent`: seconds of the time budget that are over."""
+    out = resolved.out
+    store = Store(out)
+    units = missing_units(plan, store)
+    saved = sum((out / "state" / unit.key / "manifest.json").exists() for unit in units)
+    _announce(plan, units, 0 if options.force else saved)
+    say(*track_notes(plan, units, out, options.track))
+    logs: AbstractContextManager[list[Observer]] = nullcontext([])
+    if options.log:
+        from bench.executors.logs import logged
+
+        logs = logged(options.log, plan, units, store, options.offline)
+    with logs as observers:
+        if not (units or plan.searches):
+            return EXIT_OK
+        execution = Execution(
+            out=str(out),
+            data_dir=str(Path(options.data_dir).resolve()) if options.data_dir else None,
+            offline=options.offline,
+            device=resolved.device,
+            backend=options.backend,
+            threads=options.cpus_per_trial,
+            force=options.force,
+            save_seconds=options.save_seconds,
+            track=options.track,
+            provenance=command_columns(argv),
+        )
+        resources = Resources(
+            executor=options.executor,
+            concurrent=options.max_concurrent,
+            cpus=options.cpus_per_trial,
+            gpus=trial_share(options, resolved, plan, units),
+            address=options.address,
+            time_budget=None if options.time_budget is None else max(0.0, options.time_budget - spent),
+            pack=resolved.pack,
+            verbose=options.verbose,
+        )
+        if not options.uncertified:
+            execution = replace(execution, certified=check_algorithms([*units, *plan.searches]))
+        prepare_data(plan, [*units, *confirming], execution)
+        display = make_display(*_ahead(plan, units, out, resources.pack), options.quiet)
+        try:
+            outcome = run_plan(plan, units, execution, resources, display, observers)
+        finally:
+            display.close()
+        _say_ended(outcome, options)
+    vanished = missing_units(replace(plan, request=replace(plan.request, force=False), units=tuple(units)), store)
+    if outcome.exit_status == EXIT_OK and vanished:
+        raise EnvironmentProblem(
+            f"{counted(len(vanished), 'run')} of this sweep ended and are not in {out}: it was deleted or changed "
+            "meanwhile; the same command runs them again"
+        )
+    return outcome.exit_status
+
+
+def _ahead(plan: Plan, units: Sequence[RunSpec], out: Path, pack: int) -> tuple[int, float]:
+    """The number of trials to come, and their work together."""
+    trials = trials_of(plan, units, pack)
+    count, work = len(trials), sum(map(work_of, trials))
+    if plan.searches:
+        from bench.executors.optuna_search import histories, remaining
+
+        for search, past in zip(plan.searches, histories(plan, plan.searches, str(out)), strict=True):
+            wanted = remaining(plan, search, past.known)
+            count, work = count + wanted, work + wanted * work_of(units_of(search, {}, plan.request.seeds))
+    return count, work
+
+
+def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
+    """Say what there is to do; of `saved` runs only the rest."""
+    say(*plan.notes)
+    done = len(plan.units) - len(units)
+    if plan.units:
+        stored = f", {done} already stored" if done else ""
+        rest = f" ({saved} from where it was saved)" if saved else ""
+        searched = f", and the trials of {', '.join(sorted({one.algorithm for one in plan.searches}))}"
+        to_do = f"{len(units)} to do{rest}{searched if plan.searches else ''}"
+        sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
+
+
+def _say_ended(outcome: Outcome, options: SweepOptions) -> None:
+    """Say what went wrong, and what the same command does."""
+    if outcome.interrupted:
+        told = "with --force the same command begins anew; without, it" if options.force else "the same command"
+        sys.stderr.write(f"interrupted: {told} goes on from what is saved\n")
+    for problem in dict.fromkeys(outcome.problems):
+        tell(f"problem: {problem}")
+    tracebacks = list(dict.fromkeys(outcome.tracebacks))
+    if options.verbose:
+        sys.stderr.write("\n".join(tracebacks))
+    elif tracebacks:
+        say("failed runs are tried again by the same command; with --verbose it prints their tracebacks")
+
+
+def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
+    """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
+    from leaderboards.rows.segments import compact_if_many
+
+    with suppress(OSError, StoreError):  # the next sweep does it
+        compact_if_many(store.out)
+    if store.status():
+        store.rebuild()
+    if confirmed_at is not None and not plan.units:
+        say("no configuration has finished on seed 0 yet: there is none to confirm")
+    with suppress(UnreadError):  # a closed pipe does not change how the trials ended
+        _print_board(plan, store.out, as_json, confirmed_at)
+        sys.stdout.flush()
+
+
+def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
+    """Print the tables of the sweep's own algorithms and settings, and the command that prints them again."""
+    from bench.terminal.render import print_leaderboard
+
+    names = {name for unit in plan.units for name in unit.row_names.values()}
+    names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
+    settings = {canonical_json(setting_identity(one)) for one in {unit.setting for unit in plan.units}}
+    if plan.searches:
+        settings |= set(searched_rows(plan, Store(out)).setting_json)
+    print_leaderboard(
+        out,
+        where={"algorithm": sorted(names), "setting_json": sorted(settings)},
+        style="json" if as_json else "table",
+        tuned=plan.tuned,
+        confirmed_at=confirmed_at,
+        known={unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches},
+    )
+    if as_json or not (plan.tuned or confirmed_at is not None):
+        return
+    folder = () if out == default_out().resolve() else ("--out", out)
+    words: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
+    if confirmed_at is not None:
+        words += ("--confirmed", *(f"{name}={typed(value)}" for name, value in confirmed_at.items()))
+    over = f"selected over {', '.join(plan.tuned)} as well; " if plan.tuned else ""
+    say(f"{over}again: {shell_command('bench.compare', *words, *folder)}")

@@ -14,8 +14,7 @@ from bench.errors import UsageError
 from bench.execution import AUTO_PACK, BACKENDS, LOGS, TRACKS, UNPACKED_SHARE
 from bench.planning.request import EMBEDDED_DATASET
 from bench.terminal.console import Parser
-from bench.terminal.values import logs_of, pack_size, split_list, tracks_of, unknown
-from bench.terminal.words import DATA_DIR, OUT
+from bench.terminal.words import DATA_DIR, OUT, logs_of, pack_size, split_list, tracks_of, unknown
 from search_spaces import setting_fields
 from search_spaces.bounds import Bounds
 

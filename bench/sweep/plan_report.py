@@ -20,14 +20,22 @@ from bench.execution import count_gpus, cpu_count
 from bench.executors.trials import missing_units, trials_of
 from bench.models import num_parameters
 from bench.planning.cost_model import Time, estimated_time, measured_paces, recorded_rates, recorded_time
-from bench.planning.model import Plan, Search, units_of
 from bench.planning.packing import fitting, program_of
-from bench.planning.run_spec import RunSpec, Varied, distinct_runs, trial_name, varied_names
-from bench.planning.tables import Cell, name_in_print
+from bench.planning.run_spec import (
+    Cell,
+    Plan,
+    RunSpec,
+    Search,
+    Varied,
+    distinct_runs,
+    trial_name,
+    units_of,
+    varied_names,
+)
+from bench.planning.tables import name_in_print
 from bench.sweep.options import SweepOptions
-from bench.sweep.resolve import Resolved, trial_share
+from bench.sweep.preflight import Resolved, mirror_url, trial_share
 from bench.sync.mirror import check_place
-from bench.sync.place import mirror_url
 from bench.terminal.console import console
 from bench.terminal.words import counted, duration, span
 from leaderboards import Store

@@ -18,8 +18,7 @@ from bench.execution import Execution, default_out, resolve_device
 from bench.planning.request import find_algorithm
 from bench.planning.run_spec import RunSpec, setting_of
 from bench.terminal.console import Parser, exit_status, say
-from bench.terminal.values import result_folder, split_list
-from bench.terminal.words import DATA_DIR, IMPORT, counted
+from bench.terminal.words import DATA_DIR, IMPORT, counted, result_folder, split_list
 from bench.trial.results import RESULT_COLUMNS
 from leaderboards import Store
 
@@ -48,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    from bench import provenance
+    from bench.execution import command_columns
     from bench.trial.trial import RunGroup
     from leaderboards.rows.frames import records
     from leaderboards.rows.store import Folders
@@ -75,7 +74,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         force=True,
         track=() if row["local_accuracy_mean"] is None else ("local",),
         certified=bool(row["certified"]),
-        provenance=provenance.of_command(["reproduce", row["run_key"]]),
+        provenance=command_columns(["reproduce", row["run_key"]]),
     )
     sys.stderr.write(f"{unit.label}: {counted(unit.setting.rounds, 'round')}\n")
     trial = RunGroup([unit], execution)

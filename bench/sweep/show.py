@@ -9,8 +9,8 @@ from typing import Any
 
 from algorithms import ALGORITHMS, Entry, Field, plugins
 from bench.errors import UsageError
-from bench.planning.model import Plan
 from bench.planning.request import find_algorithm
+from bench.planning.run_spec import Plan
 from bench.terminal.console import console, say
 from bench.terminal.words import text
 from search_spaces import PAPERS, SPACES, Space

@@ -5,7 +5,6 @@ A file is written under a temporary name and moved: a process killed at any poin
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import time
@@ -20,7 +19,6 @@ from urllib.parse import unquote
 from bench.errors import EnvironmentProblem, UsageError
 from leaderboards.rows.files import atomic_file
 
-VARIABLE = "FEDKD_MIRROR"
 _CHUNK = 2**22  # bytes
 _DAY = 24 * 60 * 60  # seconds after which a temporary file is nobody's
 _FOLDERS = ("runs", "curves", "tracked", "state")
@@ -158,21 +156,6 @@ def open_place(url: str) -> Place:
     except (OSError, pa.ArrowException) as error:
         raise MirrorProblem(f"mirror {url}: {first_line(error)}") from error
     return Place(url, system, root)
-
-
-def mirror_url(given: str | None, offline: bool = False) -> str | None:
-    """Find the mirror asked for, by option or `$FEDKD_MIRROR`; None for none.
-
-    Raises:
-        UsageError: it has a password in it, or is on the network, which must not be touched.
-    """
-    url = (os.environ.get(VARIABLE) if given is None else given) or None
-    if not url:
-        return None
-    refuse_password(url)
-    if offline and local_folder(url) is None:
-        raise UsageError(f"--offline and the mirror {url} exclude each other: leave one out, or --mirror '' for none")
-    return url
 
 
 def refuse_password(url: str) -> None:

@@ -16,13 +16,13 @@ import torch
 from filelock import FileLock, Timeout
 
 from algorithms import ALGORITHMS, build
-from bench import data, provenance
+from bench import data
 from bench.data.splits import split
 from bench.engine.simulation import Point, Simulation, choose_backend
 from bench.engine.state import StateFolder
 from bench.engine.tracking import fingerprint, load_model
 from bench.errors import Waiting, describe
-from bench.execution import Execution, enough, largest_resident
+from bench.execution import Execution, enough, largest_resident, process_columns
 from bench.models import weights
 from bench.planning.run_spec import RunSpec
 from bench.trial.results import failed_rows, rows_of, series, write_tracked
@@ -210,7 +210,7 @@ class Run:
         """Cost, state and provenance of this run."""
         execution, simulation = self.execution, self.simulation
         seconds = simulation.progress.seconds if simulation else None
-        process = provenance.of_process(execution.device, self._here)
+        process = process_columns(execution.device, self._here)
         return {
             **execution.provenance,
             **process,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from leaderboards.rows.identity import canonical_json
 from leaderboards.rows.schema import (
     COLUMNS,
     CURVE_COLUMNS,
@@ -18,6 +17,7 @@ from leaderboards.rows.schema import (
     SETTING_COLUMNS,
     STATUSES,
     Column,
+    canonical_json,
 )
 from leaderboards.shell_text import printable
 

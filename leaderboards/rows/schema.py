@@ -1,4 +1,4 @@
-"""The columns of `runs` and `curves`: names, types, units and meanings.
+"""The columns of `runs` and `curves`: names, types, units and meanings, and the keys of a run and its environment.
 
 `COLUMNS` and `CURVE_COLUMNS` are the single source: the pyarrow schemas, the checks (`rows.checks`) and the
 documentation come from them. Accuracies are fractions in [0, 1], times seconds, sizes bytes. A stored row also has
@@ -8,9 +8,11 @@ written before (`leaderboards.rows`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -203,3 +205,81 @@ def _fields(columns: Iterable[Column]) -> list[pa.Field]:
         "map<string,string>": pa.map_(pa.string(), pa.string()),
     }
     return [pa.field(c.name, types[c.type], nullable=c.empty_allowed) for c in columns]
+
+
+# Identity: canonical JSON, the run key, and the key of the environment that a run had.
+
+
+def canonical_json(mapping: Mapping[str, Any]) -> str:
+    """Write `mapping` as JSON with sorted keys and no spaces: equal mappings give equal text.
+
+    `1` and `1.0` give different text: cast each value to its declared type first.
+
+    Raises:
+        ValueError: a value is NaN or infinite, or no JSON value, or a key is no string.
+    """
+    wrong = [key for key in mapping if not isinstance(key, str)]
+    if wrong:
+        raise ValueError(f"keys must be strings, got {wrong[0]!r} in {dict(mapping)!r}")
+    try:
+        return json.dumps(dict(mapping), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"values must be finite numbers, strings, booleans or None, got {dict(mapping)!r}") from error
+
+
+def digest(mapping: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical JSON of `mapping`: 64 lower-case hexadecimal digits."""
+    return hashlib.sha256(canonical_json(mapping).encode()).hexdigest()
+
+
+def run_key(
+    algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
+) -> str:
+    """Compute the identity of a run, 64 lower-case hexadecimal digits: equal for runs that must give equal numbers.
+
+    The caller has cast all values to their declared types: `gamma=1` (an int) and `gamma=1.0` are different keys.
+
+    Args:
+        algorithm: registry name.
+        version: of the algorithm; raised when its results change.
+        hyperparameters: every one of the algorithm by name, defaults included.
+        setting: as `setting_identity` of `bench.planning.run_spec` gives it: fields by name, later ones only off their
+            default, and the versions of data set, partition and model.
+        seed: of the run.
+    """
+    return digest(
+        {
+            "algorithm": algorithm,
+            "version": version,
+            "hyperparameters": dict(hyperparameters),
+            "setting": dict(setting),
+            "seed": seed,
+        }
+    )
+
+
+def environment_key(row: Mapping[str, Any]) -> str:
+    """Name the environment of a row by 8 hexadecimal digits: runs of one key that agree in it agree in every digit."""
+    parts = {name: row[name] for name in ("device", "cpu", "threads", "backend", "pack")}
+    return digest({**parts, "versions": dict(row["versions"])})[:8]
+
+
+def identity_columns(
+    algorithm: str, version: int, hyperparameters: Mapping[str, Any], setting: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """The identity columns of a row: run key, hyper-parameters, setting and seed. Arguments are those of `run_key`.
+
+    Raises:
+        ValueError: a hyper-parameter is called `json`, whose column of `leaderboard.parquet` would be `hp_json`.
+    """
+    if "json" in hyperparameters:
+        raise ValueError("a hyper-parameter cannot be called 'json': its column would be hp_json; rename it")
+    return {
+        "run_key": run_key(algorithm, version, hyperparameters, setting, seed),
+        "algorithm": algorithm,
+        "algorithm_version": version,
+        "hp_json": canonical_json(hyperparameters),
+        "setting_json": canonical_json(setting),
+        **{name: setting[name] for name in SETTING_COLUMNS},
+        "seed": seed,
+    }

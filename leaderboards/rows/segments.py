@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from leaderboards.rows.files import read_table, write_by_content
 from leaderboards.rows.frames import fit
-from leaderboards.rows.identity import digest, environment_key
-from leaderboards.rows.schema import COLUMNS, curves_schema, file_metadata, runs_schema
+from leaderboards.rows.schema import COLUMNS, curves_schema, digest, environment_key, file_metadata, runs_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

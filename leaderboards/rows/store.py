@@ -19,8 +19,7 @@ from leaderboards.rows.files import (
     write_table,
 )
 from leaderboards.rows.frames import concatenate, curve_table, fit, run_table, to_pandas
-from leaderboards.rows.identity import environment_key
-from leaderboards.rows.schema import COLUMNS, curves_schema, file_metadata
+from leaderboards.rows.schema import COLUMNS, curves_schema, environment_key, file_metadata
 from leaderboards.rows.segments import (
     TRACKED,
     Folder,

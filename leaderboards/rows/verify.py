@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leaderboards.rows.checks import row_problems
 from leaderboards.rows.files import CURVES_HASH, StoreError, content_hash, read_table, remedy
-from leaderboards.rows.identity import environment_key, run_key
-from leaderboards.rows.schema import COLUMNS, LATER
+from leaderboards.rows.schema import COLUMNS, LATER, environment_key, run_key
 from leaderboards.rows.segments import (
     HASHED_NAME,
     ROW_NAME,

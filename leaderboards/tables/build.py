@@ -11,8 +11,7 @@ from leaderboards.flags import FLAGS, flags_of
 from leaderboards.metrics import METRICS, Metric
 from leaderboards.problems import BY, Place, Problem, Record, problems, setting_of
 from leaderboards.rows.frames import records as rows_of
-from leaderboards.rows.identity import canonical_json
-from leaderboards.rows.schema import own_name
+from leaderboards.rows.schema import canonical_json, own_name
 from leaderboards.shell_text import typed
 from leaderboards.stats.seeds import rankable, shared_ranks
 from leaderboards.tables.captions import captions, labels_of, notes, title

@@ -9,7 +9,7 @@ from typing import Any
 from leaderboards.flags import FLAGS, STATES
 from leaderboards.metrics import Metric
 from leaderboards.problems import BY, REFERENCES, Place, Record, label_of
-from leaderboards.rows.identity import canonical_json
+from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.seeds import Interval
 
 _COMMON = ("dataset", "model", "partition", "num_clients", "rounds", "local_epochs")

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from leaderboards.metrics import Metric
-from leaderboards.rows.identity import canonical_json
+from leaderboards.rows.schema import canonical_json
 from leaderboards.stats.aggregate import Improvement, Standing, critical_difference, improvement, pooled
 from leaderboards.stats.seeds import Comparison, corrected, paired
 from leaderboards.tables.captions import measured

@@ -1,0 +1,234 @@
+"""The models as torch modules: bodies without residuals, bodies of other packages, and the head on any body.
+
+Where a paper has ReLU and then MaxPool, ReLU stands behind the pooling, where it has a quarter of the values to go
+through: it keeps their order, so that numbers and gradients are the same to the last bit. A body from outside is made,
+tried on two inputs and looked at.
+
+Axes: B examples, C channels, H rows, W columns, L tokens, D features.
+"""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from algorithms.base import Outputs
+from bench.models.table import KIND, parse
+
+BATCH = 2  # more than one, so that a body that flattens too much shows
+ReLU = partial(nn.ReLU, inplace=True)  # nobody reads its input again
+
+
+class Classifier(nn.Module):
+    """A body, an optional projection head, and the head: the linear classifier, in some models behind a dense layer.
+
+    Args:
+        body: inputs (B, ...) to features (B, D).
+        features: D.
+        num_classes: C.
+        projection: output size of Linear(D, D)-ReLU-Linear(D, projection) before the classifier, or None (MOON, section
+            3.2: the classifier stands on the projection).
+        hidden: units of a dense layer with ReLU between features and classifier; 0 for none.
+    """
+
+    def __init__(
+        self, body: nn.Module, features: int, num_classes: int, projection: int | None = None, hidden: int = 0
+    ) -> None:
+        super().__init__()
+        self.body = body
+        self.projection: nn.Module = nn.Identity()
+        if projection is not None:
+            dense = nn.Linear(features, features)
+            self.projection = nn.Sequential(dense, nn.ReLU(inplace=True), nn.Linear(features, projection))
+        width = projection or features
+        between = [nn.Linear(width, hidden), nn.ReLU(inplace=True)] if hidden else []
+        classifier = nn.Linear(hidden or width, num_classes)
+        self.head = nn.Sequential(*between, classifier) if hidden else classifier
+
+    def forward(self, x: Tensor) -> Outputs:
+        """Logits (B, C) and the features that the head reads."""
+        features = self.projection(self.body(x))
+        return Outputs(self.head(features), features)
+
+
+def MLP(numbers: int, batchnorm: bool) -> nn.Module:
+    """Flatten, then twice Linear(., 64)-[BatchNorm]-ReLU."""
+    layers: list[nn.Module] = [nn.Flatten()]
+    for inputs in (numbers, 64):
+        layers += [nn.Linear(inputs, 64), *([nn.BatchNorm1d(64)] if batchnorm else []), ReLU()]
+    return nn.Sequential(*layers)
+
+
+def MLP8(channels: int, batchnorm: bool) -> nn.Module:
+    """The same of images (B, channels, 8, 8)."""
+    return MLP(64 * channels, batchnorm)
+
+
+def DigitsCNN(channels: int, batchnorm: bool) -> nn.Module:
+    """Twice Conv3x3-[BatchNorm]-ReLU-MaxPool2 with 16 and 32 channels: 8x8 inputs to 128 features."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((channels, 16), (16, 32)):
+        norm = [nn.BatchNorm2d(outputs)] if batchnorm else []
+        layers += [nn.Conv2d(inputs, outputs, 3, padding=1), *norm, *_pooled_relu()]
+    return nn.Sequential(*layers, nn.Flatten())
+
+
+def CifarCNN(channels: int, batchnorm: bool) -> nn.Module:
+    """FedCAD's CNN (Experiments, Models): 5x5 convolutions of 6 and 16 channels, dense layers of 120 and 84 units."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5),
+        *_pooled_relu(),
+        nn.Conv2d(6, 16, 5),
+        *_pooled_relu(),
+        nn.Flatten(),
+        nn.Linear(400, 120),
+        ReLU(),
+        nn.Linear(120, 84),
+        ReLU(),
+    )
+
+
+def LeNet5(channels: int, batchnorm: bool) -> nn.Module:
+    """LeNet-5 for 32x32 inputs: 5x5 convolutions of 6, 16 and 120 channels, a dense layer of 84 units: the features."""
+    return nn.Sequential(*LeNet5Convolutions(channels, batchnorm), nn.Linear(120, 84), ReLU())
+
+
+def LeNet5Convolutions(channels: int, batchnorm: bool) -> nn.Sequential:
+    """LeNet-5 up to its 120 channels, which FedKF's code takes for the features: its head has the dense layer of 84."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5),
+        *_pooled_relu(),
+        nn.Conv2d(6, 16, 5),
+        *_pooled_relu(),
+        nn.Conv2d(16, 120, 5),
+        ReLU(),
+        nn.Flatten(),
+    )
+
+
+def FemnistCNN(channels: int, batchnorm: bool) -> nn.Module:
+    """FedDKD's CNN for FEMNIST (Table VII): three times Conv-ReLU-MaxPool2 with 32, 64 and 64 channels, 512 units.
+
+    The table gives the dense layer 256 inputs and leaves kernel and padding open: 3x3 without padding on 32x32 inputs
+    (28x28 and two black pixels on each side, as FedMAX has them) is what fits.
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((channels, 32), (32, 64), (64, 64)):
+        layers += [nn.Conv2d(inputs, outputs, 3), *_pooled_relu()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(256, 512), ReLU())
+
+
+def FedGenCNN(channels: int, batchnorm: bool) -> nn.Module:
+    """The CNN of FedGen's code for 28x28 inputs: twice Conv3x3 of stride 2-BatchNorm-ReLU, then 32 linear units."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in ((channels, 6), (6, 16)):
+        layers += [nn.Conv2d(inputs, outputs, 3, stride=2, padding=1), nn.BatchNorm2d(outputs), ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(784, 32))
+
+
+def Digits5CNN(channels: int, batchnorm: bool) -> nn.Module:
+    """FedBN's CNN for 28x28 inputs (FedDKD, Table IX): 5x5 convolutions of 64, 64, 128 channels, 2048 and 512 units.
+
+    BatchNorm and ReLU follow each layer; MaxPool2 the first two.
+    """
+    layers: list[nn.Module] = []
+    for inputs, outputs, pooled in ((channels, 64, True), (64, 64, True), (64, 128, False)):
+        layers += [nn.Conv2d(inputs, outputs, 5, padding=2), nn.BatchNorm2d(outputs)]
+        layers += _pooled_relu() if pooled else [ReLU()]
+    layers.append(nn.Flatten())
+    for inputs, outputs in ((6272, 2048), (2048, 512)):
+        layers += [nn.Linear(inputs, outputs), nn.BatchNorm1d(outputs), ReLU()]
+    return nn.Sequential(*layers)
+
+
+def VGG9(channels: int, batchnorm: bool) -> nn.Module:
+    """FedDKD's VGG-9 for 32x32 inputs (Table VIII): three pairs of 3x3 convolutions, two dense layers of 512 units.
+
+    MaxPool2 ends each pair. Dropout: 0.05 of the channels after the second pair, 0.1 before the dense layers and of
+    the features.
+    """
+    layers: list[nn.Module] = []
+    for inputs, middle, outputs in ((channels, 32, 64), (64, 128, 128), (128, 256, 256)):
+        layers += [nn.Conv2d(inputs, middle, 3, padding=1), ReLU()]
+        layers += [nn.Conv2d(middle, outputs, 3, padding=1), *_pooled_relu()]
+        layers += [nn.Dropout2d(0.05)] if outputs == 128 else []
+    layers += [nn.Flatten(), nn.Dropout(0.1), nn.Linear(4096, 512), ReLU()]
+    return nn.Sequential(*layers, nn.Linear(512, 512), ReLU(), nn.Dropout(0.1))
+
+
+def _pooled_relu() -> list[nn.Module]:
+    """ReLU and MaxPool2, in the cheaper order."""
+    return [nn.MaxPool2d(2), ReLU()]
+
+
+# Bodies from outside.
+
+
+@cache
+def counted(name: str, input_shape: tuple[int, ...]) -> tuple[int, int]:
+    """(D, trainable numbers) of a model's body for inputs (C, H, W) or (L,). Draws from nobody's generator.
+
+    Raises:
+        UsageError: the body cannot be made, or is not what its entry says.
+    """
+    with torch.random.fork_rng(devices=[]):
+        body = body_of(name, input_shape)
+    return _features(name, body, input_shape), _trainable(body)
+
+
+def body_of(name: str, input_shape: tuple[int, ...]) -> nn.Module:
+    """A model's body, initialised from torch's current generator.
+
+    Raises:
+        UsageError: it cannot be made, or is not what its entry says.
+    """
+    entry, _, batchnorm = parse(name)
+    factory = KIND.load(name, entry.factory)
+    try:
+        body = factory(input_shape[0], batchnorm)
+    except Exception as error:
+        call = f"{entry.factory}(channels={input_shape[0]}, batchnorm={batchnorm})"
+        raise KIND.error(name, f"{call} raises {type(error).__name__}: {error}") from error
+    if not isinstance(body, nn.Module):
+        raise KIND.error(name, f"{entry.factory} gives {type(body).__name__}, not a torch.nn.Module")
+    has, expected = any(isinstance(part, _BatchNorm) for part in body.modules()), batchnorm or entry.always_batchnorm
+    if has != expected:
+        found = "has BatchNorm layers" if has else "has no BatchNorm layer"
+        raise KIND.error(
+            name, f"{found}: always_batchnorm=True says that it has, batchnorm_form=True that its +bn form alone has"
+        )
+    features = _features(name, body, input_shape)
+    if entry.features and entry.features != features:
+        raise KIND.error(name, f"features is {entry.features}, the body gives {features}; 0 has them counted")
+    if entry.body_parameters:
+        total = entry.body_parameters(input_shape[0]) + (entry.batchnorm_parameters if batchnorm else 0)
+        if total != _trainable(body):
+            raise KIND.error(
+                name, f"body_parameters gives {total:,}, the body has {_trainable(body):,}; None has them counted"
+            )
+    return body
+
+
+@torch.no_grad()
+def _features(name: str, body: nn.Module, input_shape: tuple[int, ...]) -> int:
+    """D, from the output for two examples of zeros; the body is left as it was."""
+    entry, _, _ = parse(name)
+    x = torch.zeros(BATCH, *input_shape, dtype=torch.long if entry.tokens else torch.float32)
+    training = body.training
+    try:
+        out = body.eval()(x)
+    except Exception as error:
+        raise KIND.error(name, f"fails on inputs {tuple(x.shape)}: {type(error).__name__}: {error}") from error
+    finally:
+        body.train(training)
+    if not isinstance(out, Tensor) or out.dim() != 2 or len(out) != BATCH:
+        given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise KIND.error(name, f"must turn inputs {tuple(x.shape)} into features (B, D), got {given}")
+    return out.shape[1]
+
+
+def _trainable(body: nn.Module) -> int:
+    return sum(value.numel() for value in body.parameters())
