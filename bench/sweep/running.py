@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from algorithms import entry
 from bench import provenance
-from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem, UsageError
+from bench.errors import EXIT_FAILED, EXIT_OK, EnvironmentProblem
 from bench.execution import Execution, default_out
 from bench.executors.progress import Observer, make_display, work_of
 from bench.executors.runner import run_plan
@@ -42,8 +42,6 @@ def run(
         UsageError: a partition that no draw satisfies.
         EnvironmentProblem: data missing, `out` not writable.
     """
-    if plan.cells and not plan.units:
-        raise UsageError("nothing to run: " + "; ".join(plan.notes))
     check_out(resolved.out)
     store, began = Store(resolved.out), monotonic()
     status = _train(plan, options, argv, resolved, confirming)
