@@ -186,11 +186,6 @@ def test_the_class_weights_that_clients_receive_are_kept(tmp_path: Path) -> None
     results.write_tracked(run, tmp_path, {"": KEYS[""]}, {"": "fedcad"})
     kept = artifacts.arrays(tmp_path, KEYS[""])
     np.testing.assert_allclose(kept["message/class_weights"], expected, rtol=1e-10)
-    long = artifacts.frame(tmp_path, KEYS[""], "message/class_weights")
-    assert list(long.columns) == ["round", "index", "value"]
-    np.testing.assert_allclose(long.pivot(index="round", columns="index", values="value"), expected, rtol=1e-10)
-    with pytest.raises(KeyError, match="message/class_weights"):
-        artifacts.frame(tmp_path, KEYS[""], "drift/distances")
 
 
 def test_features_are_those_before_the_last_layer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def pack_size(text: str) -> int | str:
     return text if text == "auto" else int(text)
 
 
-def some_of(words: Iterable[str], known: Mapping[str, str], kind: str) -> tuple[str, ...]:
+def some_of(words: Iterable[str], known: Collection[str], kind: str) -> tuple[str, ...]:
     """Parse names of `known`, each once and in their order. Raises UsageError for an unknown name, of a `kind`."""
     asked = split_list(words)
     for name in asked:
