@@ -13,6 +13,7 @@ round, K in all, C classes, n test samples, D features:
 | `local/rounds`, `local/clients` | (R,), (R, m) | evaluated rounds, and who took part in each |
 | `local/accuracy` | (R, m) | test accuracy of their own final models; the curve's `local_accuracy` is the mean |
 | `classes/rounds`, `classes/global` | (R,), (R, C) | test accuracy of the evaluated model by class, after each round |
+| `classes/personal` | () | whether each client has that model for itself (FedBN): then these are means over them |
 | `classes/counts` | (K, C) | training samples of each client and class |
 | `classes/clients`, `classes/local` | (m,), (m, C) | the last round's clients, their models' accuracy by class |
 | `features/samples`, `features/labels` | (n,), (n,) | test samples, the same for all runs on a data set; their labels |

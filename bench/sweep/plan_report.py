@@ -325,7 +325,7 @@ def _print_searches(out: Console, plan: Plan, searches: Sequence[Report]) -> Non
 
 def _cost(report: Report) -> str:
     """The runs to do, their time, memory and disk."""
-    runs = f"{counted(report['runs'], 'run')}, {report['to_do']} to do"
+    runs = f"{counted(report['runs'], 'run')}, {report['to_do']:,} to do"
     chosen = sum(one["runs_at_most"] for one in report["searches"])
     if not report["to_do"] and not chosen:
         return f"{runs}: all are stored in {report['out']}"

@@ -24,7 +24,7 @@ from bench.sweep.preflight import check_algorithms, check_out, prepare_data, tra
 from bench.sweep.resolve import Resolved, trial_share
 from bench.terminal.console import UnreadError, say, tell
 from bench.terminal.words import counted
-from leaderboards import Store, StoreError, canonical_json
+from leaderboards import METRICS, Store, StoreError, canonical_json
 from leaderboards.shell_text import shell_command, typed
 
 if TYPE_CHECKING:
@@ -137,10 +137,10 @@ def _announce(plan: Plan, units: Sequence[RunSpec], saved: int) -> None:
     say(*plan.notes)
     done = len(plan.units) - len(units)
     if plan.units:
-        stored = f", {done} already stored" if done else ""
+        stored = f", {done:,} already stored" if done else ""
         rest = f" ({saved} from where it was saved)" if saved else ""
         searched = f", and the trials of {', '.join(sorted({one.algorithm for one in plan.searches}))}"
-        to_do = f"{len(units)} to do{rest}{searched if plan.searches else ''}"
+        to_do = f"{len(units):,} to do{rest}{searched if plan.searches else ''}"
         sys.stderr.write(f"{counted(len(plan.units), 'run')}{stored}, {to_do}\n")
 
 
@@ -159,7 +159,7 @@ def _say_ended(outcome: Outcome, options: SweepOptions) -> None:
 
 
 def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Compact, rebuild and print. `confirmed_at`: as `print_leaderboard` takes it."""
+    """Compact, rebuild and print. `confirmed_at`: values of the tuned cells, if what they chose is confirmed."""
     from leaderboards.rows.segments import compact_if_many
 
     with suppress(OSError, StoreError):  # the next sweep does it
@@ -174,24 +174,34 @@ def _make_tables(plan: Plan, store: Store, as_json: bool, confirmed_at: Mapping[
 
 
 def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str, Value] | None) -> None:
-    """Print the tables of the sweep's own algorithms and settings, and the command that prints them again."""
-    from bench.terminal.render import print_leaderboard
+    """Print the best and the final accuracy of the sweep's own algorithms and settings."""
+    from bench.terminal.render import defaults, note_superseded, render
+    from leaderboards.board import leaderboard, with_seeds
+    from leaderboards.tables import tables_of
 
     names = {name for unit in plan.units for name in unit.row_names.values()}
     names |= {name for search in plan.searches for name in entry(search.algorithm).rows.values()}
     settings = {canonical_json(setting_identity(one)) for one in {unit.setting for unit in plan.units}}
     if plan.searches:
         settings |= set(searched_rows(plan, Store(out)).setting_json)
-    print_leaderboard(
-        out,
-        where={"algorithm": sorted(names), "setting_json": sorted(settings)},
-        style="json" if as_json else "table",
-        tuned=plan.tuned,
-        confirmed_at=confirmed_at,
-        known={unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches},
-    )
-    if as_json or not (plan.tuned or confirmed_at is not None):
-        return
+    runs = Store(out).runs()
+    note_superseded(runs[runs["algorithm"].isin(names)])
+    if confirmed_at is not None:
+        from leaderboards.confirmed import confirmed
+
+        runs = confirmed(runs, plan.tuned, confirmed_at)
+    board = leaderboard(runs, tuned=plan.tuned)
+    board = board[board["algorithm"].isin(names) & board["setting_json"].isin(settings)]
+    metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
+    known = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}
+    tables = tables_of(with_seeds(board, runs, metrics), metrics, defaults=defaults(known), tuned=plan.tuned)
+    render(tables, "json" if as_json else "table", sys.stdout)
+    if not as_json and (plan.tuned or confirmed_at is not None):
+        _say_again(plan, out, confirmed_at)
+
+
+def _say_again(plan: Plan, out: Path, confirmed_at: Mapping[str, Value] | None) -> None:
+    """Say which command prints the tables again."""
     folder = () if out == default_out().resolve() else ("--out", out)
     words: tuple[object, ...] = ("--tuned", *plan.tuned) if plan.tuned else ()
     if confirmed_at is not None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from algorithms import ALGORITHMS, entry
@@ -27,50 +26,6 @@ PLAIN_WIDTH = 124  # columns of text where there is no terminal to ask
 def defaults(names: Iterable[str] = ()) -> dict[str, dict[str, Any]]:
     """Hyper-parameters at their defaults, which a table need not show: of registered algorithms, and of these."""
     return {name: entry(name).defaults() for name in (*ALGORITHMS, *names)}
-
-
-def print_leaderboard(
-    out: Path,
-    *,
-    where: Mapping[str, Collection[Any]] | None = None,
-    style: str = "table",
-    tuned: Sequence[str] = (),
-    confirmed_at: Mapping[str, Any] | None = None,
-    file: TextIO | None = None,
-    known: Iterable[str] = (),
-) -> None:
-    """Print the best and the final accuracy of a result folder's leaderboard.
-
-    Args:
-        out: the folder.
-        where: column of the leaderboard -> values to keep, for instance `{"dataset": ["cifar10"]}`.
-        style: one of `STYLES`.
-        tuned: fields of the setting over which configurations are selected, such as `lr`.
-        confirmed_at: values of the tuned cells, of which `leaderboards.confirmed.confirmed` leaves the confirmed
-            ones.
-        file: None is standard output.
-        known: algorithms from outside that are imported already.
-
-    Raises:
-        leaderboards.StoreError: a file of the folder is broken, foreign, or of a newer schema.
-    """
-    from leaderboards import METRICS, Store
-    from leaderboards.board import leaderboard, with_seeds
-    from leaderboards.tables import tables_of
-
-    metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
-    runs = Store(out).runs()
-    algorithms = (where or {}).get("algorithm")
-    note_superseded(runs if algorithms is None else runs[runs["algorithm"].isin(algorithms)])
-    if confirmed_at is not None:
-        from leaderboards.confirmed import confirmed
-
-        runs = confirmed(runs, tuned, confirmed_at)
-    board = leaderboard(runs, tuned=tuned)
-    for column, values in (where or {}).items():
-        board = board[board[column].isin(values)]
-    board = with_seeds(board, runs, metrics)
-    render(tables_of(board, metrics, defaults=defaults(known), tuned=tuned), style, file or sys.stdout)
 
 
 def note_superseded(runs: pd.DataFrame) -> None:

@@ -21,8 +21,8 @@ FOLDED_WIDTH = 28  # characters of the column of hyper-parameters
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    """`1 run`, `2 runs`, `1,200 runs`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def duration(seconds: float) -> str:

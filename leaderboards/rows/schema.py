@@ -111,7 +111,13 @@ COLUMNS: tuple[Column, ...] = (
     Column("status", "string", "", "finished, failed, or stopped early by the search", "state"),
     Column("error", "string", "", "why it failed, or what stopped being finite", "state", True),
     Column("diverged", "bool", "", WHEN_DIVERGED, "state"),
-    Column("selected_on", "string", "", "what configurations are selected on: validation, test, or none", "state"),
+    Column(
+        "selected_on",
+        "string",
+        "",
+        "what configurations are selected on: validation or none (test in old rows)",
+        "state",
+    ),
     Column("shortened", "bool", "", "run with fewer rounds, fewer local epochs, or less data than its paper", "state"),
     Column("paper", "string", "", "paper whose setting was asked for", "provenance", True),
     Column("certified", "bool", "", CERTIFIED, "provenance", True),
@@ -177,16 +183,6 @@ def curves_schema() -> pa.Schema:
 def file_metadata(kind: str) -> dict[str, str]:
     """Parquet metadata that tells our files, and their version, from others'. `kind`: runs, curves or leaderboard."""
     return {"fedkd_kind": kind, "fedkd_schema_version": str(SCHEMA_VERSION)}
-
-
-def as_markdown(columns: Iterable[Column] = COLUMNS) -> str:
-    """The columns as a Markdown table, for the documentation."""
-    lines = ["| column | type | unit | meaning | group | may be empty |", "|---|---|---|---|---|---|"]
-    lines += [
-        f"| `{c.name}` | {c.type} | {c.unit} | {c.meaning} | {c.group} | {'yes' if c.nullable else ''} |"
-        for c in columns
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def _fields(columns: Iterable[Column]) -> list[pa.Field]:
