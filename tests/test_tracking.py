@@ -219,6 +219,7 @@ def test_tracking_changes_nothing_else(name: str, backend: str) -> None:
     assert identical(plain, watched)
     kept = watched.tracker.arrays("")
     assert np.shape(kept["classes/global"]) == (2, 3)
+    assert kept["classes/personal"] is (name == "fedbn")
     assert np.shape(kept["classes/local"]) == (len(watched.participants(2)), 3)
     assert kept["features/local"].shape == (30, watched.net.feature_dim)
     assert np.isfinite(kept["drift/gradients"]).all()
@@ -232,6 +233,7 @@ def test_personal_rows_are_means_over_clients_and_have_no_global_features() -> N
     own = [by_class(run, run.local_model(row, client)) for client in range(4)]
     kept = run.tracker.arrays("")
     np.testing.assert_allclose(kept["classes/global"][-1], np.mean(own, 0))
+    assert kept["classes/personal"] is True
     assert "features/local" not in kept, "the run goes on"
     run.advance(2)
     assert {"features/local", "features/global"} & set(run.tracker.arrays("")) == {"features/local"}
