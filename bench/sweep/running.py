@@ -195,7 +195,7 @@ def _print_board(plan: Plan, out: Path, as_json: bool, confirmed_at: Mapping[str
     metrics = [METRICS[name] for name in ("best_accuracy", "final_accuracy")]
     known = {unit.algorithm for unit in plan.units} | {search.algorithm for search in plan.searches}
     tables = tables_of(with_seeds(board, runs, metrics), metrics, defaults=defaults(known), tuned=plan.tuned)
-    render(tables, "json" if as_json else "table", sys.stdout)
+    render(tables, "json" if as_json else "table")
     if not as_json and (plan.tuned or confirmed_at is not None):
         _say_again(plan, out, confirmed_at)
 

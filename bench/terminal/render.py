@@ -1,4 +1,4 @@
-"""A leaderboard's tables on a stream: text for the terminal here, the other formats in `bench.terminal.formats`."""
+"""Printing leaderboards: text for the terminal here, the other formats in `bench.terminal.formats`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from algorithms import ALGORITHMS, entry
 from bench.terminal.words import FOLDED_WIDTH, counted, folded
@@ -45,35 +45,35 @@ def note_superseded(runs: pd.DataFrame) -> None:
         sys.stderr.write(f"{algorithm}: runs of {count} versions of it stand here, each in settings of its own\n")
 
 
-def render(tables: Sequence[Table], style: str, file: TextIO) -> None:
-    """Write `tables` to `file` in one of `STYLES`."""
+def render(tables: Sequence[Table], style: str) -> None:
+    """Print `tables` in one of `STYLES`."""
     if style == "table":
-        _terminal(tables, file)
+        _terminal(tables)
         return
     from bench.terminal.formats import as_json, comma_separated, latex, markdown
 
     text = {"md": markdown, "latex": latex, "csv": comma_separated, "json": as_json}[style](tables)
-    file.write(text)
+    sys.stdout.write(text)
 
 
-def render_sheets(sheets: Sequence[Sheet], style: str, file: TextIO) -> None:
-    """Write sheets as `render` writes tables; CSV and JSON have their records."""
+def render_sheets(sheets: Sequence[Sheet], style: str) -> None:
+    """Print sheets as `render` prints tables; CSV and JSON have their records."""
     if style not in ("csv", "json"):
-        render([sheet.table for sheet in sheets], style, file)
+        render([sheet.table for sheet in sheets], style)
         return
     from bench.terminal.formats import lines, sheets_as_json
 
     if style == "csv":
-        file.write(lines([record for sheet in sheets for record in sheet.records]))
+        sys.stdout.write(lines([record for sheet in sheets for record in sheet.records]))
     else:
-        file.write(sheets_as_json(sheets))
+        sys.stdout.write(sheets_as_json(sheets))
 
 
-def _terminal(tables: Sequence[Table], file: TextIO) -> None:
+def _terminal(tables: Sequence[Table]) -> None:
     """Print through rich: styles, and the terminal's width; elsewhere plain text, with signs in place of styles."""
     from rich.console import Console
 
-    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
         _print_through(console, tables)
         return
@@ -81,7 +81,7 @@ def _terminal(tables: Sequence[Table], file: TextIO) -> None:
     console.width = int(columns) if columns.isdecimal() and int(columns) else PLAIN_WIDTH
     with console.capture() as captured:
         _print_through(console, tables)
-    file.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
+    sys.stdout.write("".join(line.rstrip() + "\n" for line in captured.get().splitlines()))
 
 
 def _print_through(console: Console, tables: Sequence[Table]) -> None:
